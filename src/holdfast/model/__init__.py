@@ -1,0 +1,1 @@
+"""The nouns of Holdfast: frozen values, made of the standard library alone."""

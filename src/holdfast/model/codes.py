@@ -1,0 +1,180 @@
+"""The one registry of codes: every failure a person or a program can meet, by a stable name."""
+
+import re
+from dataclasses import dataclass
+
+_NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """A kind of failure: its name for programs, its hint for people, its number for each protocol."""
+
+    name: str
+    hint: str
+    http: int
+    rpc: int = -32603
+    retryable: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"A code's name is UPPER_SNAKE_CASE, not {self.name!r}.")
+
+
+_registry: dict[str, Code] = {}
+
+
+def register(code: Code) -> Code:
+    """Add a code to the registry; a name is taken once and keeps its meaning."""
+    if code.name in _registry:
+        raise ValueError(f"The code {code.name} is registered already.")
+    _registry[code.name] = code
+    return code
+
+
+def find(name: str) -> Code | None:
+    """The registered code of this name, if there is one."""
+    return _registry.get(name)
+
+
+def registered() -> tuple[Code, ...]:
+    """Every registered code, sorted by name."""
+    return tuple(_registry[name] for name in sorted(_registry))
+
+
+# What any JSON-RPC peer can meet.
+PARSE_ERROR = register(
+    Code(name="PARSE_ERROR", http=400, rpc=-32700, hint="Send one JSON object per line, in UTF-8.")
+)
+INVALID_REQUEST = register(
+    Code(name="INVALID_REQUEST", http=400, rpc=-32600, hint="Send a JSON-RPC 2.0 message: no batch, no bare value.")
+)
+METHOD_NOT_FOUND = register(
+    Code(name="METHOD_NOT_FOUND", http=404, rpc=-32601, hint="Check the method's name and the peer's capabilities.")
+)
+BAD_ARGUMENT = register(
+    Code(name="BAD_ARGUMENT", http=400, rpc=-32602, hint="Correct the named arguments and call again.")
+)
+INTERNAL_ERROR = register(
+    Code(name="INTERNAL_ERROR", http=500, rpc=-32603, hint="This is a bug; the log of the process has the details.")
+)
+CANCELLED = register(Code(name="CANCELLED", http=499, rpc=-32800, hint="The caller took the request back."))
+TIMEOUT = register(
+    Code(
+        name="TIMEOUT",
+        http=504,
+        rpc=-32001,
+        retryable=True,
+        hint="The other side did not answer in time; raise the deadline or ask for less.",
+    )
+)
+BUSY = register(
+    Code(
+        name="BUSY",
+        http=429,
+        rpc=-32004,
+        retryable=True,
+        hint="Too many requests are in flight; wait for some to finish.",
+    )
+)
+TOO_LARGE = register(
+    Code(name="TOO_LARGE", http=413, rpc=-32600, hint="Send less at once, or raise the limits under [wire].")
+)
+CONNECTION_CLOSED = register(
+    Code(
+        name="CONNECTION_CLOSED",
+        http=502,
+        rpc=-32005,
+        retryable=True,
+        hint="The other side is gone; connect again.",
+    )
+)
+PEER_ERROR = register(Code(name="PEER_ERROR", http=502, hint="The other side refused; its message says why."))
+BAD_ANSWER = register(
+    Code(name="BAD_ANSWER", http=502, hint="The other side broke the protocol; report it to its author.")
+)
+UNSUPPORTED_VERSION = register(
+    Code(
+        name="UNSUPPORTED_VERSION",
+        http=400,
+        rpc=-32022,
+        hint="The two sides share no protocol version; update the older one.",
+    )
+)
+
+# What the model's own words can get wrong.
+BAD_SETTINGS = register(
+    Code(name="BAD_SETTINGS", http=500, hint="Correct the named key; `holdfast settings show` prints what is in force.")
+)
+BAD_TRUST = register(
+    Code(name="BAD_TRUST", http=400, rpc=-32602, hint='Trust is "direct" or "sandboxed".')
+)
+BAD_ID = register(Code(name="BAD_ID", http=400, rpc=-32602, hint="Use an id as Holdfast printed it."))
+BAD_WORKSPACE = register(
+    Code(
+        name="BAD_WORKSPACE",
+        http=400,
+        rpc=-32602,
+        hint="A workspace's name has lower-case letters, digits and single hyphens inside.",
+    )
+)
+NO_CONTEXT = register(
+    Code(name="NO_CONTEXT", http=403, hint="Call from inside a session; nothing is done without one.")
+)
+
+# What memory can meet.
+UNKNOWN_SESSION = register(
+    Code(name="UNKNOWN_SESSION", http=404, rpc=-32002, hint="`holdfast sessions list` shows the sessions there are.")
+)
+SESSION_EXISTS = register(
+    Code(name="SESSION_EXISTS", http=409, rpc=-32602, hint="Mint a new session id; an id is used once.")
+)
+SESSION_HELD = register(
+    Code(
+        name="SESSION_HELD",
+        http=409,
+        rpc=-32003,
+        retryable=True,
+        hint="Close the session where it is open; a process that is gone lets go of it by itself.",
+    )
+)
+KEY_REUSED = register(
+    Code(name="KEY_REUSED", http=409, rpc=-32602, hint="Give each event its own key; only a retry repeats one.")
+)
+UNSTORABLE = register(
+    Code(name="UNSTORABLE", http=400, rpc=-32602, hint="Send valid Unicode and numbers of at most 64 bits.")
+)
+STREAM_BROKEN = register(
+    Code(name="STREAM_BROKEN", http=500, hint="Cure the first failure, then open the stream again and retry with the same keys.")
+)
+BAD_CURSOR = register(
+    Code(name="BAD_CURSOR", http=400, rpc=-32602, hint="Use a cursor as it was given, with the same query; or start over without one.")
+)
+STORE_CLOSED = register(Code(name="STORE_CLOSED", http=503, hint="The host is shutting down; open the store again."))
+STORE_BUSY = register(
+    Code(name="STORE_BUSY", http=503, retryable=True, hint="Another process holds the store for long; try again.")
+)
+STORE_FULL = register(
+    Code(name="STORE_FULL", http=507, retryable=True, hint="Free some space on the disk, then try again.")
+)
+STORE_READ_ONLY = register(
+    Code(name="STORE_READ_ONLY", http=500, hint="Make the store's folder writable, or set `data_dir` to one that is.")
+)
+STORE_UNREADABLE = register(
+    Code(name="STORE_UNREADABLE", http=500, hint="Check the path and its permissions; `holdfast settings show` prints `data_dir`.")
+)
+STORE_CORRUPT = register(
+    Code(name="STORE_CORRUPT", http=500, hint="Keep the file, look with `holdfast store check`, and restore a backup.")
+)
+STORE_TOO_NEW = register(Code(name="STORE_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it."))
+STORE_FOREIGN = register(
+    Code(name="STORE_FOREIGN", http=500, hint="Name a file of Holdfast's own, or a path where none exists yet.")
+)
+STORE_FAILED = register(
+    Code(name="STORE_FAILED", http=500, hint="The disk failed; see the system's log, then start Holdfast again.")
+)
+FILE_EXISTS = register(Code(name="FILE_EXISTS", http=409, hint="Name a file that does not exist; nothing is overwritten."))
+EVENT_TOO_NEW = register(Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it."))
+AUDIT_BROKEN = register(
+    Code(name="AUDIT_BROKEN", http=500, hint="`holdfast audit verify` names the first bad record; compare it with a backup.")
+)

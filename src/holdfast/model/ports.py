@@ -1,0 +1,37 @@
+"""What a session may ask of the front door it was opened through."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.model.call import ToolCall
+from holdfast.model.event import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powers:
+    """Which of its favours a door can do."""
+
+    permits: bool = False
+    reads_files: bool = False
+    writes_files: bool = False
+
+
+class Door(Protocol):
+    """An editor, a client or a terminal, as far as a session is concerned."""
+
+    @property
+    def powers(self) -> Powers:
+        """What this door can do; the rest is never asked of it."""
+        ...
+
+    async def permit(self, call: ToolCall, title: str) -> Decision:
+        """Ask the person whether this call may run."""
+        ...
+
+    async def read_text(self, path: str) -> str:
+        """The text of a file as the editor has it, unsaved changes included."""
+        ...
+
+    async def write_text(self, path: str, text: str) -> None:
+        """Write a file through the editor."""
+        ...

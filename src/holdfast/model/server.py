@@ -1,0 +1,75 @@
+"""How to reach an MCP server, and on whose word."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from holdfast.model.choice import ALL, Choice
+from holdfast.model.trust import Trust
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Source(StrEnum):
+    """Where a server's entry came from; set by the loader, never by the entry."""
+
+    BUILTIN = "builtin"
+    HOST = "host"
+    USER = "user"
+    PROJECT = "project"
+    CLIENT = "client"
+
+
+class Lifetime(StrEnum):
+    """How long a link to the server is kept: for one run, one session, or shared by the host's sessions."""
+
+    RUN = "run"
+    SESSION = "session"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stdio:
+    """A program to start; it speaks on its standard input and output."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
+    network: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """An address that speaks streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sse:
+    """An address that speaks the deprecated SSE transport."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
+
+
+Transport: TypeAlias = Stdio | Http | Sse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    """One server a session could have."""
+
+    name: str
+    source: Source
+    transport: Transport
+    trust: Trust = Trust.DIRECT
+    lifetime: Lifetime = Lifetime.SESSION
+    tools: Choice = ALL
+
+    def admits(self, trust: Trust) -> bool:
+        """Whether a session of this trust may use it: marked for sandboxed use, or brought by its client."""
+        return trust is Trust.DIRECT or self.trust is Trust.SANDBOXED or self.source is Source.CLIENT

@@ -1,0 +1,52 @@
+"""A registered folder, and what a session in it may use."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast.model import codes
+from holdfast.model.choice import ALL, Choice
+from holdfast.model.errors import HoldfastError
+from holdfast.model.trust import Trust
+
+SLUG_LENGTH = 64
+_SLUG = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A folder by its slug, the trust its sessions start with, and the servers and tools they may use."""
+
+    slug: str
+    name: str
+    path: str
+    trust: Trust = Trust.SANDBOXED
+    servers: Choice = ALL
+    tools: Choice = ALL
+
+
+def parse_slug(text: str) -> str:
+    """The slug that somebody wrote, if it is one."""
+    if len(text) > SLUG_LENGTH:
+        raise HoldfastError(
+            codes.BAD_WORKSPACE, f"The workspace name {text[:20]!r}… has {len(text)} characters; {SLUG_LENGTH} is the most."
+        )
+    if not _SLUG.fullmatch(text):
+        raise HoldfastError(
+            codes.BAD_WORKSPACE,
+            f"{text!r} is no workspace name: use a-z, 0-9 and hyphens, beginning and ending with a letter or digit.",
+        )
+    return text
+
+
+def slug_for(name: str, taken: Collection[str] = ()) -> str:
+    """A free slug for a name: lower-case, hyphenated, numbered from -2 when taken."""
+    base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
+    if not base:
+        raise HoldfastError(codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit to make a workspace name of.")
+    slug, number = base, 1
+    while slug in taken:
+        number += 1
+        suffix = f"-{number}"
+        slug = base[: SLUG_LENGTH - len(suffix)].rstrip("-") + suffix
+    return slug

@@ -1,0 +1,1 @@
+"""The one hardened JSON-RPC peer, and what MCP says over it."""

@@ -1,0 +1,53 @@
+"""The two eras of MCP: which versions belong to which, and what each request carries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model.json import Json, JsonObject
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+
+
+class Era(StrEnum):
+    """`handshake`: a connection begins with `initialize`. `modern`: every request stands alone."""
+
+    HANDSHAKE = "handshake"
+    MODERN = "modern"
+
+
+class Implementation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A program that speaks MCP, by its own account."""
+
+    name: str = ""
+    version: str = ""
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What one side says of itself; `meta` goes along with everything it asks and nothing overrides it."""
+
+    who: Implementation
+    capabilities: JsonObject = field(default_factory=dict[str, Json])
+    instructions: str = ""
+    meta: JsonObject = field(default_factory=dict[str, Json])
+
+
+def request_meta(me: Introduction, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The `_meta` of one request: the caller's own entries, then ours over them."""
+    meta: dict[str, Any] = {**extra, **me.meta}
+    if era is Era.MODERN:
+        meta[VERSION_KEY] = version
+        meta[CAPABILITIES_KEY] = me.capabilities
+        meta[CLIENT_KEY] = me.who
+    return meta

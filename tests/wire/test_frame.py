@@ -1,0 +1,157 @@
+import json
+
+import pytest
+
+from holdfast.model import codes
+from holdfast.wire.frame import (
+    EMPTY,
+    ErrorBody,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Raw,
+    Request,
+    Response,
+    error_line,
+    notification_line,
+    parse,
+    request_line,
+    result_line,
+)
+from holdfast.wire.limits import DEFAULT, Limits
+from holdfast.wire.lines import Overlong
+
+TWICE = "The same key stands twice in the message."
+
+
+def message(line: bytes | str) -> Message | None:
+    return parse(line.encode() if isinstance(line, str) else line, DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY)),
+        ('{"jsonrpc":"2.0","id":-7,"method":"m","params":[1]}', Request(-7, "m", Raw(b"[1]"))),
+        ('{"jsonrpc": "2.0", "id": "é", "method": "m", "params": {"a": 1}}', Request("é", "m", Raw(b'{"a": 1}'))),
+        ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY)),
+        ('{"jsonrpc":"2.0","method":"m","params":{"a":1}}', Notification("m", Raw(b'{"a":1}'))),
+        ('{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":3}', Response(3, Raw(b'{"a":1,"a":2}'))),
+        ('{"jsonrpc":"2.0","id":3,"result":null}', Response(3, Raw(b"null"))),
+        ('{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no"}}', ErrorResponse(3, ErrorBody(-1, "no"))),
+        ('{"jsonrpc":"2.0","id":null,"error":{"code":-1}}', ErrorResponse(None, ErrorBody(-1))),
+        ("", None),
+        (" \t\r", None),
+    ],
+)
+def test_a_line_is_read_as_the_message_it_is(line: str, expected: Message | None):
+    assert message(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"hello", Malformed(codes.PARSE_ERROR, "The line is not JSON: JSON is malformed: invalid character (byte 0).")),
+        (b'{"id":1', Malformed(codes.PARSE_ERROR, "The line is not JSON: Input data was truncated.")),
+        (b"[]", Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")),
+        (b"1", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
+        (b"null", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
+        (b"{}", Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".')),
+        (b'{"id":1,"method":"m"}', Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1)),
+        (b'{"jsonrpc":"1.0","id":1,"method":"m"}', Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1)),
+        (b'{"jsonrpc":"2.0","id":1,"method":5}', Malformed(codes.INVALID_REQUEST, '"method" must be a string.', 1)),
+    ],
+)
+def test_what_is_no_message_says_what_is_wrong(line: bytes, expected: Malformed):
+    assert message(line) == expected
+
+
+@pytest.mark.parametrize("identity", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)])
+def test_an_id_is_a_string_or_an_integer_of_moderate_size(identity: str):
+    assert message('{"jsonrpc":"2.0","id":%s,"method":"m"}' % identity) == Malformed(
+        codes.INVALID_REQUEST, '"id" must be a string or an integer.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "identity"),
+    [
+        ('{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"m"}', 1),
+        ('{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}', 2),
+        ('{"jsonrpc":"2.0","id":1e9,"id":1,"method":"m"}', None),
+        ('{"jsonrpc":"2.0","id":1,"method":"a","params":{},"method":"b"}', 1),
+        ('{"jsonrpc":"2.0","id":1,"\\u006dethod":"a","method":"b"}', 1),
+    ],
+)
+@pytest.mark.promise("ACP-11")
+def test_a_member_that_stands_twice_makes_the_message_invalid(line: str, identity: int | None):
+    found = message(line)
+
+    assert isinstance(found, Malformed)
+    assert (found.code, found.reason) == (codes.INVALID_REQUEST, TWICE)
+
+
+def test_a_duplicate_beside_a_large_payload_is_found_without_reading_the_payload():
+    payload = json.dumps([{"a": "x" * 100}] * 1000)
+    clean = '{ "jsonrpc": "2.0", "id": 1, "result": %s}' % payload
+    twice = '{ "jsonrpc": "2.0", "id": 2, "id": 1, "result": %s}' % payload
+    hidden = '{ "jsonrpc": "2.0", "id": 1, "result": %s, "result": {}}' % payload
+
+    assert message(clean) == Response(1, Raw(payload.encode()))
+    assert message(twice) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True)
+    assert message(hidden) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True)
+
+
+def test_params_are_read_strictly_and_results_are_passed_on():
+    twice = '{"jsonrpc":"2.0","id":1,"%s":{"a":{"b":1,"b":2}}%s}'
+
+    assert message(twice % ("params", ',"method":"m"')) == Malformed(
+        codes.INVALID_REQUEST, "The params cannot be read: the same key stands twice in one object.", 1
+    )
+    assert message(twice % ("result", "")) == Response(1, Raw(b'{"a":{"b":1,"b":2}}'))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"\xff"}}',
+        b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":NaN}}',
+        b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"\x00"}}',
+        b'{"jsonrpc":"2.0","id":7,"method":"m","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        b'{"params":{"a":oops},"method":"m","jsonrpc":"2.0","id":7}',
+    ],
+)
+def test_a_broken_line_still_says_whose_it_is_where_that_can_be_seen(line: bytes):
+    found = message(line)
+
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id, found.is_answer) == (codes.PARSE_ERROR, 7, False)
+
+
+def test_an_overlong_line_says_whose_it_is_by_its_two_ends():
+    limits = Limits(line_bytes=10)
+    reason = "The line has 99 bytes; 10 is the most."
+    by_head = Overlong(99, b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"xx', b"xxx")
+    by_tail = Overlong(99, b'{"result":{"a":"xx', b'xx","id":5},"jsonrpc":"2.0","id":7}')
+    nested = Overlong(99, b'{"result":{"a":"xx', b'x"},{"id":7}]}')
+
+    assert parse(by_head, limits) == Malformed(codes.TOO_LARGE, reason, 7)
+    assert parse(by_tail, limits) == Malformed(codes.TOO_LARGE, reason, 7, is_answer=True)
+    assert parse(nested, limits) == Malformed(codes.TOO_LARGE, reason)
+
+
+def test_what_is_written_is_read_back():
+    assert [message(line) for line in (
+        request_line("a\n", "m", {"x": [1]}),
+        notification_line("n", Raw(b"{}")),
+        result_line(2, {"é": None}),
+        error_line(None, -5, "no", {"why": 1}),
+    )] == [
+        Request("a\n", "m", Raw(b'{"x":[1]}')),
+        Notification("n", EMPTY),
+        Response(2, Raw('{"é":null}'.encode())),
+        ErrorResponse(None, ErrorBody(-5, "no", Raw(b'{"why":1}'))),
+    ]
