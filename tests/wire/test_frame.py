@@ -34,14 +34,20 @@ def message(line: bytes | str) -> Message | None:
     [
         ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY)),
         ('{"jsonrpc":"2.0","id":-7,"method":"m","params":[1]}', Request(-7, "m", Raw(b"[1]"))),
-        ('{"jsonrpc": "2.0", "id": "é", "method": "m", "params": {"a": 1}}', Request("é", "m", Raw(b'{"a": 1}'))),
+        (
+            '{"jsonrpc": "2.0", "id": "é", "method": "m", "params": {"a": 1}}',
+            Request("é", "m", Raw(b'{"a": 1}')),
+        ),
         ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY)),
         ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY)),
         ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY)),
         ('{"jsonrpc":"2.0","method":"m","params":{"a":1}}', Notification("m", Raw(b'{"a":1}'))),
         ('{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":3}', Response(3, Raw(b'{"a":1,"a":2}'))),
         ('{"jsonrpc":"2.0","id":3,"result":null}', Response(3, Raw(b"null"))),
-        ('{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no"}}', ErrorResponse(3, ErrorBody(-1, "no"))),
+        (
+            '{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no"}}',
+            ErrorResponse(3, ErrorBody(-1, "no")),
+        ),
         ('{"jsonrpc":"2.0","id":null,"error":{"code":-1}}', ErrorResponse(None, ErrorBody(-1))),
         ("", None),
         (" \t\r", None),
@@ -54,22 +60,35 @@ def test_a_line_is_read_as_the_message_it_is(line: str, expected: Message | None
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"hello", Malformed(codes.PARSE_ERROR, "The line is not JSON: JSON is malformed: invalid character (byte 0).")),
+        (
+            b"hello",
+            Malformed(
+                codes.PARSE_ERROR, "The line is not JSON: JSON is malformed: invalid character (byte 0)."
+            ),
+        ),
         (b'{"id":1', Malformed(codes.PARSE_ERROR, "The line is not JSON: Input data was truncated.")),
         (b"[]", Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")),
         (b"1", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
         (b"null", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
         (b"{}", Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".')),
         (b'{"id":1,"method":"m"}', Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1)),
-        (b'{"jsonrpc":"1.0","id":1,"method":"m"}', Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1)),
-        (b'{"jsonrpc":"2.0","id":1,"method":5}', Malformed(codes.INVALID_REQUEST, '"method" must be a string.', 1)),
+        (
+            b'{"jsonrpc":"1.0","id":1,"method":"m"}',
+            Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1),
+        ),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":5}',
+            Malformed(codes.INVALID_REQUEST, '"method" must be a string.', 1),
+        ),
     ],
 )
 def test_what_is_no_message_says_what_is_wrong(line: bytes, expected: Malformed):
     assert message(line) == expected
 
 
-@pytest.mark.parametrize("identity", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)])
+@pytest.mark.parametrize(
+    "identity", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)]
+)
 def test_an_id_is_a_string_or_an_integer_of_moderate_size(identity: str):
     assert message('{"jsonrpc":"2.0","id":%s,"method":"m"}' % identity) == Malformed(
         codes.INVALID_REQUEST, '"id" must be a string or an integer.'
@@ -144,12 +163,15 @@ def test_an_overlong_line_says_whose_it_is_by_its_two_ends():
 
 
 def test_what_is_written_is_read_back():
-    assert [message(line) for line in (
-        request_line("a\n", "m", {"x": [1]}),
-        notification_line("n", Raw(b"{}")),
-        result_line(2, {"é": None}),
-        error_line(None, -5, "no", {"why": 1}),
-    )] == [
+    assert [
+        message(line)
+        for line in (
+            request_line("a\n", "m", {"x": [1]}),
+            notification_line("n", Raw(b"{}")),
+            result_line(2, {"é": None}),
+            error_line(None, -5, "no", {"why": 1}),
+        )
+    ] == [
         Request("a\n", "m", Raw(b'{"x":[1]}')),
         Notification("n", EMPTY),
         Response(2, Raw('{"é":null}'.encode())),

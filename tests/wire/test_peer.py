@@ -79,7 +79,9 @@ async def test_an_error_of_the_other_side_is_raised_with_its_number_and_data():
     async with taped() as (peer, tape):
         asking = asyncio.create_task(peer.request("a"))
         (message,) = await tape.wait_for(1)
-        peer.received(line(id=message["id"], error={"code": -32002, "message": "no such session", "data": {"a": 1}}))
+        peer.received(
+            line(id=message["id"], error={"code": -32002, "message": "no such session", "data": {"a": 1}})
+        )
 
         with pytest.raises(PeerError, match="no such session") as raised:
             await asking
@@ -98,7 +100,9 @@ async def test_an_error_of_the_other_side_can_be_passed_on_as_it_came():
         ]
 
 
-async def test_a_handler_that_crashes_answers_blandly_and_tells_only_the_log(caplog: pytest.LogCaptureFixture):
+async def test_a_handler_that_crashes_answers_blandly_and_tells_only_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
     async def crash(request: Request) -> Any:
         raise RuntimeError("the secret of the house")
 
@@ -156,7 +160,10 @@ async def test_an_unknown_method_is_method_not_found():
     async with taped() as (peer, tape):
         peer.received(line(id=1, method="nope"))
 
-        assert (await tape.wait_for(1))[0]["error"] == {"code": -32601, "message": "There is no method 'nope' here."}
+        assert (await tape.wait_for(1))[0]["error"] == {
+            "code": -32601,
+            "message": "There is no method 'nope' here.",
+        }
 
 
 async def test_one_slow_handler_blocks_nobody():
@@ -201,10 +208,16 @@ async def test_what_a_handler_tells_leaves_before_its_answer():
         peer._handle = talkative  # the handler needs the peer it serves
         peer.received(line(id=1, method="m"))
 
-        assert [message.get("params", "answer") for message in await tape.wait_for(3)] == [{"n": 1}, {"n": 2}, "answer"]
+        assert [message.get("params", "answer") for message in await tape.wait_for(3)] == [
+            {"n": 1},
+            {"n": 2},
+            "answer",
+        ]
 
 
-async def test_a_notification_handler_that_crashes_is_logged_and_the_next_is_heard(caplog: pytest.LogCaptureFixture):
+async def test_a_notification_handler_that_crashes_is_logged_and_the_next_is_heard(
+    caplog: pytest.LogCaptureFixture,
+):
     heard: list[str] = []
 
     def hear(notification: Notification) -> None:
@@ -228,7 +241,11 @@ async def test_a_caller_that_gives_up_takes_its_request_back(dialect: Dialect, m
         with pytest.raises(asyncio.CancelledError):
             await asking
 
-        assert (await tape.wait_for(2))[1] == {"jsonrpc": "2.0", "method": method, "params": {"requestId": request["id"]}}
+        assert (await tape.wait_for(2))[1] == {
+            "jsonrpc": "2.0",
+            "method": method,
+            "params": {"requestId": request["id"]},
+        }
 
 
 async def test_past_its_deadline_a_request_is_taken_back_and_a_late_answer_is_counted():
@@ -319,7 +336,10 @@ async def test_while_we_wait_for_an_answer_surplus_requests_are_refused_so_that_
         peer.received(line(id=question["id"], result="at last"))
 
         assert (bytes(await asking), refused, peer.tally.refused) == (b'"at last"', [2, 3], 2)
-        assert next(m for m in messages if "error" in m)["error"]["message"] == "2 requests are in flight already."
+        assert (
+            next(m for m in messages if "error" in m)["error"]["message"]
+            == "2 requests are in flight already."
+        )
         gate.open.set()
 
 
@@ -391,7 +411,7 @@ async def test_after_close_everything_fails_cleanly_and_closing_again_is_harmles
 
     with pytest.raises(HoldfastError, match="The connection was closed"):
         await asking
-    with pytest.raises(HoldfastError, match="The other side closed the connection|The connection is closed"):
+    with pytest.raises(HoldfastError, match=r"The other side closed the connection|The connection is closed"):
         await peer.request("b")
     with pytest.raises(HoldfastError, match="The connection is closed"):
         await peer.notify("n")
@@ -435,7 +455,12 @@ async def test_a_server_answers_a_line_that_is_no_message_and_goes_on(sent: byte
         peer.received(sent + line(id=1, method="m"))
         refusal, answer = await tape.wait_for(2)
 
-        assert (refusal["id"], refusal["error"]["code"], answer["id"], peer.tally.malformed) == (None, code, 1, 1)
+        assert (refusal["id"], refusal["error"]["code"], answer["id"], peer.tally.malformed) == (
+            None,
+            code,
+            1,
+            1,
+        )
 
 
 async def test_a_client_skips_and_counts_a_line_that_is_no_message(caplog: pytest.LogCaptureFixture):
@@ -447,7 +472,9 @@ async def test_a_client_skips_and_counts_a_line_that_is_no_message(caplog: pytes
     assert caplog.text.count("malformed line\n") == 5
 
 
-@pytest.mark.parametrize("broken", [b'{"jsonrpc":"2.0","id":%d}', b'{"jsonrpc":"2.0","id":%d,"result":{"a":"\xff"}}'])
+@pytest.mark.parametrize(
+    "broken", [b'{"jsonrpc":"2.0","id":%d}', b'{"jsonrpc":"2.0","id":%d,"result":{"a":"\xff"}}']
+)
 async def test_an_answer_that_cannot_be_read_fails_its_caller_at_once(broken: bytes):
     async with taped() as (peer, tape):
         asking = asyncio.create_task(peer.request("a"))

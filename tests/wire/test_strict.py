@@ -11,7 +11,11 @@ from holdfast.wire.strict import Unreadable, check, read
 LIMITS = Limits(depth=8, digits=40, values=60)
 
 documents: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -23,8 +27,12 @@ def reason(text: bytes, limits: Limits = LIMITS) -> str:
     return str(refused.value)
 
 
-@given(documents, st.booleans(), st.sampled_from([None, (", ", ": "), (",", ":")]), st.sampled_from([None, 1]))
-def test_every_document_without_a_fault_is_read(document: Any, ascii_only: bool, separators: Any, indent: Any):
+@given(
+    documents, st.booleans(), st.sampled_from([None, (", ", ": "), (",", ":")]), st.sampled_from([None, 1])
+)
+def test_every_document_without_a_fault_is_read(
+    document: Any, ascii_only: bool, separators: Any, indent: Any
+):
     text = json.dumps(document, ensure_ascii=ascii_only, separators=separators, indent=indent).encode()
 
     check(text, Limits())

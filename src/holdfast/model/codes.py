@@ -47,16 +47,31 @@ PARSE_ERROR = register(
     Code(name="PARSE_ERROR", http=400, rpc=-32700, hint="Send one JSON object per line, in UTF-8.")
 )
 INVALID_REQUEST = register(
-    Code(name="INVALID_REQUEST", http=400, rpc=-32600, hint="Send a JSON-RPC 2.0 message: no batch, no bare value.")
+    Code(
+        name="INVALID_REQUEST",
+        http=400,
+        rpc=-32600,
+        hint="Send a JSON-RPC 2.0 message: no batch, no bare value.",
+    )
 )
 METHOD_NOT_FOUND = register(
-    Code(name="METHOD_NOT_FOUND", http=404, rpc=-32601, hint="Check the method's name and the peer's capabilities.")
+    Code(
+        name="METHOD_NOT_FOUND",
+        http=404,
+        rpc=-32601,
+        hint="Check the method's name and the peer's capabilities.",
+    )
 )
 BAD_ARGUMENT = register(
     Code(name="BAD_ARGUMENT", http=400, rpc=-32602, hint="Correct the named arguments and call again.")
 )
 INTERNAL_ERROR = register(
-    Code(name="INTERNAL_ERROR", http=500, rpc=-32603, hint="This is a bug; the log of the process has the details.")
+    Code(
+        name="INTERNAL_ERROR",
+        http=500,
+        rpc=-32603,
+        hint="This is a bug; the log of the process has the details.",
+    )
 )
 CANCELLED = register(Code(name="CANCELLED", http=499, rpc=-32800, hint="The caller took the request back."))
 TIMEOUT = register(
@@ -104,11 +119,13 @@ UNSUPPORTED_VERSION = register(
 
 # What the model's own words can get wrong.
 BAD_SETTINGS = register(
-    Code(name="BAD_SETTINGS", http=500, hint="Correct the named key; `holdfast settings show` prints what is in force.")
+    Code(
+        name="BAD_SETTINGS",
+        http=500,
+        hint="Correct the named key; `holdfast settings show` prints what is in force.",
+    )
 )
-BAD_TRUST = register(
-    Code(name="BAD_TRUST", http=400, rpc=-32602, hint='Trust is "direct" or "sandboxed".')
-)
+BAD_TRUST = register(Code(name="BAD_TRUST", http=400, rpc=-32602, hint='Trust is "direct" or "sandboxed".'))
 BAD_ID = register(Code(name="BAD_ID", http=400, rpc=-32602, hint="Use an id as Holdfast printed it."))
 BAD_WORKSPACE = register(
     Code(
@@ -124,7 +141,12 @@ NO_CONTEXT = register(
 
 # What memory can meet.
 UNKNOWN_SESSION = register(
-    Code(name="UNKNOWN_SESSION", http=404, rpc=-32002, hint="`holdfast sessions list` shows the sessions there are.")
+    Code(
+        name="UNKNOWN_SESSION",
+        http=404,
+        rpc=-32002,
+        hint="`holdfast sessions list` shows the sessions there are.",
+    )
 )
 SESSION_EXISTS = register(
     Code(name="SESSION_EXISTS", http=409, rpc=-32602, hint="Mint a new session id; an id is used once.")
@@ -139,42 +161,88 @@ SESSION_HELD = register(
     )
 )
 KEY_REUSED = register(
-    Code(name="KEY_REUSED", http=409, rpc=-32602, hint="Give each event its own key; only a retry repeats one.")
+    Code(
+        name="KEY_REUSED", http=409, rpc=-32602, hint="Give each event its own key; only a retry repeats one."
+    )
 )
 UNSTORABLE = register(
     Code(name="UNSTORABLE", http=400, rpc=-32602, hint="Send valid Unicode and numbers of at most 64 bits.")
 )
 STREAM_BROKEN = register(
-    Code(name="STREAM_BROKEN", http=500, hint="Cure the first failure, then open the stream again and retry with the same keys.")
+    Code(
+        name="STREAM_BROKEN",
+        http=500,
+        hint="Cure the first failure, then open the stream again and retry with the same keys.",
+    )
 )
 BAD_CURSOR = register(
-    Code(name="BAD_CURSOR", http=400, rpc=-32602, hint="Use a cursor as it was given, with the same query; or start over without one.")
+    Code(
+        name="BAD_CURSOR",
+        http=400,
+        rpc=-32602,
+        hint="Use a cursor as it was given, with the same query; or start over without one.",
+    )
 )
-STORE_CLOSED = register(Code(name="STORE_CLOSED", http=503, hint="The host is shutting down; open the store again."))
+STORE_CLOSED = register(
+    Code(name="STORE_CLOSED", http=503, hint="The host is shutting down; open the store again.")
+)
 STORE_BUSY = register(
-    Code(name="STORE_BUSY", http=503, retryable=True, hint="Another process holds the store for long; try again.")
+    Code(
+        name="STORE_BUSY",
+        http=503,
+        retryable=True,
+        hint="Another process holds the store for long; try again.",
+    )
 )
 STORE_FULL = register(
     Code(name="STORE_FULL", http=507, retryable=True, hint="Free some space on the disk, then try again.")
 )
 STORE_READ_ONLY = register(
-    Code(name="STORE_READ_ONLY", http=500, hint="Make the store's folder writable, or set `data_dir` to one that is.")
+    Code(
+        name="STORE_READ_ONLY",
+        http=500,
+        hint="Make the store's folder writable, or set `data_dir` to one that is.",
+    )
 )
 STORE_UNREADABLE = register(
-    Code(name="STORE_UNREADABLE", http=500, hint="Check the path and its permissions; `holdfast settings show` prints `data_dir`.")
+    Code(
+        name="STORE_UNREADABLE",
+        http=500,
+        hint="Check the path and its permissions; `holdfast settings show` prints `data_dir`.",
+    )
 )
 STORE_CORRUPT = register(
-    Code(name="STORE_CORRUPT", http=500, hint="Keep the file, look with `holdfast store check`, and restore a backup.")
+    Code(
+        name="STORE_CORRUPT",
+        http=500,
+        hint="Keep the file, look with `holdfast store check`, and restore a backup.",
+    )
 )
-STORE_TOO_NEW = register(Code(name="STORE_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it."))
+STORE_TOO_NEW = register(
+    Code(name="STORE_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it.")
+)
 STORE_FOREIGN = register(
-    Code(name="STORE_FOREIGN", http=500, hint="Name a file of Holdfast's own, or a path where none exists yet.")
+    Code(
+        name="STORE_FOREIGN", http=500, hint="Name a file of Holdfast's own, or a path where none exists yet."
+    )
 )
 STORE_FAILED = register(
-    Code(name="STORE_FAILED", http=500, hint="The disk failed; see the system's log, then start Holdfast again.")
+    Code(
+        name="STORE_FAILED",
+        http=500,
+        hint="The disk failed; see the system's log, then start Holdfast again.",
+    )
 )
-FILE_EXISTS = register(Code(name="FILE_EXISTS", http=409, hint="Name a file that does not exist; nothing is overwritten."))
-EVENT_TOO_NEW = register(Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it."))
+FILE_EXISTS = register(
+    Code(name="FILE_EXISTS", http=409, hint="Name a file that does not exist; nothing is overwritten.")
+)
+EVENT_TOO_NEW = register(
+    Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it.")
+)
 AUDIT_BROKEN = register(
-    Code(name="AUDIT_BROKEN", http=500, hint="`holdfast audit verify` names the first bad record; compare it with a backup.")
+    Code(
+        name="AUDIT_BROKEN",
+        http=500,
+        hint="`holdfast audit verify` names the first bad record; compare it with a backup.",
+    )
 )

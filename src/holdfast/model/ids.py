@@ -20,7 +20,9 @@ def new_session_id() -> SessionId:
 def parse_session_id(text: str) -> SessionId:
     """The session id that a peer or a person wrote."""
     if not _SESSION.fullmatch(text):
-        raise HoldfastError(codes.BAD_ID, f"{text[:80]!r} is not a session id: it looks like sess_0123456789abcdef….")
+        raise HoldfastError(
+            codes.BAD_ID, f"{text[:80]!r} is not a session id: it looks like sess_0123456789abcdef…."
+        )
     return SessionId(text)
 
 

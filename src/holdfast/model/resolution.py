@@ -39,6 +39,8 @@ class Resolution:
         """Keep the servers that pass; each other one gets a refusal."""
         kept = tuple(server for server in self.servers if keep(server))
         fallen = tuple(
-            Refusal(server=server.name, stage=stage, reason=reason) for server in self.servers if server not in kept
+            Refusal(server=server.name, stage=stage, reason=reason)
+            for server in self.servers
+            if not keep(server)
         )
         return replace(self, servers=kept, refusals=self.refusals + fallen)

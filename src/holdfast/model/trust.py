@@ -27,7 +27,9 @@ def parse_trust(text: str) -> Trust:
     """The trust that a word stands for; a word we do not know is an error, never `direct`."""
     trust = _WORDS.get(text.strip().lower())
     if trust is None:
-        raise HoldfastError(codes.BAD_TRUST, f"{text[:80]!r} is no trust level. Use one of: {', '.join(_WORDS)}.")
+        raise HoldfastError(
+            codes.BAD_TRUST, f"{text[:80]!r} is no trust level. Use one of: {', '.join(_WORDS)}."
+        )
     return trust
 
 

@@ -29,7 +29,8 @@ def parse_slug(text: str) -> str:
     """The slug that somebody wrote, if it is one."""
     if len(text) > SLUG_LENGTH:
         raise HoldfastError(
-            codes.BAD_WORKSPACE, f"The workspace name {text[:20]!r}… has {len(text)} characters; {SLUG_LENGTH} is the most."
+            codes.BAD_WORKSPACE,
+            f"The workspace name {text[:20]!r}… has {len(text)} characters; {SLUG_LENGTH} is the most.",
         )
     if not _SLUG.fullmatch(text):
         raise HoldfastError(
@@ -43,7 +44,9 @@ def slug_for(name: str, taken: Collection[str] = ()) -> str:
     """A free slug for a name: lower-case, hyphenated, numbered from -2 when taken."""
     base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
     if not base:
-        raise HoldfastError(codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit to make a workspace name of.")
+        raise HoldfastError(
+            codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit to make a workspace name of."
+        )
     slug, number = base, 1
     while slug in taken:
         number += 1

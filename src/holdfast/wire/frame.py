@@ -171,7 +171,9 @@ def _read_id(raw: Raw) -> Id | None:
     if len(text) > ID_BYTES:
         return None
     try:
-        return msgspec.json.decode(text, type=Id) if text[:1] in b'"-0123456789' and _is_plain_id(text) else None
+        return (
+            msgspec.json.decode(text, type=Id) if text[:1] in b'"-0123456789' and _is_plain_id(text) else None
+        )
     except DECODE_ERRORS:
         return None
 
@@ -181,7 +183,9 @@ def _is_plain_id(text: bytes) -> bool:
 
 
 def _invalid(reason: str, envelope: _Envelope, identity: Id | None) -> Malformed:
-    return Malformed(codes.INVALID_REQUEST, reason, identity, is_answer=envelope.method is None and bool(envelope.id))
+    return Malformed(
+        codes.INVALID_REQUEST, reason, identity, is_answer=envelope.method is None and bool(envelope.id)
+    )
 
 
 def _not_a_message(line: bytes) -> Malformed:
@@ -224,7 +228,11 @@ def encode(value: Any) -> bytes:
 
 def request_line(identity: Id, method: str, params: Any) -> bytes:
     """A request as a line."""
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n' % (_encode(identity), _encode(method), encode(params))
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n' % (
+        _encode(identity),
+        _encode(method),
+        encode(params),
+    )
 
 
 def notification_line(method: str, params: Any) -> bytes:

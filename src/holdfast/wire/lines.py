@@ -22,11 +22,11 @@ Line: TypeAlias = bytes | Overlong
 class Lines:
     """The lines of one stream. The same bytes give the same lines, wherever they are cut."""
 
-    __slots__ = ("_head", "_limit", "_parts", "_size", "_start", "_tail")
+    __slots__ = ("_buffer", "_head", "_limit", "_size", "_start", "_tail")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []  # the unfinished line, while it is within the limit
+        self._buffer = bytearray()  # the unfinished line, while it is within the limit
         self._size = 0
         self._head = b""  # once it is over the limit: what is kept of it
         self._tail = b""
@@ -55,15 +55,14 @@ class Lines:
             return
         self._size += len(piece)
         if self._size <= self._limit:
-            self._parts.append(piece)
+            self._buffer += piece
             return
-        if self._parts or not self._head:
-            whole = b"".join([*self._parts, piece])
-            self._parts.clear()
-            self._head, self._tail = whole[:_HEAD], whole[-_TAIL:]
-        else:
-            self._head += piece[: _HEAD - len(self._head)]
-            self._tail = (self._tail + piece)[-_TAIL:]
+        buffer = self._buffer
+        if buffer:
+            self._head, self._tail = bytes(buffer[:_HEAD]), bytes(buffer[-_TAIL:])
+            self._buffer = bytearray()
+        self._head += piece[: _HEAD - len(self._head)]
+        self._tail = (self._tail + piece[-_TAIL:])[-_TAIL:]
 
     def _finish(self, piece: bytes) -> Line:
         line: Line
@@ -72,10 +71,10 @@ class Lines:
         else:
             self._grow(piece)
             if self._size <= self._limit:
-                line = b"".join(self._parts)
+                line = bytes(self._buffer)
             else:
                 line = Overlong(self._size, self._head, self._tail)
-            self._parts.clear()
+            self._buffer = bytearray()
             self._size, self._head, self._tail = 0, b"", b""
         if self._start:
             self._start = False

@@ -96,8 +96,8 @@ class Tally:
     refused: int = 0  # requests past the limit
 
 
-class _TakeBack(msgspec.Struct):
-    requestId: Id
+class _TakeBack(msgspec.Struct, rename="camel"):
+    request_id: Id
 
 
 Handle = Callable[[Request], Awaitable[Any]]
@@ -160,7 +160,9 @@ class Peer:
                 async with self._slots:
                     return await self._ask(identity, line)
         except TimeoutError:
-            raise HoldfastError(codes.TIMEOUT, f"{method} was not answered within {timeout:g} seconds.") from None
+            raise HoldfastError(
+                codes.TIMEOUT, f"{method} was not answered within {timeout:g} seconds."
+            ) from None
 
     async def notify(self, method: str, params: Any = EMPTY) -> None:
         """Tell; waits only while the other side does not read."""
@@ -319,7 +321,9 @@ class Peer:
             self._refuse(request.id, codes.INVALID_REQUEST.rpc, "A request with this id is still in flight.")
         elif len(self._running) >= self._limits.in_flight:
             self.tally.refused += 1
-            self._refuse(request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are in flight already.")
+            self._refuse(
+                request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are in flight already."
+            )
         else:
             self._running[request.id] = self._loop.create_task(self._answer(request))
 
@@ -360,7 +364,7 @@ class Peer:
 
     def _cancel(self, notification: Notification) -> None:
         try:
-            identity = msgspec.json.decode(notification.params, type=_TakeBack).requestId
+            identity = msgspec.json.decode(notification.params, type=_TakeBack).request_id
         except DECODE_ERRORS:
             self._complain(Malformed(codes.BAD_ARGUMENT, "A cancellation names no request."))
             return
@@ -371,7 +375,10 @@ class Peer:
 
     def _refused(self, identity: Id | None, error: ErrorBody) -> None:
         if identity is None:
-            log.warning("the other side could not read a line", extra={"code": error.code, "reason": error.message[:200]})
+            log.warning(
+                "the other side could not read a line",
+                extra={"code": error.code, "reason": error.message[:200]},
+            )
             return
         future = self._pending.get(identity)
         if future is None or future.done():
@@ -386,7 +393,9 @@ class Peer:
         if message.is_answer and message.id is not None:
             future = self._pending.get(message.id)
             if future is not None and not future.done():
-                future.set_exception(HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {message.reason}"))
+                future.set_exception(
+                    HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {message.reason}")
+                )
                 return
         if self._answers_malformed or (message.id is not None and not message.is_answer):
             self._refuse(message.id, message.code.rpc, message.reason)

@@ -16,7 +16,9 @@ _CHUNK = 256 * 1024
 
 
 @asynccontextmanager
-async def over_pipes(peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0) -> AsyncIterator[Peer]:
+async def over_pipes(
+    peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0
+) -> AsyncIterator[Peer]:
     """Join the peer to two open files, which are closed at the end; handlers then get the grace to finish."""
     loop = asyncio.get_running_loop()
     pipe = _Pipe(peer)
@@ -41,15 +43,21 @@ async def over_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
 
     A stray `print` goes to standard error, and a child started by a handler reads nothing.
     """
-    source, target = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    sys.stdout.flush()
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
+    source, target = _take_stdio()
     sides = _Copiers()
     async with over_pipes(peer, sides.readable(source), sides.writable(target), grace=grace) as joined:
         yield joined
     await asyncio.to_thread(sides.join)
+
+
+def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
+    sys.stdout.flush()
+    source, target = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return source, target
 
 
 class _Pipe:
@@ -141,14 +149,18 @@ class _Copiers:
         if _watchable(source):
             return source
         read_end, write_end = os.pipe()
-        threading.Thread(target=_copy, args=(source, os.fdopen(write_end, "wb", buffering=0)), daemon=True).start()
+        threading.Thread(
+            target=_copy, args=(source, os.fdopen(write_end, "wb", buffering=0)), daemon=True
+        ).start()
         return os.fdopen(read_end, "rb", buffering=0)
 
     def writable(self, target: IO[bytes]) -> IO[bytes]:
         if _watchable(target):
             return target
         read_end, write_end = os.pipe()
-        thread = threading.Thread(target=_copy, args=(os.fdopen(read_end, "rb", buffering=0), target), daemon=True)
+        thread = threading.Thread(
+            target=_copy, args=(os.fdopen(read_end, "rb", buffering=0), target), daemon=True
+        )
         thread.start()
         self._writers.append(thread)
         return os.fdopen(write_end, "wb", buffering=0)

@@ -27,6 +27,8 @@ from holdfast.wire.strict import Unreadable, read
 
 T = TypeVar("T")
 
+_decode_call_result = msgspec.json.Decoder(CallResult).decode
+
 PATIENCE = 2.0  # how long an old server that ignores `server/discover` is waited for, once
 
 
@@ -72,7 +74,11 @@ class Client:
     ) -> CallResult:
         """Call a tool. What it reports as an error is a result; a refusal to call raises."""
         params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
-        return self.read(await self.peer.request("tools/call", params, timeout=timeout), CallResult)
+        raw = await self.peer.request("tools/call", params, timeout=timeout)
+        try:
+            return _decode_call_result(raw)  # passed on, so not read strictly
+        except msgspec.ValidationError as error:
+            raise self._unreadable(error) from None
 
     async def tools(self, *, timeout: float | None = None, most: int = 10_000) -> list[Tool]:
         """Every tool on offer, page by page; a list that does not end is refused."""
@@ -95,7 +101,9 @@ class Client:
         try:
             return read(raw, kind, self._limits)
         except Unreadable as error:
-            raise HoldfastError(codes.BAD_ANSWER, f"The answer of {self._name()} cannot be read: {error}.") from None
+            raise HoldfastError(
+                codes.BAD_ANSWER, f"The answer of {self._name()} cannot be read: {error}."
+            ) from None
 
     def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
         if not extra:
@@ -117,7 +125,9 @@ async def greet(
             else:
                 greeting = await _discover_or_shake_hands(peer, me)
     except TimeoutError:
-        raise HoldfastError(codes.TIMEOUT, f"The server did not introduce itself within {timeout:g} seconds.") from None
+        raise HoldfastError(
+            codes.TIMEOUT, f"The server did not introduce itself within {timeout:g} seconds."
+        ) from None
     return Client(peer, me, greeting, limits)
 
 
@@ -175,7 +185,9 @@ async def _discover(peer: Peer, me: Introduction) -> Greeting:
     return Greeting(
         era=Era.MODERN,
         version=version,
-        server=_read_greeting(found.meta[SERVER_KEY], Implementation) if SERVER_KEY in found.meta else Implementation(),
+        server=_read_greeting(found.meta[SERVER_KEY], Implementation)
+        if SERVER_KEY in found.meta
+        else Implementation(),
         capabilities=found.capabilities,
         instructions=found.instructions or "",
     )
@@ -198,7 +210,8 @@ async def _shake_hands(peer: Peer, me: Introduction) -> Greeting:
     found = _read_greeting(await peer.request("initialize", offer), _Initialized)
     if found.protocol_version not in HANDSHAKE_VERSIONS:
         raise HoldfastError(
-            codes.UNSUPPORTED_VERSION, f"The server speaks MCP {found.protocol_version[:40]!r}, which we do not know."
+            codes.UNSUPPORTED_VERSION,
+            f"The server speaks MCP {found.protocol_version[:40]!r}, which we do not know.",
         )
     await peer.notify("notifications/initialized")
     return Greeting(

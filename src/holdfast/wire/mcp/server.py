@@ -72,7 +72,9 @@ class Ask:
         try:
             return msgspec.json.decode(self.params, type=kind)
         except msgspec.ValidationError as error:
-            raise HoldfastError(codes.BAD_ARGUMENT, f"The params of {self.method} cannot be read: {error}.") from None
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"The params of {self.method} cannot be read: {error}."
+            ) from None
 
 
 class Service(Protocol):
@@ -116,7 +118,12 @@ async def answer_one(service: Service, request: Request, caller: Caller | None, 
         result: Any = _discovery(service.introduction)
     else:
         ask = Ask(
-            id=request.id, method=request.method, params=request.params, meta=meta, caller=caller, notify=notify
+            id=request.id,
+            method=request.method,
+            params=request.params,
+            meta=meta,
+            caller=caller,
+            notify=notify,
         )
         result = await service.answer(ask)
     return result if caller.era is Era.HANDSHAKE else _stamped(result, request.method, service.introduction)
@@ -128,12 +135,22 @@ def shake_hands(service: Service, request: Request) -> tuple[Caller, dict[str, A
         hello = msgspec.json.decode(request.params, type=_Initialize)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"initialize cannot be read: {error}.") from None
-    version = hello.protocol_version if hello.protocol_version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    version = (
+        hello.protocol_version if hello.protocol_version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+    )
     caller = Caller(
-        era=Era.HANDSHAKE, version=version, who=hello.client_info, capabilities=hello.capabilities, meta=hello.meta
+        era=Era.HANDSHAKE,
+        version=version,
+        who=hello.client_info,
+        capabilities=hello.capabilities,
+        meta=hello.meta,
     )
     me = service.introduction
-    answer: dict[str, Any] = {"protocolVersion": version, "capabilities": me.capabilities, "serverInfo": me.who}
+    answer: dict[str, Any] = {
+        "protocolVersion": version,
+        "capabilities": me.capabilities,
+        "serverInfo": me.who,
+    }
     if me.instructions:
         answer["instructions"] = me.instructions
     return caller, answer
@@ -176,7 +193,9 @@ def _read_meta(params: Raw) -> JsonObject:
     try:
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:
-        raise HoldfastError(codes.BAD_ARGUMENT, "params must be an object, and so must params._meta.") from None
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, "params must be an object, and so must params._meta."
+        ) from None
     return {} if meta is UNSET else meta
 
 
@@ -184,7 +203,8 @@ def _modern_caller(meta: JsonObject) -> Caller:
     version, capabilities = meta[VERSION_KEY], meta.get(CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"params._meta needs {VERSION_KEY!r} (a string) and {CAPABILITIES_KEY!r} (an object)."
+            codes.BAD_ARGUMENT,
+            f"params._meta needs {VERSION_KEY!r} (a string) and {CAPABILITIES_KEY!r} (an object).",
         )
     if version not in MODERN_VERSIONS:
         raise PeerError(

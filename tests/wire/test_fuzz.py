@@ -1,0 +1,122 @@
+"""Random frames: no crash, no hang, and every request with a readable id is answered."""
+
+import json
+import os
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast.wire.frame import Request
+from holdfast.wire.limits import Limits
+from holdfast.wire.peer import Peer
+from tests.wire.tape import Tape
+
+FRAMES = int(os.environ.get("HOLDFAST_FUZZ", "5000"))
+BATCH = 200
+LIMITS = Limits(line_bytes=4096, depth=20, digits=50, values=300, in_flight=BATCH + 1)
+
+GOOD = [
+    b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a","arguments":{"x":[1,2.5,null,true]}}}',
+    b'{"jsonrpc": "2.0", "id": "s%d", "method": "m", "params": {"_meta": {"k/v": {"a": "\\u00e9\\n\\"q\\""}}}}',
+    b'{"method":"m","id":%d,"jsonrpc":"2.0"}',
+    b'{"result":{"content":[{"type":"text","text":"hello"}]},"jsonrpc":"2.0","id":%d}',
+    b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32000,"message":"no"}}',
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}',
+    b'{"jsonrpc":"2.0","method":"n","params":{"n":%d}}',
+]
+SPICE = [
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"\x00",
+    b"\xff",
+    b"\xc3",
+    b"\xef\xbb\xbf",
+    b"NaN",
+    b"-",
+    b"1e9",
+]
+SPICE += [
+    b"null",
+    b'"id":7,',
+    b'"method":"z",',
+    b"9" * 60,
+    b"[" * 30,
+    b" ",
+    b"\r",
+    b"\\u0000",
+    b"\\ud800",
+    b"x" * 5000,
+]
+
+
+def mutated(rng: random.Random, number: int) -> bytes:
+    line = bytearray(rng.choice(GOOD) % number)
+    for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
+        at = rng.randrange(len(line) + 1)
+        match rng.randrange(5):
+            case 0:
+                line[at:at] = rng.choice(SPICE)
+            case 1:
+                del line[at : at + rng.randrange(1, 8)]
+            case 2 if at < len(line):
+                line[at] = rng.randrange(256)
+            case 3:
+                line[at:at] = line[at : at + rng.randrange(1, 40)]
+            case _:
+                line[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(4)))
+    return bytes(line).replace(b"\n", b" ")
+
+
+def owed(line: bytes) -> Any:
+    """The id that must be answered, by a judge that shares no code with us; None when nothing is owed."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(found)) != len(found):
+            raise ValueError("twice")
+        return dict(found)
+
+    try:
+        message = json.loads(line.decode("utf-8"), object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        return None
+    identity = message.get("id")
+    if isinstance(identity, bool) or not isinstance(identity, int | str) or len(json.dumps(identity)) > 18:
+        return None
+    return identity if len(line) <= LIMITS.line_bytes and "\\ud8" not in json.dumps(message) else None
+
+
+@pytest.mark.fuzz
+@pytest.mark.anyio
+@pytest.mark.promise("ACP-11")
+async def test_no_frame_crashes_hangs_or_goes_unanswered():
+    async def handle(request: Request) -> Any:
+        return {}
+
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    for start in range(0, FRAMES, BATCH):
+        peer, tape = Peer(handle=handle, limits=LIMITS, answers_malformed=True), Tape()
+        peer.connected(tape)
+        lines = [mutated(rng, start + n) for n in range(BATCH)]
+        stream = b"\n".join(lines) + b'\n{"jsonrpc":"2.0","id":"the end","method":"m"}\n'
+        while stream:
+            size = rng.randrange(1, 3000)
+            peer.received(stream[:size])
+            stream = stream[size:]
+        while peer._running:
+            await next(iter(peer._running.values()))
+        answers = Counter(message["id"] for message in tape.messages)
+        await peer.close()
+
+        missing = Counter(identity for line in lines if (identity := owed(line)) is not None) - answers
+        assert (missing, answers["the end"]) == (Counter(), 1), f"seed {seed}, frames from {start}"
