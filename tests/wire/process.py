@@ -49,7 +49,7 @@ def echo() -> Iterator[Process]:
             process = Process(popen)
             process.ask("ready")
             yield process
-            popen.stdin and popen.stdin.close()
+            process.stdin.close()
             assert popen.wait(10) == 0
         finally:
             popen.kill()

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from holdfast.model import codes
+from holdfast.model.limits import DEFAULT, Limits
 from holdfast.wire.frame import (
     EMPTY,
     ErrorBody,
@@ -19,7 +20,6 @@ from holdfast.wire.frame import (
     request_line,
     result_line,
 )
-from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.lines import Overlong
 
 TWICE = "The same key stands twice in the message."

@@ -4,12 +4,12 @@ import json
 import os
 import random
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from holdfast.model.limits import Limits
 from holdfast.wire.frame import Request
-from holdfast.wire.limits import Limits
 from holdfast.wire.peer import Peer
 from tests.wire.tape import Tape
 
@@ -27,33 +27,9 @@ GOOD = [
     b'{"jsonrpc":"2.0","method":"n","params":{"n":%d}}',
 ]
 SPICE = [
-    b'"',
-    b"\\",
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b":",
-    b",",
-    b"\x00",
-    b"\xff",
-    b"\xc3",
-    b"\xef\xbb\xbf",
-    b"NaN",
-    b"-",
-    b"1e9",
-]
-SPICE += [
-    b"null",
-    b'"id":7,',
-    b'"method":"z",',
-    b"9" * 60,
-    b"[" * 30,
-    b" ",
-    b"\r",
-    b"\\u0000",
-    b"\\ud800",
-    b"x" * 5000,
+    *(b'"', b"\\", b"{", b"}", b"[", b"]", b":", b",", b" ", b"\r", b"-"),
+    *(b"\x00", b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\\u0000", b"\\ud800"),
+    *(b"NaN", b"1e9", b"null", b'"id":7,', b'"method":"z",', b"9" * 60, b"[" * 30, b"x" * 5000),
 ]
 
 
@@ -84,12 +60,15 @@ def owed(line: bytes) -> Any:
         return dict(found)
 
     try:
-        message = json.loads(line.decode("utf-8"), object_pairs_hook=pairs)
+        message: Any = json.loads(line.decode("utf-8"), object_pairs_hook=pairs)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+    if not isinstance(message, dict):
         return None
-    identity = message.get("id")
+    members = cast(dict[str, Any], message)
+    identity = members.get("id")
+    if not isinstance(members.get("method"), str):
+        return None
     if isinstance(identity, bool) or not isinstance(identity, int | str) or len(json.dumps(identity)) > 18:
         return None
     return identity if len(line) <= LIMITS.line_bytes and "\\ud8" not in json.dumps(message) else None

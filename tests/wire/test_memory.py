@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import Limits
 from holdfast.wire.frame import Notification, Request
-from holdfast.wire.limits import Limits
 from holdfast.wire.memory import joined
 from holdfast.wire.peer import Peer
 

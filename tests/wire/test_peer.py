@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT, Limits
 from holdfast.wire.frame import Notification, Raw, Request
-from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.memory import joined
 from holdfast.wire.peer import ACP, MCP, Dialect, Peer, PeerError
 from tests.wire.tape import Tape

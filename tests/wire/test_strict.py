@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire.limits import Limits
+from holdfast.model.limits import Limits
 from holdfast.wire.strict import Unreadable, check, read
 
 LIMITS = Limits(depth=8, digits=40, values=60)

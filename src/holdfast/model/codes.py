@@ -122,7 +122,7 @@ BAD_SETTINGS = register(
     Code(
         name="BAD_SETTINGS",
         http=500,
-        hint="Correct the named key; `holdfast settings show` prints what is in force.",
+        hint="Correct what is named; `holdfast settings path` prints which file is read.",
     )
 )
 BAD_TRUST = register(Code(name="BAD_TRUST", http=400, rpc=-32602, hint='Trust is "direct" or "sandboxed".'))

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
-from holdfast.wire.limits import Limits
+from holdfast.model.limits import Limits
 from holdfast.wire.lines import Line, Overlong
 from holdfast.wire.strict import DECODE_ERRORS, Unreadable, check, members, why
 

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT, Limits
 from holdfast.wire.frame import (
     EMPTY,
     ErrorBody,
@@ -36,7 +37,6 @@ from holdfast.wire.frame import (
     request_line,
     result_line,
 )
-from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.lines import Line, Lines
 from holdfast.wire.strict import DECODE_ERRORS
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.wire.limits import Limits
+from holdfast.model.limits import Limits
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import DEFAULT, Limits
 from holdfast.wire.frame import Raw, encode
-from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
@@ -93,7 +93,9 @@ class Client:
             if cursor is None:
                 return tools
             if cursor in cursors or len(tools) > most or len(cursors) > most:
-                raise HoldfastError(codes.BAD_ANSWER, f"{self._name()} lists its tools without end.")
+                raise HoldfastError(
+                    codes.BAD_ANSWER, f"{self.greeting.server.name[:80]!r} lists its tools without end."
+                )
             cursors.add(cursor)
 
     def read(self, raw: Raw, kind: type[T]) -> T:
@@ -101,17 +103,16 @@ class Client:
         try:
             return read(raw, kind, self._limits)
         except Unreadable as error:
-            raise HoldfastError(
-                codes.BAD_ANSWER, f"The answer of {self._name()} cannot be read: {error}."
-            ) from None
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, why: Exception) -> HoldfastError:
+        name = self.greeting.server.name[:80]
+        return HoldfastError(codes.BAD_ANSWER, f"The answer of {name!r} cannot be read: {why}.")
 
     def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
         if not extra:
             return self._plain_meta
         return request_meta(self._me, self.greeting.era, self.greeting.version, extra)
-
-    def _name(self) -> str:
-        return repr(self.greeting.server.name[:80])
 
 
 async def greet(

@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import DEFAULT, Limits
 from holdfast.wire.frame import EMPTY, Id, Notification, Raw, Request, encode
-from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
     CLIENT_KEY,

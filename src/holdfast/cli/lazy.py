@@ -1,0 +1,57 @@
+"""A group of commands that imports a command only when it is called."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lazy:
+    """A command not imported yet: where it is (`module:attribute`), and its line in the help."""
+
+    target: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """Lists its commands from a table, and imports the one that is called."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported now."""
+        if cmd_name not in self.lazy:
+            return None
+        from importlib import import_module
+
+        module, _, attribute = self.lazy[cmd_name].target.partition(":")
+        command: object = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.lazy[cmd_name].target} is not a command.")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the called command; for an unknown one, name the nearest."""
+        name = args[0]
+        if name not in self.lazy and not ctx.resilient_parsing and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.lazy, n=1)
+            fix = f"Did you mean {near[0]!r}?" if near else "The help lists all commands."
+            ctx.fail(f"No such command {name!r}. {fix}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])

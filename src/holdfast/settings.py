@@ -1,0 +1,274 @@
+"""What an operator can set: by environment, else by file, else by default."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT, Limits
+
+T = TypeVar("T")
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "human", "json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value comes from; `where` names the file or variable, and is empty for a default."""
+
+    kind: Literal["environment", "file", "default"]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is logged, and how it looks."""
+
+    level: Level
+    format: Format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting, the file that was looked for, and the origin of each value by key."""
+
+    data_dir: Path
+    log: LogSettings
+    wire: Limits
+    file: Path
+    origins: Mapping[str, Origin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Generic[T]):
+    """One thing that can be set: its key in the file, its default, and how a raw value is read."""
+
+    key: str
+    default: Callable[[], T]
+    read: Callable[[object], T]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of the same meaning."""
+        return "HOLDFAST_" + self.key.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One setting as a person sees it."""
+
+    setting: Setting[Any]
+    value: str | int
+    origin: Origin
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read and check all settings; a file named by the caller or by `HOLDFAST_CONFIG` must exist."""
+    file = path or default_file(environ)
+    must_exist = path is not None or bool(environ.get("HOLDFAST_CONFIG"))
+    source = _Source(file=file, text=_text(file, must_exist=must_exist), environ=environ)
+    settings = Settings(
+        data_dir=source.get(DATA_DIR),
+        log=LogSettings(level=source.get(LOG_LEVEL), format=source.get(LOG_FORMAT)),
+        wire=Limits(
+            line_bytes=source.get(WIRE_LINE_BYTES),
+            depth=source.get(WIRE_DEPTH),
+            digits=source.get(WIRE_DIGITS),
+            values=source.get(WIRE_VALUES),
+            in_flight=source.get(WIRE_IN_FLIGHT),
+        ),
+        file=file,
+        origins=source.origins,
+    )
+    if source.problems:
+        raise HoldfastError(codes.BAD_SETTINGS, "\n".join(source.problems))
+    return settings
+
+
+def default_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file that is read when the caller names none."""
+    if named := environ.get("HOLDFAST_CONFIG"):
+        return Path(named).expanduser()
+    from platformdirs import user_config_path
+
+    return user_config_path("holdfast") / "config.toml"
+
+
+def entries(settings: Settings) -> tuple[Entry, ...]:
+    """Every setting with its value and origin, in the order of the documentation."""
+    values: tuple[tuple[Setting[Any], str | int], ...] = (
+        (DATA_DIR, str(settings.data_dir)),
+        (LOG_LEVEL, settings.log.level),
+        (LOG_FORMAT, settings.log.format),
+        (WIRE_LINE_BYTES, settings.wire.line_bytes),
+        (WIRE_DEPTH, settings.wire.depth),
+        (WIRE_DIGITS, settings.wire.digits),
+        (WIRE_VALUES, settings.wire.values),
+        (WIRE_IN_FLIGHT, settings.wire.in_flight),
+    )
+    return tuple(
+        Entry(setting=setting, value=value, origin=settings.origins[setting.key]) for setting, value in values
+    )
+
+
+def _user_data_path() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("holdfast")
+
+
+def _folder(raw: object) -> Path:
+    if not isinstance(raw, str) or not raw or "\0" in raw:
+        raise ValueError("must be the path of a folder")
+    folder = Path(raw).expanduser()
+    if not folder.is_absolute():
+        raise ValueError("must be an absolute path, or begin with ~")
+    return folder
+
+
+def _one_of(words: tuple[T, ...]) -> Callable[[object], T]:
+    def read(raw: object) -> T:
+        for word in words:
+            if raw == word:
+                return word
+        raise ValueError(f"must be one of {', '.join(map(str, words))}")
+
+    return read
+
+
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def read(raw: object) -> int:
+        if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,20}", raw):
+            raw = int(raw)
+        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return raw
+
+    return read
+
+
+_LEVELS: tuple[Level, ...] = get_args(Level)
+_FORMATS: tuple[Format, ...] = get_args(Format)
+
+DATA_DIR = Setting(key="data_dir", default=_user_data_path, read=_folder)
+LOG_LEVEL: Setting[Level] = Setting(key="log.level", default=lambda: "info", read=_one_of(_LEVELS))
+LOG_FORMAT: Setting[Format] = Setting(key="log.format", default=lambda: "auto", read=_one_of(_FORMATS))
+WIRE_LINE_BYTES = Setting(
+    key="wire.line_bytes", default=lambda: DEFAULT.line_bytes, read=_number(1024, 2**30)
+)
+WIRE_DEPTH = Setting(key="wire.depth", default=lambda: DEFAULT.depth, read=_number(8, 512))
+# More digits than this Python itself refuses to read.
+WIRE_DIGITS = Setting(key="wire.digits", default=lambda: DEFAULT.digits, read=_number(16, 4300))
+WIRE_VALUES = Setting(key="wire.values", default=lambda: DEFAULT.values, read=_number(1000, 10_000_000))
+WIRE_IN_FLIGHT = Setting(key="wire.in_flight", default=lambda: DEFAULT.in_flight, read=_number(1, 65536))
+SETTINGS: tuple[Setting[Any], ...] = (
+    *(DATA_DIR, LOG_LEVEL, LOG_FORMAT),
+    *(WIRE_LINE_BYTES, WIRE_DEPTH, WIRE_DIGITS, WIRE_VALUES, WIRE_IN_FLIGHT),
+)
+
+
+def _text(file: Path, *, must_exist: bool) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if not must_exist:
+            return ""
+        reason = "there is no such file. Create it, or name another in HOLDFAST_CONFIG."
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8. Save it as UTF-8."
+    except OSError as error:
+        reason = f"{error.strerror}."
+    raise HoldfastError(codes.BAD_SETTINGS, f"Could not read settings from {str(file)!r}: {reason}")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Source:
+    """Gives values by key, and gathers their origins and all that is wrong with them."""
+
+    file: Path
+    text: str
+    environ: Mapping[str, str]
+    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    problems: list[str] = field(default_factory=list[str])
+    in_file: dict[str, object] = field(default_factory=dict[str, object])
+
+    def __post_init__(self) -> None:
+        import tomllib
+
+        try:
+            self.in_file = dict(_flat(tomllib.loads(self.text)))
+        except tomllib.TOMLDecodeError as error:
+            message = f"{self.file}: not valid TOML: {error}. Correct that line."
+            raise HoldfastError(codes.BAD_SETTINGS, message) from None
+        for key in self.in_file.keys() - {setting.key for setting in SETTINGS}:
+            self.problems.append(f"{self._place(key)}: {_unknown(key)}")
+        self.problems.sort()
+
+    def get(self, setting: Setting[T]) -> T:
+        """The value in force; the default where it is wrong, and the problem noted."""
+        place, raw = "", None
+        if value := self.environ.get(setting.variable):
+            place, raw = setting.variable, value
+            origin = Origin(kind="environment", where=setting.variable)
+        elif setting.key in self.in_file:
+            place, raw = f"{self._place(setting.key)}: {setting.key}", self.in_file[setting.key]
+            origin = Origin(kind="file", where=str(self.file))
+        else:
+            origin = Origin(kind="default")
+        self.origins[setting.key] = origin
+        if origin.kind == "default":
+            return setting.default()
+        try:
+            return setting.read(raw)
+        except ValueError as error:
+            self.problems.append(f"{place} {error}, not {_shown(raw)}.")
+            return setting.default()
+
+    def _place(self, key: str) -> str:
+        line = _line_of(key, self.text)
+        return f"{self.file}, line {line}" if line else f"{self.file}"
+
+
+def _shown(raw: object) -> str:
+    return repr(raw).lower() if isinstance(raw, bool) else repr(raw)
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """The keys of nested tables joined by dots, as far down as settings go."""
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and any(setting.key.startswith(f"{key}.") for setting in SETTINGS):
+            yield from _flat(value, f"{key}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield key, value
+
+
+def _unknown(key: str) -> str:
+    from difflib import get_close_matches
+
+    keys = [setting.key for setting in SETTINGS]
+    inside = [known for known in keys if known.startswith(f"{key}.")]
+    if inside:
+        return f"{key!r} is a section. Write [{key}], and below it {inside[0].removeprefix(f'{key}.')} = ..."
+    near = get_close_matches(key, keys, n=1)
+    fix = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(keys)}."
+    return f"unknown key {key!r}. {fix}"
+
+
+def _line_of(key: str, text: str) -> int | None:
+    """The line that sets a key: tomllib does not tell, so this looks for it as people write it."""
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):
+            section = f"{header[1]}."
+        elif (name := re.match(r"""\s*["']?([\w.\-]+)["']?\s*=""", line)) and (
+            key == section + name[1] or key.startswith(f"{section}{name[1]}.")
+        ):
+            return number
+        if section.rstrip(".") == key:
+            return number
+    return None

@@ -1,0 +1,153 @@
+"""Logs: one record, one line on standard error, for a person or for a program."""
+
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Literal, TextIO
+
+from holdfast.model.context import current_context
+
+Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
+_DEEPEST = 8
+
+
+def configure(
+    level: Literal["debug", "info", "warning", "error"],
+    format: Literal["auto", "human", "json"],
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logs to the stream (standard error), ours from this level on, others' from warning on.
+
+    The format `auto` is for a person on a terminal and JSON lines elsewhere. Calling again replaces
+    what an earlier call set up.
+    """
+    handler = _Handler(stream or sys.stderr)
+    terminal = handler.stream.isatty()
+    if format == "human" or (format == "auto" and terminal):
+        handler.setFormatter(HumanFormatter(colour=terminal and not os.environ.get("NO_COLOR")))
+    else:
+        handler.setFormatter(JsonFormatter())
+
+    root = logging.getLogger()
+    for earlier in [known for known in root.handlers if isinstance(known, _Handler)]:
+        root.removeHandler(earlier)
+    root.addHandler(handler)
+    chosen = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(chosen, logging.WARNING))
+    logging.getLogger("holdfast").setLevel(chosen)
+
+
+class HumanFormatter(logging.Formatter):
+    """A record as `time level logger event key=value …`, its traceback below it behind a bar."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self.colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render the record; nothing in it can look like the start of another."""
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        level = record.levelname.lower()
+        fields = "".join(f" {_escaped(key)}={_quoted(value)}" for key, value in _fields(record).items())
+        line = (
+            f"{self._dim(time)} {self._painted(level)} {_logger(record)}: {_escaped(_event(record))}{fields}"
+        )
+        return "\n".join([line, *(f"  | {_escaped(under)}" for under in _traceback(record))])
+
+    def _painted(self, level: str) -> str:
+        padded = f"{_escaped(level):<7}"
+        return f"\x1b[{_COLOURS.get(level, '0')}m{padded}\x1b[0m" if self.colour else padded
+
+    def _dim(self, text: str) -> str:
+        return f"\x1b[2m{text}\x1b[0m" if self.colour else text
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render the record; a field of the caller's never replaces one of ours."""
+        values: dict[str, Field] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": _logger(record),
+            "event": _event(record),
+        }
+        traceback = list(_traceback(record))
+        if traceback:
+            values["traceback"] = "\n".join(traceback)
+        for key, value in _fields(record).items():
+            values[f"{key}_" if key in values else key] = value
+        return json.dumps(values)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours, so that `configure` replaces no handler of anybody else's."""
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
+    """What the caller gave as `extra`, and the session that the code ran for."""
+    fields = {key: _plain(value) for key, value in vars(record).items() if key not in _STANDARD}
+    context = current_context()
+    if context is not None:
+        fields["session"] = context.session_id
+    return fields
+
+
+def _event(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:
+        # A placeholder without its argument is a bug of the caller's; the record still counts.
+        return str(record.msg)
+
+
+def _logger(record: logging.LogRecord) -> str:
+    return _escaped(record.name.removeprefix("holdfast."))
+
+
+def _traceback(record: logging.LogRecord) -> Iterator[str]:
+    plain = logging.Formatter()
+    if record.exc_info:
+        yield from plain.formatException(record.exc_info).split("\n")
+    if record.stack_info:
+        yield from plain.formatStack(record.stack_info).split("\n")
+
+
+def _plain(value: object, depth: int = 0) -> Field:
+    """The value in JSON's terms; what has none is told in words."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict() if depth < _DEEPEST:
+            return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case list() | tuple() if depth < _DEEPEST:
+            return [_plain(inner, depth + 1) for inner in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case _:
+            return str(value)
+
+
+def _quoted(value: Field) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if value and value.isprintable() and not any(mark in value for mark in ' "=\\'):
+        return value
+    return '"' + _escaped(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _escaped(text: str) -> str:
+    """The text on one line: newlines, control and invisible characters become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )

@@ -1,0 +1,80 @@
+"""The rules of what imports what hold, and would be noticed if they did not."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODEL = ROOT / "src" / "holdfast" / "model"
+
+
+@pytest.mark.parametrize("path", sorted(MODEL.rglob("*.py")), ids=lambda path: path.stem)
+def test_the_model_imports_itself_and_the_standard_library_only(path: Path) -> None:
+    allowed = sys.stdlib_module_names | {"holdfast.model"}
+
+    assert [name for name in _imported(path) if name not in allowed] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("model/trust.py", "import holdfast.settings"),
+        ("model/trust.py", "import msgspec"),
+        ("settings.py", "import holdfast.telemetry"),
+        ("telemetry.py", "import click"),
+        ("settings.py", "from rich.table import Table"),
+        ("telemetry.py", "import structlog"),
+        ("attic.py", ""),
+    ],
+)
+def test_a_wrong_import_or_an_unlisted_room_is_noticed(tmp_path: Path, room: str, line: str) -> None:
+    _copy(tmp_path)
+    with (tmp_path / "src" / "holdfast" / room).open("a", encoding="utf-8") as source:
+        source.write(f"\n{line}\n")
+
+    result = _lint(tmp_path)
+
+    assert (result.returncode, "BROKEN" in result.stdout) == (1, True), result.stdout + result.stderr
+
+
+def test_without_one_the_rules_hold(tmp_path: Path) -> None:
+    _copy(tmp_path)
+
+    result = _lint(tmp_path)
+
+    assert (result.returncode, "BROKEN" in result.stdout) == (0, False), result.stdout + result.stderr
+
+
+def _copy(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src"), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The top-level names of what a module imports; for our own, the room."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            yield ".".join(parts[:2]) if parts[0] == "holdfast" else parts[0]

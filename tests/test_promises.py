@@ -1,0 +1,77 @@
+"""The list of promises and the tests that prove them agree."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ROW = re.compile(r"^\| (?P<id>[A-Z]+-\d+) \| .+ \| (?P<state>\w+) \|$", re.MULTILINE)
+
+
+def test_every_done_promise_has_a_test_and_every_named_promise_exists() -> None:
+    listed = _listed((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
+    sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))]
+
+    assert _disagreements(listed, {id for source in sources for id in _proven(source)}) == []
+
+
+def test_every_row_of_the_list_is_open_or_done_and_no_id_is_used_twice() -> None:
+    text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+
+    rows = re.findall(r"^\| ([A-Z]+-\d+) ", text, re.MULTILINE)
+
+    assert rows == list(_listed(text))
+    assert set(_listed(text).values()) <= {"open", "done"}
+
+
+def test_a_done_promise_without_a_test_is_found() -> None:
+    listed = _listed("| CTX-01 | It holds. | done |\n| CTX-02 | `a | b` holds. | open |")
+
+    assert _disagreements(listed, set()) == ["CTX-01 is done, but no test carries it."]
+
+
+def test_a_test_of_an_unknown_promise_is_found() -> None:
+    assert _disagreements({"CTX-01": "done"}, {"CTX-01", "CTX-99"}) == [
+        "CTX-99 is no promise, but a test carries it."
+    ]
+
+
+def test_a_promise_is_found_on_functions_classes_modules_and_parameters() -> None:
+    source = """
+        pytestmark = pytest.mark.promise("A-1")
+        # @pytest.mark.promise("NO-1")
+        text = 'pytest.mark.promise("NO-2")'
+
+        @pytest.mark.promise("A-2", "A-3")
+        async def test_one(): ...
+
+        @pytest.mark.promise("A-4")
+        class TestAll:
+            @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.promise("A-5"))])
+            def test_two(self, n): ...
+    """
+
+    assert sorted(_proven("if True:" + source)) == ["A-1", "A-2", "A-3", "A-4", "A-5"]
+
+
+def _listed(text: str) -> dict[str, str]:
+    return {row["id"]: row["state"] for row in ROW.finditer(text)}
+
+
+def _disagreements(listed: dict[str, str], proven: set[str]) -> list[str]:
+    done = {id for id, state in listed.items() if state == "done"}
+    return [
+        *(f"{id} is done, but no test carries it." for id in sorted(done - proven)),
+        *(f"{id} is no promise, but a test carries it." for id in sorted(proven - listed.keys())),
+    ]
+
+
+def _proven(source: str) -> Iterator[str]:
+    """The ids in all `pytest.mark.promise(...)` calls: read from the source, so partial runs agree."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise":
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), f"line {node.lineno}: a promise's id is a literal"
+                assert isinstance(argument.value, str), f"line {node.lineno}: a promise's id is a string"
+                yield argument.value

@@ -1,0 +1,179 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast import settings
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import Limits
+from holdfast.settings import LogSettings, Origin, load
+
+DEFAULT_WIRE = Limits(line_bytes=16 * 1024 * 1024, depth=128, digits=4300, values=100_000, in_flight=1024)
+DOCUMENTED = re.compile(
+    r"^\| `(?P<key>[\w.]+)` \| `(?P<variable>\w+)` \| (?P<default>[^|]+) \|", re.MULTILINE
+)
+
+
+def test_without_file_and_environment_every_setting_has_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    loaded = load(environ={})
+
+    assert loaded.log == LogSettings(level="info", format="auto")
+    assert loaded.wire == DEFAULT_WIRE
+    assert loaded.data_dir.name == "holdfast"
+    assert set(loaded.origins.values()) == {Origin(kind="default")}
+
+
+def test_the_environment_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:
+    file = _file(tmp_path, '[log]\nlevel = "debug"\nformat = "json"\n')
+
+    loaded = load(file, {"HOLDFAST_LOG_LEVEL": "error"})
+
+    assert loaded.log == LogSettings(level="error", format="json")
+    assert loaded.wire == DEFAULT_WIRE
+    assert {key: loaded.origins[key] for key in ("log.level", "log.format", "wire.depth")} == {
+        "log.level": Origin(kind="environment", where="HOLDFAST_LOG_LEVEL"),
+        "log.format": Origin(kind="file", where=str(file)),
+        "wire.depth": Origin(kind="default"),
+    }
+
+
+def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
+    environ = {
+        "HOLDFAST_DATA_DIR": str(tmp_path),
+        "HOLDFAST_LOG_LEVEL": "warning",
+        "HOLDFAST_LOG_FORMAT": "human",
+        "HOLDFAST_WIRE_LINE_BYTES": "2048",
+        "HOLDFAST_WIRE_DEPTH": "16",
+        "HOLDFAST_WIRE_DIGITS": "20",
+        "HOLDFAST_WIRE_VALUES": "5000",
+        "HOLDFAST_WIRE_IN_FLIGHT": "2",
+    }
+
+    loaded = load(_file(tmp_path, ""), environ)
+
+    assert {setting.variable for setting in settings.SETTINGS} == set(environ)
+    assert [str(entry.value) for entry in settings.entries(loaded)] == list(environ.values())
+    assert {origin.kind for origin in loaded.origins.values()} == {"environment"}
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+    assert load(_file(tmp_path, ""), {"HOLDFAST_LOG_LEVEL": ""}).log.level == "info"
+
+
+def test_the_environment_names_the_file(tmp_path: Path) -> None:
+    file = _file(tmp_path, "[wire]\ndepth = 64\n")
+
+    assert load(environ={"HOLDFAST_CONFIG": str(file)}).wire.depth == 64
+
+
+@pytest.mark.parametrize("by", ["path", "environment"])
+def test_a_file_that_was_named_must_exist(tmp_path: Path, by: str) -> None:
+    missing = tmp_path / "none.toml"
+
+    with pytest.raises(HoldfastError, match=r"none\.toml': there is no such file\. Create it") as caught:
+        _ = load(missing, {}) if by == "path" else load(environ={"HOLDFAST_CONFIG": str(missing)})
+
+    assert caught.value.code == codes.BAD_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[log]\n\nlevle = "info"', "FILE, line 3: unknown key 'log.levle'. Did you mean 'log.level'?"),
+        ('level = "info"', "FILE, line 1: unknown key 'level'. Did you mean 'log.level'?"),
+        ("[sandbox]\nx = 1", "FILE, line 1: unknown key 'sandbox'. There are: data_dir, log.level, "),
+        ("log = 3", "FILE, line 1: 'log' is a section. Write [log], and below it level = ..."),
+        (
+            "[log]\nlevel = 'loud'",
+            "FILE, line 2: log.level must be one of debug, info, warning, error, not 'loud'.",
+        ),
+        ("log.format = 1", "FILE, line 1: log.format must be one of auto, human, json, not 1."),
+        ("log = { format = '' }", "FILE, line 1: log.format must be one of auto, human, json, not ''."),
+        ("[wire]\ndepth = true", "FILE, line 2: wire.depth must be a whole number from 8 to 512, not true."),
+        ("[wire]\ndepth = 1.5", "FILE, line 2: wire.depth must be a whole number from 8 to 512, not 1.5."),
+        (
+            "[wire.depth]\nx = 1",
+            "FILE, line 1: wire.depth must be a whole number from 8 to 512, not {'x': 1}.",
+        ),
+        (
+            "[wire]\nin_flight = 0",
+            "FILE, line 2: wire.in_flight must be a whole number from 1 to 65536, not 0.",
+        ),
+        (
+            "data_dir = 'here'",
+            "FILE, line 1: data_dir must be an absolute path, or begin with ~, not 'here'.",
+        ),
+        ("data_dir = 7", "FILE, line 1: data_dir must be the path of a folder, not 7."),
+        ("[log\n", "FILE: not valid TOML: "),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_with_file_line_key_and_fix(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = _file(tmp_path, text)
+
+    with pytest.raises(HoldfastError) as caught:
+        load(file, {})
+
+    assert caught.value.code == codes.BAD_SETTINGS
+    assert str(caught.value).replace(str(file), "FILE").startswith(message)
+
+
+def test_a_mistake_in_the_environment_is_told_with_the_variable() -> None:
+    with pytest.raises(
+        HoldfastError, match=r"^HOLDFAST_WIRE_DEPTH must be a whole number from 8 to 512, not 'deep'\.$"
+    ):
+        load(environ={"HOLDFAST_WIRE_DEPTH": "deep"})
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = _file(tmp_path, "nonsense = 1\n[wire]\ndepth = 1\ndigits = 1\n")
+
+    with pytest.raises(HoldfastError) as caught:
+        load(file, {"HOLDFAST_LOG_LEVEL": "loud"})
+
+    assert [line.partition(" ")[0] for line in str(caught.value).splitlines()] == [
+        f"{file},",
+        "HOLDFAST_LOG_LEVEL",
+        f"{file},",
+        f"{file},",
+    ]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None], ids=["not utf-8", "a folder"])
+def test_a_file_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "config.toml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+
+    with pytest.raises(HoldfastError, match="Could not read settings from"):
+        load(file, {})
+
+
+def test_every_setting_is_documented_with_its_variable_and_default(tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+
+    documented = {
+        (row["key"], row["variable"], row["default"].strip("`")) for row in DOCUMENTED.finditer(text)
+    }
+
+    defaults = load(_file(tmp_path, ""), {})
+    shown = {entry.setting.key: str(entry.value) for entry in settings.entries(defaults)}
+    shown["data_dir"] = "your data folder"
+    assert documented == {
+        (setting.key, setting.variable, shown[setting.key]) for setting in settings.SETTINGS
+    }
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "config.toml"
+    file.write_text(text, encoding="utf-8")
+    return file

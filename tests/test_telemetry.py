@@ -1,0 +1,193 @@
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import telemetry
+from holdfast.model.context import SessionContext, within
+from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+
+CONTEXT = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=Trust.DIRECT)
+log = logging.getLogger("holdfast.wire.peer")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+
+
+def test_a_json_record_is_one_object_with_its_fields_and_the_session() -> None:
+    def write() -> None:
+        with within(CONTEXT):
+            log.warning("request refused", extra={"method": "tools/call", "tries": 3, "ids": ("a", 1)})
+
+    record = json.loads(_written("json", write))
+
+    assert record.pop("time").endswith("+00:00")
+    assert record == {
+        "level": "warning",
+        "logger": "wire.peer",
+        "event": "request refused",
+        "method": "tools/call",
+        "tries": 3,
+        "ids": ["a", 1],
+        "session": "sess_0123456789abcdef",
+    }
+
+
+def test_a_human_record_is_one_line_with_its_fields_and_the_session() -> None:
+    def write() -> None:
+        with within(CONTEXT):
+            log.warning("request refused", extra={"method": "tools/call", "reason": 'says "no"', "tries": 3})
+
+    time, _, rest = _written("human", write).partition(" ")
+
+    assert len(time) == len("12:34:56.789")
+    assert rest == (
+        r'warning wire.peer: request refused method=tools/call reason="says \"no\"" tries=3'
+        " session=sess_0123456789abcdef\n"
+    )
+
+
+def test_outside_a_session_there_is_no_session_on_the_record() -> None:
+    assert "session" not in json.loads(_written("json", lambda: log.info("started")))
+
+
+def test_a_field_of_the_callers_never_replaces_one_of_ours() -> None:
+    def write() -> None:
+        with within(CONTEXT):
+            log.info("real", extra={"event": "forged", "level": "forged", "session": "forged"})
+
+    record = json.loads(_written("json", write))
+
+    assert (record["event"], record["level"], record["session"]) == ("real", "info", CONTEXT.session_id)
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), b"\xff", {1: object}, {("a",): [{2}]}, "\ud800"]
+)
+def test_any_value_can_be_logged_as_valid_json(value: object) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    line = _written("json", lambda: log.info("odd", extra={"value": value}))
+
+    assert "value" in json.loads(line, parse_constant=refuse)
+
+
+def test_a_placeholder_without_its_argument_still_leaves_a_record() -> None:
+    record = logging.makeLogRecord({"name": "x", "msg": "%s and %s", "args": ("one",)})
+
+    assert json.loads(telemetry.JsonFormatter().format(record))["event"] == "%s and %s"
+
+
+@given(text=st.text(alphabet=st.characters(), max_size=40), human=st.booleans())
+def test_no_text_in_a_record_makes_a_second_line(text: str, human: bool) -> None:
+    forged = f"x\n12:00:00.000 error   wire: {text}\r\x85\u2028\x1b[2J"
+    record = logging.makeLogRecord(
+        {"name": forged, "levelname": forged, "msg": forged, "value": forged, "list": [forged], forged: 1}
+    )
+
+    line = (telemetry.HumanFormatter(colour=False) if human else telemetry.JsonFormatter()).format(record)
+
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("format", ["human", "json"])
+def test_an_exceptions_text_cannot_pass_for_a_record(format: str) -> None:
+    def write() -> None:
+        try:
+            raise ValueError("no\n12:00:00.000 error   wire: forged\x1b[2J")
+        except ValueError:
+            log.exception("tool crashed")
+
+    first, *below = _written(format, write).removesuffix("\n").split("\n")
+
+    assert "tool crashed" in first
+    assert first.isprintable()
+    if format == "json":
+        assert below == []
+        assert "ValueError: no" in json.loads(first)["traceback"]
+    else:
+        assert [line for line in below if not (line.startswith("  | ") and line.isprintable())] == []
+        assert r"  | 12:00:00.000 error   wire: forged\x1b[2J" in below
+
+
+def test_auto_is_human_on_a_terminal_and_json_elsewhere() -> None:
+    def write() -> None:
+        log.info("started")
+
+    assert json.loads(_written("auto", write, io.StringIO()))["event"] == "started"
+    assert "wire.peer: started" in _written("auto", write, Terminal())
+
+
+def test_colour_appears_on_a_terminal_unless_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write() -> None:
+        log.info("started")
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[36minfo" in _written("human", write, Terminal())
+    assert "\x1b" not in _written("human", write, io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in _written("human", write, Terminal())
+
+
+def test_the_level_is_ours_and_libraries_speak_from_warning_on() -> None:
+    stream = io.StringIO()
+    telemetry.configure("debug", "json", stream)
+
+    log.debug("ours")
+    logging.getLogger("somebody.else").info("noise")
+    logging.getLogger("somebody.else").warning("worth it")
+
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours", "worth it"]
+
+
+def test_configuring_again_replaces_what_was_set_up_before() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    telemetry.configure("info", "json", first)
+    telemetry.configure("error", "json", second)
+
+    log.warning("too little")
+    log.error("enough")
+
+    assert (first.getvalue(), second.getvalue().count("\n")) == ("", 1)
+
+
+def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
+    code = (
+        "import logging; from holdfast import telemetry\n"
+        "telemetry.configure('info', 'auto'); logging.getLogger('holdfast.x').info('started')"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, check=True)
+
+    assert (done.stdout, json.loads(done.stderr)["event"]) == (b"", "started")
+
+
+def _written(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:
+    stream = stream or io.StringIO()
+    telemetry.configure("info", format, stream)
+    write()
+    return stream.getvalue()
