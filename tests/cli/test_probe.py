@@ -8,7 +8,11 @@ EVERYTHING = str(Path(__file__).parents[2] / "peers/node_modules/.bin/mcp-server
 
 def probe(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast", "probe", *words], capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "holdfast", "probe", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
 
 

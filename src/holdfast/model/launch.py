@@ -1,0 +1,33 @@
+"""How a local server is started, and within what walls."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How much of the machine one confined server may use."""
+
+    memory_bytes: int = 2 * 1024**3
+    processes: int = 128
+    file_bytes: int = 1024**3
+    descriptors: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """The walls: folders it may write, hosts it may reach (none by default), and its quota."""
+
+    roots: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
+    quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A program with its whole environment: nothing is added to it by whoever starts it."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False, hash=False)
+    cwd: str
+    confinement: Confinement | None = None
