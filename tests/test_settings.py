@@ -53,6 +53,12 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_WIRE_DIGITS": "20",
         "HOLDFAST_WIRE_VALUES": "5000",
         "HOLDFAST_WIRE_IN_FLIGHT": "2",
+        "HOLDFAST_SERVERS_HOST_FILE": "/srv/mcp.json",
+        "HOLDFAST_SERVERS_USER_FILE": "/home/me/mcp.json",
+        "HOLDFAST_SERVERS_PASS_ON": "HTTPS_PROXY, DISPLAY",
+        "HOLDFAST_SERVERS_REACHABLE": "10.0.0.1",
+        "HOLDFAST_SERVERS_PIN_TOOLS": "project",
+        "HOLDFAST_TRUST_CEILING": "sandboxed",
     }
 
     loaded = load(_file(tmp_path, ""), environ)
@@ -109,7 +115,9 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path, by: str) -> None:
             "data_dir = 'here'",
             "FILE, line 1: data_dir must be an absolute path, or begin with ~, not 'here'.",
         ),
-        ("data_dir = 7", "FILE, line 1: data_dir must be the path of a folder, not 7."),
+        ('trust_ceiling = "root"', "FILE, line 1: trust_ceiling must be direct or sandboxed, not 'root'."),
+        ("[servers]\npass_on = [1]", "FILE, line 2: servers.pass_on must be a list of names, not [1]."),
+        ("data_dir = 7", "FILE, line 1: data_dir must be a path, not 7."),
         ("[log\n", "FILE: not valid TOML: "),
     ],
 )
@@ -167,7 +175,9 @@ def test_every_setting_is_documented_with_its_variable_and_default(tmp_path: Pat
 
     defaults = load(_file(tmp_path, ""), {})
     shown = {entry.setting.key: str(entry.value) for entry in settings.entries(defaults)}
+    shown = {key: value or "none" for key, value in shown.items()}
     shown["data_dir"] = "your data folder"
+    shown["servers.user_file"] = "your configuration folder"
     assert documented == {
         (setting.key, setting.variable, shown[setting.key]) for setting in settings.SETTINGS
     }

@@ -5,15 +5,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT, Limits
+from holdfast.model.trust import Trust, parse_trust
 
 T = TypeVar("T")
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
+Pinning = Literal["all", "project"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,25 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where servers are written down, and what the host allows them."""
+
+    host_file: Path
+    user_file: Path
+    pass_on: tuple[str, ...]
+    reachable: tuple[str, ...]
+    pin_tools: Pinning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting, the file that was looked for, and the origin of each value by key."""
 
     data_dir: Path
     log: LogSettings
     wire: Limits
+    servers: ServerSettings
+    trust_ceiling: Trust
     file: Path
     origins: Mapping[str, Origin]
 
@@ -81,6 +96,14 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
             values=source.get(WIRE_VALUES),
             in_flight=source.get(WIRE_IN_FLIGHT),
         ),
+        servers=ServerSettings(
+            host_file=source.get(SERVERS_HOST_FILE),
+            user_file=source.get(SERVERS_USER_FILE),
+            pass_on=source.get(SERVERS_PASS_ON),
+            reachable=source.get(SERVERS_REACHABLE),
+            pin_tools=source.get(SERVERS_PIN_TOOLS),
+        ),
+        trust_ceiling=source.get(TRUST_CEILING),
         file=file,
         origins=source.origins,
     )
@@ -109,6 +132,12 @@ def entries(settings: Settings) -> tuple[Entry, ...]:
         (WIRE_DIGITS, settings.wire.digits),
         (WIRE_VALUES, settings.wire.values),
         (WIRE_IN_FLIGHT, settings.wire.in_flight),
+        (SERVERS_HOST_FILE, str(settings.servers.host_file)),
+        (SERVERS_USER_FILE, str(settings.servers.user_file)),
+        (SERVERS_PASS_ON, ", ".join(settings.servers.pass_on)),
+        (SERVERS_REACHABLE, ", ".join(settings.servers.reachable)),
+        (SERVERS_PIN_TOOLS, settings.servers.pin_tools),
+        (TRUST_CEILING, settings.trust_ceiling),
     )
     return tuple(
         Entry(setting=setting, value=value, origin=settings.origins[setting.key]) for setting, value in values
@@ -121,9 +150,15 @@ def _user_data_path() -> Path:
     return user_data_path("holdfast")
 
 
-def _folder(raw: object) -> Path:
+def _user_servers() -> Path:
+    from platformdirs import user_config_path
+
+    return user_config_path("holdfast") / "mcp.json"
+
+
+def _path(raw: object) -> Path:
     if not isinstance(raw, str) or not raw or "\0" in raw:
-        raise ValueError("must be the path of a folder")
+        raise ValueError("must be a path")
     folder = Path(raw).expanduser()
     if not folder.is_absolute():
         raise ValueError("must be an absolute path, or begin with ~")
@@ -151,10 +186,26 @@ def _number(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
+def _names(raw: object) -> tuple[str, ...]:
+    """A list in the file, or names with commas between them in the environment."""
+    names: object = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[object], names)):
+        raise ValueError("must be a list of names")
+    return tuple(cast(list[str], names))
+
+
+def _trust(raw: object) -> Trust:
+    try:
+        return parse_trust(str(raw))
+    except HoldfastError:
+        raise ValueError("must be direct or sandboxed") from None
+
+
 _LEVELS: tuple[Level, ...] = get_args(Level)
 _FORMATS: tuple[Format, ...] = get_args(Format)
+_PINNINGS: tuple[Pinning, ...] = get_args(Pinning)
 
-DATA_DIR = Setting(key="data_dir", default=_user_data_path, read=_folder)
+DATA_DIR = Setting(key="data_dir", default=_user_data_path, read=_path)
 LOG_LEVEL: Setting[Level] = Setting(key="log.level", default=lambda: "info", read=_one_of(_LEVELS))
 LOG_FORMAT: Setting[Format] = Setting(key="log.format", default=lambda: "auto", read=_one_of(_FORMATS))
 WIRE_LINE_BYTES = Setting(
@@ -165,9 +216,20 @@ WIRE_DEPTH = Setting(key="wire.depth", default=lambda: DEFAULT.depth, read=_numb
 WIRE_DIGITS = Setting(key="wire.digits", default=lambda: DEFAULT.digits, read=_number(16, 4300))
 WIRE_VALUES = Setting(key="wire.values", default=lambda: DEFAULT.values, read=_number(1000, 10_000_000))
 WIRE_IN_FLIGHT = Setting(key="wire.in_flight", default=lambda: DEFAULT.in_flight, read=_number(1, 65536))
+SERVERS_HOST_FILE = Setting(
+    key="servers.host_file", default=lambda: Path("/etc/holdfast/mcp.json"), read=_path
+)
+SERVERS_USER_FILE = Setting(key="servers.user_file", default=_user_servers, read=_path)
+SERVERS_PASS_ON = Setting(key="servers.pass_on", default=tuple[str, ...], read=_names)
+SERVERS_REACHABLE = Setting(key="servers.reachable", default=tuple[str, ...], read=_names)
+SERVERS_PIN_TOOLS: Setting[Pinning] = Setting(
+    key="servers.pin_tools", default=lambda: "all", read=_one_of(_PINNINGS)
+)
+TRUST_CEILING = Setting(key="trust_ceiling", default=lambda: Trust.DIRECT, read=_trust)
 SETTINGS: tuple[Setting[Any], ...] = (
     *(DATA_DIR, LOG_LEVEL, LOG_FORMAT),
     *(WIRE_LINE_BYTES, WIRE_DEPTH, WIRE_DIGITS, WIRE_VALUES, WIRE_IN_FLIGHT),
+    *(SERVERS_HOST_FILE, SERVERS_USER_FILE, SERVERS_PASS_ON, SERVERS_REACHABLE, SERVERS_PIN_TOOLS, TRUST_CEILING),
 )
 
 

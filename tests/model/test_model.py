@@ -164,10 +164,10 @@ def test_a_server_admits_sandboxed_sessions_when_marked_or_brought_by_their_clie
     assert all(spec.admits(Trust.DIRECT) for spec in specs)
 
 
-def test_splitting_a_resolution_gives_each_fallen_server_one_refusal():
+def test_sifting_a_resolution_gives_each_fallen_server_one_refusal():
     before = Resolution(servers=(server("a"), server("b"), server("c")))
 
-    after = before.split(lambda spec: spec.name != "b", stage=Stage.ADMIT, reason="not for you")
+    after = before.sift(lambda spec: "not for you" if spec.name == "b" else None, stage=Stage.ADMIT)
 
     assert after == Resolution(
         servers=(server("a"), server("c")),

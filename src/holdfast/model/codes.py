@@ -166,7 +166,7 @@ KEY_REUSED = register(
     )
 )
 UNSTORABLE = register(
-    Code(name="UNSTORABLE", http=400, rpc=-32602, hint="Send valid Unicode and numbers of at most 64 bits.")
+    Code(name="UNSTORABLE", http=400, rpc=-32602, hint="Send valid Unicode and plain JSON.")
 )
 STREAM_BROKEN = register(
     Code(
@@ -239,10 +239,53 @@ FILE_EXISTS = register(
 EVENT_TOO_NEW = register(
     Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it.")
 )
-AUDIT_BROKEN = register(
+
+# What a signed context can meet.
+BAD_TOKEN = register(
     Code(
-        name="AUDIT_BROKEN",
+        name="BAD_TOKEN",
+        http=401,
+        rpc=-32000,
+        hint="Send the context token that the host signed for this very request; details.reason tells what is wrong.",
+    )
+)
+TOKEN_REPLAYED = register(
+    Code(
+        name="TOKEN_REPLAYED",
+        http=409,
+        rpc=-32000,
+        hint="Sign every request anew; a token is good for one change.",
+    )
+)
+BAD_KEY = register(
+    Code(
+        name="BAD_KEY",
         http=500,
-        hint="`holdfast audit verify` names the first bad record; compare it with a backup.",
+        hint="Correct what is named; without its key file Holdfast makes a new key, and tokens signed before fail.",
+    )
+)
+
+# What the registry of workspaces can meet.
+UNKNOWN_WORKSPACE = register(
+    Code(
+        name="UNKNOWN_WORKSPACE",
+        http=404,
+        rpc=-32602,
+        hint="`holdfast workspaces list` shows the workspaces there are.",
+    )
+)
+WORKSPACE_EXISTS = register(
+    Code(
+        name="WORKSPACE_EXISTS",
+        http=409,
+        rpc=-32602,
+        hint="Use the workspace that is registered, or remove it first.",
+    )
+)
+BAD_WORKSPACE_FILE = register(
+    Code(
+        name="BAD_WORKSPACE_FILE",
+        http=500,
+        hint="Correct what is named; docs/workspaces.md lists the keys.",
     )
 )

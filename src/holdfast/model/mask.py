@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from urllib.parse import quote
 
 from holdfast.model.json import Json
@@ -25,7 +26,7 @@ _SPOKEN = (
     re.compile(r"(?i)\b((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}"),
     re.compile(
         r"(?i)((?:api[_-]?key|access[_-]?key|authorization|passphrase|password|passwd|secret|token)"
-        r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?)(?!bearer\b|basic\b|\[masked\])[^\s\"',;&]{3,}"
+        r"\\?[\"']?\s{0,3}[=:]\s{0,3}\\?[\"']?)(?!bearer\b|basic\b|\[masked\])[^\s\"',;&\\]{3,}"
     ),
     re.compile(r"(://[^\s:/@]{0,256}:)[^\s@/]{1,256}(?=@)"),
 )
@@ -102,7 +103,7 @@ def secrets_in(entries: Mapping[str, str]) -> tuple[str, ...]:
 def tells(name: str) -> bool:
     """Whether a name says that its value is a secret: `API_KEY`, `x-auth-token`, `userPassword`."""
     words = [word.lower() for word in _WORD.findall(name)]
-    pairs = set(zip(words, words[1:], strict=False))
+    pairs = set(pairwise(words))
     if pairs & _INNOCENT:
         return False
     return bool(_TELLING.intersection(words) or pairs & _TELLING_PAIRS or "".join(words) in _TELLING)

@@ -29,18 +29,30 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caution:
+    """Something about a server that stands which a person should know."""
+
+    server: str
+    stage: Stage
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The servers that stand and the refusals of those that fell."""
+    """The servers that stand, the refusals of those that fell, and what to beware of."""
 
     servers: tuple[ServerSpec, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
-    def split(self, keep: Callable[[ServerSpec], bool], *, stage: Stage, reason: str) -> "Resolution":
-        """Keep the servers that pass; each other one gets a refusal."""
-        kept = tuple(server for server in self.servers if keep(server))
-        fallen = tuple(
-            Refusal(server=server.name, stage=stage, reason=reason)
-            for server in self.servers
-            if not keep(server)
-        )
-        return replace(self, servers=kept, refusals=self.refusals + fallen)
+    def sift(self, objection: Callable[[ServerSpec], str | None], *, stage: Stage) -> "Resolution":
+        """Keep the servers nobody objects to; each other one falls with the reason given."""
+        kept: list[ServerSpec] = []
+        fallen: list[Refusal] = []
+        for server in self.servers:
+            reason = objection(server)
+            if reason is None:
+                kept.append(server)
+            else:
+                fallen.append(Refusal(server=server.name, stage=stage, reason=reason))
+        return replace(self, servers=tuple(kept), refusals=(*self.refusals, *fallen))

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from holdfast.model.choice import ALL, Choice
+from holdfast.model.launch import Confinement
 from holdfast.model.trust import Trust
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -61,14 +62,19 @@ Transport: TypeAlias = Stdio | Http | Sse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """One server a session could have."""
+    """One server a session could have: on whose word (`source`, `origin`), and what it may do."""
 
     name: str
     source: Source
     transport: Transport
+    origin: str = ""
+    """The file that named it, or the client."""
+    digest: str = ""
+    """A hash of the entry as it was written: what a person approves."""
     trust: Trust = Trust.DIRECT
     lifetime: Lifetime = Lifetime.SESSION
     tools: Choice = ALL
+    confinement: Confinement | None = None
 
     def admits(self, trust: Trust) -> bool:
         """Whether a session of this trust may use it: marked for sandboxed use, or brought by its client."""

@@ -1,16 +1,19 @@
 """A registered folder, and what a session in it may use."""
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from holdfast.model import codes
 from holdfast.model.choice import ALL, Choice
 from holdfast.model.errors import HoldfastError
+from holdfast.model.launch import Quota
 from holdfast.model.trust import Trust
 
 SLUG_LENGTH = 64
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_NO_ENV: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,10 @@ class Workspace:
     trust: Trust = Trust.SANDBOXED
     servers: Choice = ALL
     tools: Choice = ALL
+    quota: Quota = Quota()
+    env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
+    """What it sets in the environment of a server, by the server's name."""
+    model: str | None = None
 
 
 def parse_slug(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Which servers a session gets: load → validate → admit → select → inject → confine, one file each."""
