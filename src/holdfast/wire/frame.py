@@ -247,7 +247,8 @@ def result_line(identity: Id, result: Any) -> bytes:
 
 def error_line(identity: Id | None, code: int, message: str, data: Any = None) -> bytes:
     """A refusal as a line."""
-    body: dict[str, Any] = {"code": code, "message": message}
+    # A message may name a file, and a file's name may be no text.
+    body: dict[str, Any] = {"code": code, "message": message.encode(errors="replace").decode()}
     if data is not None:
         body["data"] = data
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(identity), _encode(body))

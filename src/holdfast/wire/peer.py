@@ -137,10 +137,12 @@ class Peer:
         self._reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
+        self._unread = 0  # refusals written while the other side does not read
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._next_id = 0
         self._running: dict[Id, asyncio.Task[None]] = {}
+        self._not_begun: set[Id] = set()
         self._taken_back: set[Id] = set()
         self._input_over = False
         self._closed = False
@@ -155,10 +157,12 @@ class Peer:
         self._next_id += 1
         identity = self._next_id
         line = self._bounded(request_line(identity, method, params))
+        if timeout is None:
+            async with self._slots:
+                return await self._ask(identity, line)
         try:
-            async with asyncio.timeout(timeout):
-                async with self._slots:
-                    return await self._ask(identity, line)
+            async with asyncio.timeout(timeout), self._slots:
+                return await self._ask(identity, line)
         except TimeoutError:
             raise HoldfastError(
                 codes.TIMEOUT, f"{method} was not answered within {timeout:g} seconds."
@@ -166,44 +170,65 @@ class Peer:
 
     async def notify(self, method: str, params: Any = EMPTY) -> None:
         """Tell; waits only while the other side does not read."""
-        self._write(self._bounded(notification_line(method, params)))
+        line = self._bounded(notification_line(method, params))
         if not self._writable.is_set():
             await self._writable.wait()
+        self._write(line)
 
     async def close(self, *, grace: float = 0.0) -> None:
         """End the conversation: handlers get the grace to finish, waiting callers a clear error."""
-        if self._running and grace:
-            await asyncio.wait(list(self._running.values()), timeout=grace)
-        self._closed = True
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
+        try:
+            if grace and (tasks := self._others()):
+                await asyncio.wait(tasks, timeout=grace)
+            await asyncio.sleep(0)  # every handler begins: one cancelled before its first step never answers
+        finally:
+            self._closed = True
+            self._writable.set()
+            tasks = self._others()
+            for task in tasks:
+                task.cancel()
+            self._end("The connection was closed.")
         if tasks:
             await asyncio.wait(tasks)
-        self._end("The connection was closed.")
         sink, self._sink = self._sink, None
         if sink is not None:
             await sink.close()
         if self.tally.malformed > _COMPLAINTS:
             log.warning("malformed lines skipped", extra={"count": self.tally.malformed})
 
+    def _others(self) -> list[asyncio.Task[None]]:
+        """The running handlers, but the one that asks."""
+        me = asyncio.current_task()
+        return [task for task in self._running.values() if task is not me]
+
     async def _ask(self, identity: Id, line: bytes) -> Raw:
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The other side closed the connection.")
         future = self._loop.create_future()
         self._pending[identity] = future
+        sent = False
         try:
-            self._write(line)
             if self._reading_paused:
                 self._work()  # the answer may stand behind requests that were held up
             if not self._writable.is_set():
-                await self._writable.wait()
+                await self._writable_or(future)
+            if not future.done():
+                self._write(line)
+                sent = True
             return await future
         except asyncio.CancelledError:
-            self._take_back(identity)
+            if sent:
+                self._take_back(identity)
             raise
         finally:
             del self._pending[identity]
+
+    async def _writable_or(self, future: asyncio.Future[Raw]) -> None:
+        writable = self._loop.create_task(self._writable.wait())
+        try:
+            await asyncio.wait([writable, future], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writable.cancel()
 
     def _take_back(self, identity: Id) -> None:
         if not self._closed and not self._input_over:
@@ -242,23 +267,27 @@ class Peer:
     def lost(self) -> None:
         """Nothing can be said any more: nobody reads."""
         self._sink = None
-        self._writable.set()
+        self.resume_writing()
         self.input_ended()
 
     def pause_writing(self) -> None:
         """The other side reads too slowly: whoever writes waits."""
-        self._writable.clear()
+        if not self._closed:
+            self._writable.clear()
 
     def resume_writing(self) -> None:
         """The other side reads again."""
         self._writable.set()
+        self._unread = 0
+        if self._backlog:
+            self._work()
 
     # Hearing
 
     def _work(self) -> None:
         backlog = self._backlog
         while backlog and not self._in_thread:
-            if len(self._running) >= self._limits.in_flight and not self._pending:
+            if max(len(self._running), self._unread) >= self._limits.in_flight and not self._pending:
                 break  # back-pressure; with an answer outstanding we must read on to reach it
             line = backlog.popleft()
             if isinstance(line, bytes) and len(line) > _OFF_LOOP:
@@ -325,18 +354,21 @@ class Peer:
                 request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are in flight already."
             )
         else:
+            self._not_begun.add(request.id)
             self._running[request.id] = self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
         identity = request.id
+        self._not_begun.discard(identity)
         try:
             line: bytes | None
             try:
-                line = self._bounded(result_line(identity, await self._handle(request)))
-            except PeerError as error:
-                line = error_line(identity, error.rpc, error.message, error.data)
-            except HoldfastError as error:
-                line = error_line(identity, error.code.rpc, error.message, error.details or None)
+                try:
+                    line = self._bounded(result_line(identity, await self._handle(request)))
+                except PeerError as error:
+                    line = self._bounded(error_line(identity, error.rpc, error.message, error.data))
+                except HoldfastError as error:
+                    line = error_line(identity, error.code.rpc, error.message, error.details or None)
             except asyncio.CancelledError:
                 line = self._answer_to_cancelled(identity)
             except Exception:
@@ -371,7 +403,10 @@ class Peer:
         task = self._running.get(identity)
         if task is not None:
             self._taken_back.add(identity)
-            task.cancel()
+            if identity in self._not_begun:
+                self._loop.call_soon(task.cancel)  # before its first step it could not answer or clean up
+            else:
+                task.cancel()
 
     def _refused(self, identity: Id | None, error: ErrorBody) -> None:
         if identity is None:
@@ -401,7 +436,10 @@ class Peer:
             self._refuse(message.id, message.code.rpc, message.reason)
 
     def _refuse(self, identity: Id | None, rpc: int, reason: str) -> None:
-        if self._sink is not None:
+        if not self._writable.is_set():
+            self._unread += 1
+        # Whoever goes on asking while it reads nothing gets no more than this.
+        if self._sink is not None and self._unread <= self._limits.in_flight:
             self._sink.write(error_line(identity, rpc, reason))
 
     def _end(self, reason: str) -> None:

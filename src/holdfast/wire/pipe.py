@@ -33,8 +33,10 @@ async def over_pipes(
     try:
         yield peer
     finally:
-        await peer.close(grace=grace)
-        await pipe.close()
+        try:
+            await peer.close(grace=grace)
+        finally:
+            await pipe.close()
 
 
 @asynccontextmanager
@@ -94,7 +96,10 @@ class _Pipe:
                 async with asyncio.timeout(_FLUSH_SECONDS):
                     await self.gone.wait()
             except TimeoutError:
-                self.writer.abort()
+                pass
+            finally:
+                if not self.gone.is_set():
+                    self.writer.abort()
 
     def lost(self) -> None:
         self.gone.set()

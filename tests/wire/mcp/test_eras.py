@@ -215,6 +215,7 @@ async def test_modern_results_are_stamped_without_losing_what_the_service_said()
 async def test_notifications_reach_the_service_but_the_handshake_s_own():
     service = Notes()
     async with greeted(service, Era.HANDSHAKE) as client:
+        assert isinstance(client.peer, Peer)
         await client.peer.notify("notifications/roots/list_changed")
         await client.tools()
 

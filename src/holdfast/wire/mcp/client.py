@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -43,10 +43,18 @@ class Greeting:
     instructions: str
 
 
+class Asker(Protocol):
+    """Whatever brings a request to a server and its answer back: a peer, or another transport."""
+
+    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """Ask and wait for the answer."""
+        ...
+
+
 class Client:
     """A greeted server: every request carries what its era and our introduction ask for."""
 
-    def __init__(self, peer: Peer, me: Introduction, greeting: Greeting, limits: Limits = DEFAULT) -> None:
+    def __init__(self, peer: Asker, me: Introduction, greeting: Greeting, limits: Limits = DEFAULT) -> None:
         self.peer = peer
         self.greeting = greeting
         self._me = me
@@ -74,11 +82,7 @@ class Client:
     ) -> CallResult:
         """Call a tool. What it reports as an error is a result; a refusal to call raises."""
         params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
-        raw = await self.peer.request("tools/call", params, timeout=timeout)
-        try:
-            return _decode_call_result(raw)  # passed on, so not read strictly
-        except msgspec.ValidationError as error:
-            raise self._unreadable(error) from None
+        return self.read_result(await self.peer.request("tools/call", params, timeout=timeout))
 
     async def tools(self, *, timeout: float | None = None, most: int = 10_000) -> list[Tool]:
         """Every tool on offer, page by page; a list that does not end is refused."""
@@ -97,6 +101,13 @@ class Client:
                     codes.BAD_ANSWER, f"{self.greeting.server.name[:80]!r} lists its tools without end."
                 )
             cursors.add(cursor)
+
+    def read_result(self, raw: Raw) -> CallResult:
+        """Read a tool's result; it is passed on, so not read strictly."""
+        try:
+            return _decode_call_result(raw)
+        except msgspec.ValidationError as error:
+            raise self._unreadable(error) from None
 
     def read(self, raw: Raw, kind: type[T]) -> T:
         """Read a result strictly; what cannot be read is the server's fault, and named so."""

@@ -1,7 +1,6 @@
 """Answer MCP clients of both eras on one stream."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -41,8 +40,7 @@ _CACHEABLE = frozenset(
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, by its own account, and what it said when it first spoke."""
 
     era: Era
@@ -56,8 +54,7 @@ class Caller:
 Notify = Callable[[str, Any], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request, with all that came along. Nothing in it changes while it is answered."""
 
     id: Id

@@ -1,0 +1,1 @@
+"""How we compare with peers: both sides measured in one run, on the same machine."""

@@ -1,0 +1,52 @@
+"""An echo server on our wire."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.frame import Notification
+from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.tools import text_result
+from holdfast.wire.pipe import over_stdio
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TOOLS = {"tools": [{"name": "echo", "description": "Echo.", "inputSchema": SCHEMA}]}
+
+
+class Arguments(msgspec.Struct):
+    text: str
+
+
+class Call(msgspec.Struct):
+    name: str
+    arguments: Arguments
+
+
+class Echo:
+    introduction = Introduction(who=Implementation("echo", "1"), capabilities={"tools": {}})
+
+    async def answer(self, ask: Ask) -> Any:
+        match ask.method:
+            case "tools/call":
+                return text_result(ask.read(Call).arguments.text)
+            case "tools/list":
+                return TOOLS
+            case _:
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+
+    def hear(self, notification: Notification) -> None:
+        pass
+
+
+async def main() -> None:
+    peer = server_peer(Echo())
+    async with over_stdio(peer):
+        await peer.ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

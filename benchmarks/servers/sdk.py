@@ -1,0 +1,39 @@
+"""The same echo server on the SDK's low-level server, its fastest."""
+
+import asyncio
+from typing import Any
+
+import mcp_types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TOOLS = mcp_types.ListToolsResult(
+    tools=[mcp_types.Tool(name="echo", description="Echo.", input_schema=SCHEMA)]
+)
+
+
+async def list_tools(
+    context: ServerRequestContext[Any], params: mcp_types.PaginatedRequestParams | None
+) -> mcp_types.ListToolsResult:
+    return TOOLS
+
+
+async def call_tool(
+    context: ServerRequestContext[Any], params: mcp_types.CallToolRequestParams
+) -> mcp_types.CallToolResult:
+    assert params.arguments is not None
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text=params.arguments["text"])]
+    )
+
+
+async def main() -> None:
+    server = Server("echo", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with stdio_server() as (source, target):
+        await server.run(source, target, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

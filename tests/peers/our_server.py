@@ -1,0 +1,93 @@
+"""A server on our own wire, for other people's clients."""
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.frame import Notification
+from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.tools import CallParams, text_result
+from holdfast.wire.pipe import over_stdio
+
+NOTHING = {"type": "object"}
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+SCHEMAS = {
+    "cancelled": NOTHING,
+    "count": NOTHING,
+    "echo": TEXT,
+    "fail": NOTHING,
+    "shout": NOTHING,
+    "wait": NOTHING,
+}
+TOOLS = {"tools": [{"name": name, "inputSchema": schema} for name, schema in SCHEMAS.items()]}
+
+
+class EchoArguments(msgspec.Struct):
+    text: str
+
+
+class Counter:
+    """Echoes, counts, shouts, fails and waits."""
+
+    introduction = Introduction(
+        who=Implementation("our-server", "1.2.3"), capabilities={"tools": {}}, instructions="Echo and count."
+    )
+
+    def __init__(self) -> None:
+        self._counted = 0
+        self._cancelled = 0
+
+    async def answer(self, ask: Ask) -> Any:
+        match ask.method:
+            case "tools/list":
+                return TOOLS
+            case "tools/call":
+                return await self._call(ask, ask.read(CallParams))
+            case _:
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+
+    def hear(self, notification: Notification) -> None:
+        pass
+
+    async def _call(self, ask: Ask, call: CallParams) -> Any:
+        match call.name:
+            case "echo":
+                return text_result(msgspec.json.decode(call.arguments, type=EchoArguments).text)
+            case "count":
+                self._counted += 1
+                return text_result(str(self._counted))
+            case "fail":
+                return text_result("as asked", is_error=True)
+            case "shout":
+                print("a print() in a handler")
+                sys.stdout.flush()
+                await (await asyncio.create_subprocess_exec("echo", "a child of a handler")).wait()
+                return text_result("shouted")
+            case "wait":
+                return await self._wait(ask)
+            case "cancelled":
+                return text_result(str(self._cancelled))
+            case _:
+                raise HoldfastError(codes.BAD_ARGUMENT, f"There is no tool {call.name!r} here.")
+
+    async def _wait(self, ask: Ask) -> Any:
+        begun = {"progressToken": ask.meta["progressToken"], "progress": 1, "total": 2}
+        await ask.notify("notifications/progress", begun)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._cancelled += 1
+
+
+async def main() -> None:
+    peer = server_peer(Counter())
+    async with over_stdio(peer):
+        await peer.ended.wait()
+
+
+asyncio.run(main())

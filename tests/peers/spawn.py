@@ -1,0 +1,72 @@
+"""Other people's programs as real processes, and our client joined to them."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from holdfast.wire.frame import Notification
+from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.peer import Peer
+from holdfast.wire.pipe import over_pipes
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = HERE.parent.parent / "peers" / "node_modules"
+ME = Introduction(who=Implementation("holdfast-tests", "1"))
+PATIENCE = 5.0
+
+
+def python(script: str) -> list[str]:
+    """The command of a Python script beside this file."""
+    return [sys.executable, str(HERE / script)]
+
+
+def node(script: str | Path, *arguments: str) -> list[str]:
+    """The command of a Node script: beside this file, or of a package (`mcp-server-memory`) by its path."""
+    program = PACKAGES / ".bin" / "node"
+    if not program.exists():
+        pytest.fail(f"The Node peers are missing ({program}): run `make setup`.", pytrace=False)
+    return [str(program), str(HERE / script), *arguments]
+
+
+def node_server(name: str, *arguments: str) -> list[str]:
+    """The command of an MCP server from npm."""
+    return node(PACKAGES / ".bin" / name, *arguments)
+
+
+def ignore(notification: Notification) -> None:
+    """Hear nothing."""
+
+
+@asynccontextmanager
+async def spawned(
+    command: list[str], *, notice: Callable[[Notification], None] = ignore, said: Path | None = None
+) -> AsyncIterator[Peer]:
+    """A peer joined to a new process; with `said`, a `tee` between the two writes down what we send."""
+    with ExitStack() as ends:
+        if said is None:
+            process = _start(command, ends)
+            target = process.stdin
+            ends.callback(process.kill)
+        else:
+            tee = _start(["tee", str(said)], ends)
+            process = _start(command, ends, reads=tee.stdout)
+            target = tee.stdin
+            ends.callback(process.kill)
+            ends.callback(tee.wait, PATIENCE)  # it ends with our side, having written all of it
+        assert process.stdout is not None
+        assert target is not None
+        async with over_pipes(Peer(notice=notice), process.stdout, target) as peer:
+            yield peer
+
+
+def _start(command: list[str], ends: ExitStack, *, reads: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    return ends.enter_context(
+        subprocess.Popen(
+            command, stdin=reads or subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    )
