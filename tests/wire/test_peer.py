@@ -511,7 +511,12 @@ async def test_a_hundred_thousand_notifications_in_one_burst_are_all_heard():
         nonlocal heard
         heard += 1
 
-    async with taped(notice=hear, limits=DEFAULT) as (peer, _):
+    async with taped(notice=hear, limits=DEFAULT) as (peer, tape), asyncio.timeout(30):
         peer.received(line(method="n", params={"a": 1}) * 100_000)
+        turns = 0
+        while not tape.reading:
+            turns += 1
+            await asyncio.sleep(0)
 
     assert heard == 100_000
+    assert turns > 100  # everybody else had a turn meanwhile

@@ -43,6 +43,7 @@ from holdfast.wire.strict import DECODE_ERRORS
 log = logging.getLogger(__name__)
 
 _OFF_LOOP = 1024 * 1024  # a line longer than this is read in a thread
+_AT_ONCE = 500  # lines read before everybody else has a turn
 _COMPLAINTS = 5  # malformed lines logged one by one; the rest are only counted
 
 
@@ -133,7 +134,8 @@ class Peer:
         self._sink: Sink | None = None
         self._lines = Lines(limits.line_bytes)
         self._backlog: deque[Line] = deque()
-        self._in_thread = False
+        self._in_thread: asyncio.Task[None] | None = None
+        self._goes_on = False
         self._reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -285,25 +287,37 @@ class Peer:
     # Hearing
 
     def _work(self) -> None:
+        if self._goes_on:
+            return
         backlog = self._backlog
-        while backlog and not self._in_thread:
+        left = _AT_ONCE
+        while backlog and self._in_thread is None:
             if max(len(self._running), self._unread) >= self._limits.in_flight and not self._pending:
                 break  # back-pressure; with an answer outstanding we must read on to reach it
+            if not left:
+                self._goes_on = True
+                self._loop.call_soon(self._go_on)
+                break
+            left -= 1
             line = backlog.popleft()
             if isinstance(line, bytes) and len(line) > _OFF_LOOP:
-                self._in_thread = True
-                self._loop.create_task(self._read_in_thread(line))
+                self._in_thread = self._loop.create_task(self._read_in_thread(line))
             else:
                 self._hear(parse(line, self._limits))
-        self._set_reading(paused=bool(backlog) or self._in_thread)
-        if self._input_over and not backlog and not self._in_thread:
+        held_up = bool(backlog) or self._in_thread is not None
+        self._set_reading(paused=held_up)
+        if self._input_over and not held_up:
             self._end("The other side closed the connection.")
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._work()
 
     async def _read_in_thread(self, line: bytes) -> None:
         try:
             message = await asyncio.to_thread(parse, line, self._limits)
         finally:
-            self._in_thread = False
+            self._in_thread = None
         self._hear(message)
         self._work()
 
