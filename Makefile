@@ -6,13 +6,15 @@ BIN := .venv/bin
 # What `make run` starts.
 RUN ?= probe -- peers/node_modules/.bin/mcp-server-everything
 FUZZ ?= 200000
+CYCLES ?= 300
+IMAGES ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench fuzz lock clean
+.PHONY: help setup run test check format bench fuzz soak-kill powerloss lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install all that the other targets need
 	@$(PYTHON) scripts/setup
@@ -34,6 +36,12 @@ bench: setup ## Measure against peers; writes build/bench.json
 
 fuzz: setup ## Fuzz the wire for long (FUZZ=number of frames)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
+
+soak-kill: setup ## Kill writers of the store at random moments (CYCLES=number of kills)
+	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)
+
+powerloss: setup ## Cut the power under the store at random moments (IMAGES=number of cuts)
+	@$(BIN)/python -m tests.store.powerloss --images $(IMAGES) $(ARGS)
 
 lock: setup ## Lock the dependencies anew (ARGS=--upgrade for newer ones)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/lock $(ARGS)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 from holdfast.model.context import current_context
+from holdfast.model.mask import Mask
 
 Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 
@@ -88,8 +89,19 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(values)
 
 
+def hide(mask: Mask) -> None:
+    """From now on, keep these secrets out of every line, along with all that was hidden before."""
+    _Handler.mask = _Handler.mask.plus(mask)
+
+
 class _Handler(logging.StreamHandler[TextIO]):
     """Ours, so that `configure` replaces no handler of anybody else's."""
+
+    mask = Mask()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render the record, without secrets and without what looks like one."""
+        return self.mask.line(super().format(record))
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Field]:

@@ -33,6 +33,8 @@ def why_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | 
             inner = ipaddress.IPv4Address(address.packed[-4:])
         if inner is not None:
             return why_inside(inner) or ("an address in disguise" if address.ipv4_mapped is None else None)
+    if address == _AZURE:
+        return "the cloud's metadata address"
     if address.is_loopback:
         return "a loopback address"
     if address.is_link_local:
@@ -44,6 +46,7 @@ def why_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | 
     return None
 
 
+_AZURE = ipaddress.IPv4Address("168.63.129.16")  # a public one, and every Azure machine's own metadata
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 

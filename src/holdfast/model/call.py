@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.model.json import JsonObject
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -11,3 +13,5 @@ class ToolCall:
     server: str
     tool: str
     arguments: bytes = field(default=b"{}", repr=False)
+    meta: JsonObject | None = field(default=None, repr=False)
+    """What whoever called put into `_meta`; the host's own entries go over it."""

@@ -132,7 +132,7 @@ BAD_WORKSPACE = register(
         name="BAD_WORKSPACE",
         http=400,
         rpc=-32602,
-        hint="A workspace's name has lower-case letters, digits and single hyphens inside.",
+        hint="Name a workspace by its slug (lower-case letters, digits, hyphens), its name, or an absolute path.",
     )
 )
 NO_CONTEXT = register(
@@ -266,6 +266,14 @@ BAD_KEY = register(
 )
 
 # What the registry of workspaces can meet.
+BAD_FOLDER = register(
+    Code(
+        name="BAD_FOLDER",
+        http=400,
+        rpc=-32602,
+        hint="Name a folder that exists, by its absolute path, and not one that holds Holdfast's own data.",
+    )
+)
 UNKNOWN_WORKSPACE = register(
     Code(
         name="UNKNOWN_WORKSPACE",
@@ -287,5 +295,164 @@ BAD_WORKSPACE_FILE = register(
         name="BAD_WORKSPACE_FILE",
         http=500,
         hint="Correct what is named; docs/workspaces.md lists the keys.",
+    )
+)
+
+# What starting a server can meet.
+NO_SANDBOX = register(
+    Code(
+        name="NO_SANDBOX",
+        http=503,
+        hint="`holdfast doctor` says what is missing; nothing meant to be confined runs without its walls.",
+    )
+)
+SPAWN_FAILED = register(
+    Code(name="SPAWN_FAILED", http=502, hint="Check the server's command, its folder and their permissions.")
+)
+
+# What a link can meet.
+SCOPE_CLOSED = register(
+    Code(
+        name="SCOPE_CLOSED",
+        http=409,
+        hint="Call tools while the session is open; open another for what comes later.",
+    )
+)
+TOO_MANY_LINKS = register(
+    Code(
+        name="TOO_MANY_LINKS",
+        http=503,
+        retryable=True,
+        hint="Close sessions that are done, or raise links.most.",
+    )
+)
+NOT_SHAREABLE = register(
+    Code(name="NOT_SHAREABLE", http=500, hint="Only servers that declare dev.holdfast/session can be shared.")
+)
+UNKNOWN_TOOL = register(
+    Code(
+        name="UNKNOWN_TOOL",
+        http=404,
+        rpc=-32602,
+        hint="List the tools and use a name as it is printed there.",
+    )
+)
+STATE_LOST = register(
+    Code(name="STATE_LOST", http=409, hint="The server was started anew; what it knew before is gone.")
+)
+NOT_GRANTED = register(
+    Code(
+        name="NOT_GRANTED",
+        http=403,
+        rpc=-32601,
+        hint='The host\'s config can open it to this server: "asks".',
+    )
+)
+UNKNOWN_SERVER = register(
+    Code(
+        name="UNKNOWN_SERVER",
+        http=404,
+        rpc=-32602,
+        hint="`holdfast servers list` shows the servers there are.",
+    )
+)
+NOT_REACHABLE = register(
+    Code(
+        name="NOT_REACHABLE",
+        http=403,
+        hint="The host's settings can allow an inside address: servers.reachable.",
+    )
+)
+LOGIN_NEEDED = register(
+    Code(name="LOGIN_NEEDED", http=401, hint="Run `holdfast servers login NAME`, then try again.")
+)
+
+# What an MCP server over HTTP can meet.
+HEADER_MISMATCH = register(
+    Code(
+        name="HEADER_MISMATCH",
+        http=400,
+        rpc=-32020,
+        hint="Send the MCP headers that the body calls for, each once and with the body's own values.",
+    )
+)
+MISSING_CAPABILITY = register(
+    Code(
+        name="MISSING_CAPABILITY",
+        http=400,
+        rpc=-32021,
+        hint="Call from a client that has, and declares, the capability that the tool needs.",
+    )
+)
+NOT_FOR_STRANGERS = register(
+    Code(
+        name="NOT_FOR_STRANGERS",
+        http=403,
+        rpc=-32600,
+        hint="Use an address the server knows as its own; --allow-host and --allow-origin add one.",
+    )
+)
+BAD_HTTP = register(
+    Code(
+        name="BAD_HTTP",
+        http=400,
+        rpc=-32600,
+        hint="POST one JSON-RPC message as application/json, and accept JSON or an event stream in return.",
+    )
+)
+UNKNOWN_MCP_SESSION = register(
+    Code(
+        name="UNKNOWN_MCP_SESSION",
+        http=404,
+        rpc=-32600,
+        hint="The session has ended; send initialize again and use the Mcp-Session-Id it brings.",
+    )
+)
+TOO_MANY_SESSIONS = register(
+    Code(
+        name="TOO_MANY_SESSIONS",
+        http=503,
+        rpc=-32004,
+        retryable=True,
+        hint="End sessions that are done (DELETE), or raise the server's limit.",
+    )
+)
+
+# What a tool can meet.
+BAD_TOOL = register(
+    Code(name="BAD_TOOL", http=500, hint="Correct the tool's definition; the server does not start without.")
+)
+BAD_PLUGIN = register(
+    Code(
+        name="BAD_PLUGIN",
+        http=500,
+        hint="Install or correct the plugin, or do not name it; nothing is half-loaded.",
+    )
+)
+DENIED = register(
+    Code(name="DENIED", http=403, hint="This session may not do that; the message says what it takes.")
+)
+EVAL_DISABLED = register(
+    Code(name="EVAL_DISABLED", http=403, hint="A person can start the server with --allow-eval.")
+)
+EVAL_BLOCKED = register(
+    Code(name="EVAL_BLOCKED", http=403, hint="Do it without the named keyword, or with a tool made for it.")
+)
+NOT_RUNNING = register(
+    Code(name="NOT_RUNNING", http=409, hint="Start one first, or name one of those that run.")
+)
+MISSING_WORKSPACE = register(
+    Code(
+        name="MISSING_WORKSPACE",
+        http=400,
+        rpc=-32602,
+        hint="Pass `workspace`: a workspace's slug, its name, or an absolute path in it.",
+    )
+)
+WORKSPACE_DENIED = register(
+    Code(
+        name="WORKSPACE_DENIED",
+        http=403,
+        hint="A sandboxed session works in its own workspace; leave `workspace` out.",
     )
 )

@@ -19,7 +19,13 @@ class Confinement:
     """The walls: folders it may write, hosts it may reach (none by default), and its quota."""
 
     roots: tuple[str, ...] = ()
+    """Folders it may read and write, by their real paths: no part of one is a symbolic link."""
+    readable: tuple[str, ...] = ()
+    """What else it may read: the folder of a script, say, on the word of the host or the user."""
     network: tuple[str, ...] = ()
+    """Hosts it may reach, as `host` or `host:port`."""
+    reachable: tuple[str, ...] = ()
+    """Which of them may be private or local: only the host's own config says so."""
     quota: Quota = Quota()
 
 

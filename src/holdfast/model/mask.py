@@ -28,7 +28,7 @@ _SPOKEN = (
         r"(?i)((?:api[_-]?key|access[_-]?key|authorization|passphrase|password|passwd|secret|token)"
         r"\\?[\"']?\s{0,3}[=:]\s{0,3}\\?[\"']?)(?!bearer\b|basic\b|\[masked\])[^\s\"',;&\\]{3,}"
     ),
-    re.compile(r"(://[^\s:/@]{0,256}:)[^\s@/]{1,256}(?=@)"),
+    re.compile(r"(://[^\s:/@\"']{0,256}:)[^\s@/\"',\\]{1,256}(?=@)"),
 )
 
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
+from holdfast.model.json import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +13,8 @@ class Powers:
     """Which of its favours a door can do."""
 
     permits: bool = False
+    elicits: bool = False
+    samples: bool = False
     reads_files: bool = False
     writes_files: bool = False
 
@@ -26,6 +29,14 @@ class Door(Protocol):
 
     async def permit(self, call: ToolCall, title: str) -> Decision:
         """Ask the person whether this call may run."""
+        ...
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask the person what a server wants to know, in MCP's own words."""
+        ...
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        """Let the client's model answer for a server, in MCP's own words."""
         ...
 
     async def read_text(self, path: str) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from holdfast.model.choice import ALL, Choice
+from holdfast.model.choice import ALL, NONE, Choice
 from holdfast.model.launch import Confinement
 from holdfast.model.trust import Trust
 
@@ -74,7 +74,13 @@ class ServerSpec:
     trust: Trust = Trust.DIRECT
     lifetime: Lifetime = Lifetime.SESSION
     tools: Choice = ALL
+    asks: Choice = NONE
+    """What it may ask back of the session while it is confined: roots, sampling, elicitation."""
     confinement: Confinement | None = None
+
+    def may_ask(self, what: str) -> bool:
+        """Whether it may ask this of the session: freely when it is not confined, else only what was granted."""
+        return self.confinement is None or self.asks.allows(what)
 
     def admits(self, trust: Trust) -> bool:
         """Whether a session of this trust may use it: marked for sandboxed use, or brought by its client."""

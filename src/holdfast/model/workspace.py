@@ -13,6 +13,7 @@ from holdfast.model.trust import Trust
 
 SLUG_LENGTH = 64
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_QUOTA = Quota()
 _NO_ENV: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
@@ -26,10 +27,15 @@ class Workspace:
     trust: Trust = Trust.SANDBOXED
     servers: Choice = ALL
     tools: Choice = ALL
-    quota: Quota = Quota()
+    quota: Quota = _QUOTA
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
     """What it sets in the environment of a server, by the server's name."""
     model: str | None = None
+
+
+def is_slug(text: str) -> bool:
+    """Whether a text has the form of a slug."""
+    return len(text) <= SLUG_LENGTH and _SLUG.fullmatch(text) is not None
 
 
 def parse_slug(text: str) -> str:

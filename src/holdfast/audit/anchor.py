@@ -1,0 +1,83 @@
+"""The anchor: the chain's head, kept outside of the table, so that a chain that was cut off or begun anew is seen."""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.audit.chain import Head
+from holdfast.store.database import told
+
+_LARGEST = 4096
+
+
+class Anchor(Protocol):
+    """Where the head is kept."""
+
+    def read(self) -> Head | None:
+        """The head that was kept last; None when there is none, or none that can be read."""
+        ...
+
+    def write(self, head: Head) -> None:
+        """Keep this head instead."""
+        ...
+
+
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    seq: int
+    digest: str
+
+
+class FileAnchor:
+    """A small file beside the database, replaced whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def beside(cls, database: Path) -> "FileAnchor":
+        """The anchor that belongs to a database."""
+        return cls(database.with_name(database.name + "-anchor"))
+
+    def read(self) -> Head | None:
+        """The head that was kept last."""
+        try:
+            with told(self.path), self.path.open("rb") as file:
+                written = msgspec.json.decode(file.read(_LARGEST), type=_Written)
+            return Head(written.seq, bytes.fromhex(written.digest))
+        except (FileNotFoundError, ValueError, msgspec.DecodeError):
+            return None
+
+    def write(self, head: Head) -> None:
+        """Keep this head instead; whoever reads meanwhile sees the one or the other."""
+        new = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        with told(self.path):
+            self._replace(new, head)
+
+    def _replace(self, new: Path, head: Head) -> None:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(_Written(head.seq, head.digest.hex())) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+class MemoryAnchor:
+    """An anchor for tests, and for a store in memory."""
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+
+    def read(self) -> Head | None:
+        """The head that was kept last."""
+        return self._head
+
+    def write(self, head: Head) -> None:
+        """Keep this head instead."""
+        self._head = head

@@ -1,0 +1,118 @@
+"""The audit of a store: adds records to the chain, in the commit of the event they are about, and keeps the anchor."""
+
+import threading
+import time
+from logging import getLogger
+from types import TracebackType
+
+from holdfast.audit.anchor import Anchor
+from holdfast.audit.chain import Head, Verdict, genesis, link, verify
+from holdfast.audit.record import AuditRecord, write_record
+from holdfast.model.errors import HoldfastError
+from holdfast.model.mask import Mask
+from holdfast.store.appender import Also
+from holdfast.store.store import Reads, Store, Tx
+
+log = getLogger(__name__)
+
+# The anchor is a file of its own, with a sync of its own: once a second is often enough.
+ANCHOR_SECONDS = 1.0
+
+
+class Audit:
+    """Open it around the work and close it before the store: closing anchors the last record."""
+
+    def __init__(self, store: Store, anchor: Anchor, *, anchor_seconds: float = ANCHOR_SECONDS) -> None:
+        self._store = store
+        self._anchor = anchor
+        self._seconds = anchor_seconds
+        self._anchored = Head(-1, b"")
+        self._next = 0.0
+        self._stopped = False
+        # The writing thread moves the anchor while the work goes on, a reading one when it ends.
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> "Audit":
+        # The first anchor comes before the first record: from then on a missing one means that it was removed.
+        await self._store.read(self._begin)
+        await self._store.read(self._advance)
+        self._store.after_commit(self._after_commit)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._store.read(self._advance)
+        self._stopped = True
+
+    def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
+        """Add a record within a transaction; its place in the chain."""
+        row = link(_head(tx), write_record(record, mask or Mask()))
+        tx.audit_append(row)
+        return row.seq
+
+    def adds(self, record: AuditRecord, mask: Mask | None = None) -> Also:
+        """What an appender does along with an event: add this record."""
+        return lambda tx: self.add(tx, record, mask)
+
+    async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
+        """Add a record that belongs to no event; returns when it is durable."""
+        return await self._store.write(lambda tx: self.add(tx, record, mask))
+
+    async def verify(self) -> Verdict:
+        """Follow the whole chain."""
+        anchor = self._anchor.read()
+        return await self._store.read(lambda reads: verify_store(reads, anchor))
+
+    def _begin(self, reads: Reads) -> None:
+        if self._anchor.read() is None and reads.audit_head() is None:
+            self._anchor.write(genesis(reads.store_id()))
+
+    def _after_commit(self, reads: Reads) -> float | None:
+        if self._stopped or _head(reads) == self._anchored:
+            return None
+        wait = self._next - time.monotonic()
+        if wait > 0:
+            return wait
+        self._advance(reads)
+        return None
+
+    def _advance(self, reads: Reads) -> None:
+        """Move the anchor to the head, but never away from a record that the table does not have any more.
+
+        Only what is committed may be anchored, so this never runs inside a transaction that writes.
+        """
+        with self._lock:
+            self._next = time.monotonic() + self._seconds
+            # The anchor first: another process may move it on to records that an earlier look did not see.
+            anchor = self._anchor.read()
+            head = _head(reads)
+            if anchor is None or not _fits(reads, anchor):
+                self._stopped = True
+                log.error(
+                    "audit does not fit its anchor; run: holdfast audit verify", extra={"seq": head.seq}
+                )
+                return
+            try:
+                if head.seq > anchor.seq:
+                    self._anchor.write(head)
+                self._anchored = head
+            except (HoldfastError, OSError):
+                log.exception("audit not anchored", extra={"seq": head.seq})
+
+
+def verify_store(reads: Reads, anchor: Head | None) -> Verdict:
+    """Follow a store's whole chain, row by row; the anchor was read before."""
+    return verify(reads.audit_rows(), genesis(reads.store_id()), anchor)
+
+
+def _head(reads: Reads) -> Head:
+    row = reads.audit_head()
+    return genesis(reads.store_id()) if row is None else Head(row.seq, row.digest)
+
+
+def _fits(reads: Reads, anchor: Head) -> bool:
+    if anchor.seq == 0:
+        return anchor == genesis(reads.store_id())
+    row = reads.audit_row(anchor.seq)
+    return row is not None and row.digest == anchor.digest

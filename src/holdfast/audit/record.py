@@ -1,0 +1,121 @@
+"""One thing that was done, or attempted: what the audit says about it."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.model.json import JsonObject
+from holdfast.model.mask import Mask
+from holdfast.model.trust import Trust
+
+_LONGEST_NAME = 256
+_LONGEST_REASON = 2000
+
+
+class AuditKind(StrEnum):
+    """What kind of thing was done."""
+
+    CALL = "call"
+    REFUSAL = "refusal"
+    PERMISSION = "permission"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a record is about: which tool of which server, in which call."""
+
+    server: str = ""
+    tool: str = ""
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """When, whose session, what, and what came of it; arguments by their hash, and themselves only where configured."""
+
+    at: datetime
+    kind: AuditKind
+    session_id: SessionId
+    workspace_id: str
+    trust_level: Trust
+    user_id: str = ""
+    server: str = ""
+    tool: str = ""
+    call_id: str = ""
+    outcome: str = ""
+    reason: str = ""
+    duration_ms: float = 0.0
+    arguments_hash: str = ""
+    arguments: JsonObject | None = None
+
+
+def record(
+    kind: AuditKind, context: SessionContext, subject: Subject, *, outcome: str, reason: str = ""
+) -> AuditRecord:
+    """A record of something that happens now in this session."""
+    return AuditRecord(
+        at=datetime.now(UTC),
+        kind=kind,
+        session_id=context.session_id,
+        workspace_id=context.workspace_id,
+        trust_level=context.trust_level,
+        user_id=context.user_id or "",
+        server=subject.server,
+        tool=subject.tool,
+        call_id=subject.call_id,
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+def hash_arguments(arguments: bytes) -> str:
+    """The SHA-256 of a call's arguments, as the JSON text they came in."""
+    return hashlib.sha256(arguments).hexdigest()
+
+
+def write_record(record: AuditRecord, mask: Mask) -> str:
+    """The record as the chain keeps it: one line of plain ASCII, whatever is in its names, and no secret."""
+    hidden = replace(
+        record,
+        user_id=mask.text(record.user_id)[:_LONGEST_NAME],
+        server=mask.text(record.server)[:_LONGEST_NAME],
+        tool=mask.text(record.tool)[:_LONGEST_NAME],
+        call_id=mask.text(record.call_id)[:_LONGEST_NAME],
+        outcome=mask.text(record.outcome)[:_LONGEST_NAME],
+        reason=mask.line(record.reason)[:_LONGEST_REASON],
+    )
+    fields = asdict(hidden) | {
+        "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        "arguments": None if record.arguments is None else mask.json(record.arguments),
+    }
+    line = _dump(fields)
+    if "\\ud" in line:
+        # Half a character is no text; readers of JSON refuse it.
+        line = _dump(json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")))
+    return line
+
+
+def read_record(body: str) -> AuditRecord:
+    """The record that was written down."""
+    try:
+        return msgspec.json.decode(body, type=AuditRecord)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"A record of the audit is damaged: {error}. Run `holdfast audit verify`."
+        ) from None
+
+
+def _dump(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).replace(
+        "\x7f", "\\u007f"
+    )

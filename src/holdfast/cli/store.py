@@ -1,0 +1,73 @@
+"""`holdfast store`: look after the file in which sessions are kept."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from holdfast.audit.anchor import FileAnchor
+from holdfast.audit.audit import verify_store
+from holdfast.audit.backup import backup as copy_store
+from holdfast.cli.place import database, exit_code, path_option
+from holdfast.store import upkeep
+from holdfast.store.sqlreads import SqlReads
+
+
+@click.group()
+def store() -> None:
+    """Check, copy and shrink the file in which sessions are kept."""
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@path_option
+def check(*, as_json: bool, path: Path | None) -> None:
+    """Read the whole store and say what is wrong with it; nothing is changed.
+
+    Exits with 0 when all is well, 1 when it is not, 2 when called wrongly, 3 when the store cannot be read.
+    """
+    file = database(path)
+    with exit_code():
+        anchor = FileAnchor.beside(file).read()
+        report = upkeep.check(file)
+        if not report.problems:
+            with upkeep.reading(file) as db:
+                head = SqlReads(db).audit_head()
+                verdict = verify_store(SqlReads(db), anchor)
+            # A store that never had an audit has no anchor either.
+            if not verdict.good and (head is not None or anchor is not None):
+                report = replace(report, problems=(f"The audit was tampered with: {verdict.problem}",))
+    if as_json:
+        click.echo(json.dumps(asdict(report)))
+    else:
+        click.echo(
+            f"{report.sessions} sessions, {report.events} events, {report.bytes} bytes, schema {report.schema}: "
+            + ("all is well." if not report.problems else "damaged.")
+        )
+        for problem in report.problems:
+            click.echo(f"- {problem}")
+    if report.problems:
+        raise click.exceptions.Exit(1)
+
+
+@store.command()
+@click.argument("copy", type=click.Path(path_type=Path))
+@path_option
+def backup(*, copy: Path, path: Path | None) -> None:
+    """Copy the store to COPY, while it is in use; COPY must not exist.
+
+    The audit's anchor is copied beside it, so that the copy can be verified on its own.
+    """
+    with exit_code():
+        copy_store(database(path), copy)
+    click.echo(f"Copied to {copy}.")
+
+
+@store.command()
+@path_option
+def vacuum(*, path: Path | None) -> None:
+    """Write the store anew without the space that deleted sessions left."""
+    with exit_code():
+        before, after = upkeep.vacuum(database(path))
+    click.echo(f"{before} bytes before, {after} bytes now.")

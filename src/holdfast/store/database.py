@@ -1,0 +1,187 @@
+"""One connection to an SQLite file: how it is opened, and what its failures mean to a person."""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.model import codes
+from holdfast.model.codes import Code
+from holdfast.model.errors import HoldfastError
+
+# How long one process waits for another's commit.
+BUSY_SECONDS = 10.0
+_CACHE_KIB = 16 * 1024
+_WAL_PAGES = 2000
+_WAL_BYTES_KEPT = 64 * 1024 * 1024
+
+
+class Rows(Protocol):
+    """The answer to a statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Database(Protocol):
+    """The little of a database connection that the store uses."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        """Run one statement."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+class Synchronous(StrEnum):
+    """What a commit waits for. `normal` loses acknowledged commits with the power; it is here to be measured against."""
+
+    FULL = "FULL"
+    NORMAL = "NORMAL"
+
+
+def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database:
+    """Open the file to write to it; made new, it can be read by its owner alone."""
+    _make_private(path)
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise HoldfastError(codes.STORE_READ_ONLY, _SENTENCES["STORE_READ_ONLY"].format(path=path))
+    db = _open(f"{path.absolute().as_uri()}?mode=rw")
+    try:
+        prepare(db, synchronous)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_read(path: Path) -> Database:
+    """Open the file to read from it; it is never changed, nor made."""
+    if not path.exists():
+        raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
+    # Where nothing can be written, SQLite reads a file only if told that it cannot change.
+    frozen = not os.access(path.parent, os.W_OK) and not has_log(path)
+    db = _open(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if frozen else ''}")
+    db.execute("PRAGMA query_only = ON")
+    db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    return db
+
+
+def connect_to_look(path: Path) -> Database:
+    """Open the file as it lies there, without its log and without leaving a trace beside it."""
+    return _open(f"{path.absolute().as_uri()}?mode=ro&immutable=1")
+
+
+def has_log(path: Path) -> bool:
+    """Whether part of the database is in a log beside it still, as after a crash or while it is in use."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def prepare(db: Database, synchronous: Synchronous) -> None:
+    """Set what every writing connection needs."""
+    db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    db.execute("PRAGMA journal_mode = WAL").fetchall()
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    # On macOS a plain fsync stops at the drive's own cache.
+    db.execute("PRAGMA fullfsync = ON")
+    db.execute("PRAGMA checkpoint_fullfsync = ON")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    db.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}").fetchall()
+    db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}").fetchall()
+
+
+@contextmanager
+def told(path: Path | str) -> Iterator[None]:
+    """Turn a failure of the file into one that a person can act on."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if (told := explain(error, path)) is None:
+            raise
+        raise told from error
+    except OSError as error:
+        if (code := _ERRNO.get(error.errno or 0)) is None:
+            raise
+        raise HoldfastError(code, _SENTENCES[code.name].format(path=path)) from error
+
+
+def explain(error: sqlite3.Error, path: Path | str) -> HoldfastError | None:
+    """What an error of SQLite means; None when it means a bug."""
+    number: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _CODES.get(number)
+    return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
+
+
+_CODES: dict[int, Code] = {
+    sqlite3.SQLITE_FULL: codes.STORE_FULL,
+    sqlite3.SQLITE_READONLY: codes.STORE_READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: codes.STORE_CORRUPT,
+    sqlite3.SQLITE_NOTADB: codes.STORE_CORRUPT,
+    sqlite3.SQLITE_BUSY: codes.STORE_BUSY,
+    sqlite3.SQLITE_CANTOPEN: codes.STORE_UNREADABLE,
+    sqlite3.SQLITE_PERM: codes.STORE_UNREADABLE,
+    sqlite3.SQLITE_IOERR: codes.STORE_FAILED,
+}
+_ERRNO: dict[int, Code] = {
+    errno.ENOSPC: codes.STORE_FULL,
+    errno.EDQUOT: codes.STORE_FULL,
+    errno.EROFS: codes.STORE_READ_ONLY,
+    errno.EACCES: codes.STORE_UNREADABLE,
+    errno.EPERM: codes.STORE_UNREADABLE,
+    errno.ENOTDIR: codes.STORE_UNREADABLE,
+    errno.EISDIR: codes.STORE_UNREADABLE,
+    errno.EIO: codes.STORE_FAILED,
+}
+_SENTENCES = {
+    "STORE_FULL": "No space is left to write '{path}'. Nothing of this write was kept; all earlier ones were.",
+    "STORE_READ_ONLY": "'{path}' is on a disk or in a folder that cannot be written to. Nothing was changed.",
+    "STORE_CORRUPT": "'{path}' is damaged, or no database at all. Nothing was changed.",
+    "STORE_BUSY": "'{path}' is held by another process. Nothing of this write was kept.",
+    "STORE_UNREADABLE": "'{path}' cannot be opened.",
+    "STORE_FAILED": "The disk failed while '{path}' was read or written.",
+}
+
+
+def _open(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_SECONDS,
+        cached_statements=256,
+    )
+
+
+def _make_private(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # By its name: to open and close the file would drop the locks that this process has on it.
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)

@@ -1,0 +1,37 @@
+"""When a session that somebody holds is free again."""
+
+from collections.abc import Callable
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.clock import to_stored
+from holdfast.store.owner import Owner, is_gone
+from holdfast.store.rows import Lease
+
+# How long a holder that cannot be seen from here is believed to be alive, and how often a live one says so.
+LEASE_SECONDS = 60.0
+RENEW_SECONDS = 20.0
+LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
+
+
+def has_lapsed(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
+    """Whether the holder is dead; where that cannot be seen, whether it has been silent for too long."""
+    dead = gone(lease.owner)
+    return to_stored(lease.until) <= now if dead is None else dead
+
+
+def check_free(lease: Lease, now: int) -> None:
+    """Refuse when a live owner holds the session."""
+    if not has_lapsed(lease, now):
+        raise held_by_another(lease)
+
+
+def held_by_another(lease: Lease) -> HoldfastError:
+    """The refusal, which names the owner."""
+    return HoldfastError(
+        codes.SESSION_HELD,
+        f"The session {lease.session_id} is held by {lease.owner}.",
+        session_id=lease.session_id,
+        pid=lease.owner.pid,
+        machine=lease.owner.machine.partition("/")[0],
+    )

@@ -1,0 +1,64 @@
+"""What an event changes about the session it belongs to."""
+
+from dataclasses import replace
+
+from holdfast.model.event import (
+    Event,
+    ModeChanged,
+    PermissionDecided,
+    Planned,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TrustLowered,
+    TurnEnded,
+)
+from holdfast.model.trust import lowest
+from holdfast.store.rows import SessionState, StoredSession
+
+# The many small events of a running turn leave the session's row alone: an append costs one row, not two.
+PASSING = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
+
+
+def project(session: StoredSession, event: Event) -> StoredSession:
+    """The session after the event. Trust only ever falls."""
+    match event:
+        case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
+            trust = lowest(session.context.trust_level, trust)
+            context = replace(session.context, cwd=cwd, roots=roots, trust_level=trust)
+            return replace(session, context=context, state=SessionState.OPEN)
+        case SessionClosed():
+            return replace(session, state=SessionState.CLOSED)
+        case TrustLowered(trust_level=trust):
+            trust = lowest(session.context.trust_level, trust)
+            return replace(session, context=replace(session.context, trust_level=trust))
+        case Titled(title=title):
+            return replace(session, title=title)
+        case Prompted(turn_id=turn_id):
+            return replace(session, open_turn=turn_id)
+        case TurnEnded(turn_id=turn_id):
+            return replace(session, open_turn="" if session.open_turn == turn_id else session.open_turn)
+        case ServersResolved() | ModeChanged():
+            return session
+        case (
+            Replied()
+            | Thought()
+            | Planned()
+            | ToolCalled()
+            | ToolStarted()
+            | ToolEnded()
+            | PermissionDecided()
+        ):
+            return session
+
+
+def ends_a_stretch(event: Event) -> bool:
+    """Whether what was said before this event is complete, so that it can be indexed for good."""
+    return isinstance(event, TurnEnded | SessionClosed)

@@ -1,0 +1,85 @@
+"""Bring a database file to the version of the schema that this code knows, forward only."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.database import Database
+
+# "HOLD" in the file's header says whose file it is.
+APPLICATION_ID = 0x484F4C44
+_SECTION = re.compile(r"^-- version (\d+)$", re.MULTILINE)
+
+
+@cache
+def sections() -> tuple[str, ...]:
+    """The SQL of every version, the first one first."""
+    return split_sections(files("holdfast.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+
+
+def split_sections(text: str) -> tuple[str, ...]:
+    """The sections of a schema file, which count from 1 without a gap."""
+    _, *parts = _SECTION.split(text)
+    numbers, bodies = [int(number) for number in parts[::2]], tuple(parts[1::2])
+    if numbers != list(range(1, len(bodies) + 1)):
+        raise ValueError(f"The sections of the schema must count from 1; they are {numbers}.")
+    return bodies
+
+
+def check_version(db: Database, path: str, known: int) -> None:
+    """Refuse a file that another program made, or a newer version of this one."""
+    application, version = _number(db, "application_id"), _number(db, "user_version")
+    if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+        raise HoldfastError(
+            codes.STORE_FOREIGN, f"'{path}' is a database of another program. Nothing was changed."
+        )
+    if version > known:
+        raise HoldfastError(
+            codes.STORE_TOO_NEW,
+            f"'{path}' was written by a newer version of Holdfast (its schema is {version}, this one knows {known}). "
+            "Nothing was changed.",
+        )
+
+
+def migrate(db: Database, path: str, steps: tuple[str, ...]) -> None:
+    """Run every section after the file's version, all in one transaction or none."""
+    if _number(db, "user_version") == len(steps):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been quicker: look again under the lock.
+        check_version(db, path, len(steps))
+        for step in steps[_number(db, "user_version") :]:
+            for statement in _statements(step):
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(steps)}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _number(db: Database, pragma: str) -> int:
+    row = db.execute(f"PRAGMA {pragma}").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _statements(script: str) -> Iterator[str]:
+    # Not executescript(): it commits whatever transaction is open.
+    *pieces, rest = script.split(";")
+    statement = ""
+    for piece in pieces:
+        statement += f"{piece};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if any(line.strip() and not line.strip().startswith("--") for line in f"{statement}{rest}".splitlines()):
+        raise ValueError(
+            f"The schema ends in the middle of a statement: {(statement + rest).strip()[:80]!r}."
+        )

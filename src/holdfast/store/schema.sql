@@ -1,0 +1,95 @@
+-- The store's tables. A new version is a new section at the end; a section that was released never changes.
+-- A file of version n gets every section after n, in one transaction.
+
+-- version 1
+
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Random per store: what signs its cursors, and what its audit chain begins with.
+INSERT INTO meta (name, value) VALUES ('cursor_secret', randomblob(32)), ('store_id', randomblob(16));
+
+-- A session as its events left it. The events are the truth; this row is what lists and searches need of them.
+CREATE TABLE sessions (
+    n INTEGER PRIMARY KEY,
+    session_id TEXT NOT NULL UNIQUE,
+    workspace_id TEXT NOT NULL,
+    trust_level TEXT NOT NULL CHECK (trust_level IN ('direct', 'sandboxed')),
+    user_id TEXT,
+    parent_session_id TEXT,
+    cwd TEXT NOT NULL,
+    roots TEXT NOT NULL,
+    title TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    source TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('open', 'closed')),
+    created INTEGER NOT NULL,
+    updated INTEGER NOT NULL,
+    open_turn TEXT NOT NULL DEFAULT '',
+    resolved_seq INTEGER NOT NULL DEFAULT 0,
+    indexed_seq INTEGER NOT NULL DEFAULT 0,
+    unindexed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX sessions_latest ON sessions (updated, n);
+CREATE INDEX sessions_of_workspace ON sessions (workspace_id, updated, n);
+CREATE INDEX sessions_of_parent ON sessions (parent_session_id) WHERE parent_session_id IS NOT NULL;
+CREATE INDEX sessions_in_a_turn ON sessions (n) WHERE open_turn <> '';
+CREATE INDEX sessions_unindexed ON sessions (n) WHERE unindexed;
+
+-- Clustered by session, so that one session reads as one run of pages however many write at once.
+CREATE TABLE events (
+    session_n INTEGER NOT NULL REFERENCES sessions (n) ON DELETE CASCADE,
+    seq INTEGER NOT NULL CHECK (seq > 0),
+    at INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT,
+    body BLOB NOT NULL,
+    PRIMARY KEY (session_n, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX events_by_key ON events (session_n, key) WHERE key IS NOT NULL;
+
+-- One row per searchable message; the one with the empty message_id is the session's title.
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    session_n INTEGER NOT NULL REFERENCES sessions (n) ON DELETE CASCADE,
+    message_id TEXT NOT NULL,
+    first_seq INTEGER NOT NULL,
+    UNIQUE (session_n, message_id)
+) STRICT;
+
+CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2');
+
+CREATE TABLE leases (
+    session_n INTEGER PRIMARY KEY REFERENCES sessions (n) ON DELETE CASCADE,
+    holder TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    until INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX leases_of_holder ON leases (holder);
+
+CREATE TABLE approvals (
+    what TEXT NOT NULL,
+    content_hash TEXT NOT NULL,
+    approved_by TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (what, content_hash)
+) STRICT, WITHOUT ROWID;
+
+-- The hash chain. It outlives the sessions it tells of.
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY,
+    body TEXT NOT NULL,
+    digest BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX audit_of_session ON audit (json_extract(body, '$.session_id'), seq);

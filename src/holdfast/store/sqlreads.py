@@ -1,0 +1,259 @@
+"""What can be read from a store, in SQL."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.model.context import SessionContext
+from holdfast.model.event import ServersResolved
+from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+from holdfast.store.clock import from_stored
+from holdfast.store.codec import decode_event
+from holdfast.store.cursor import decode_cursor, encode_cursor
+from holdfast.store.database import Database
+from holdfast.store.owner import Owner
+from holdfast.store.query import Reach, SearchQuery, SessionQuery
+from holdfast.store.rows import (
+    Approval,
+    AuditRow,
+    Hit,
+    Lease,
+    OpenTurn,
+    Page,
+    SessionState,
+    StoredEvent,
+    StoredSession,
+)
+from holdfast.store.words import phrases, snippet
+
+_SESSION = """
+    s.session_id, s.workspace_id, s.trust_level, s.user_id, s.parent_session_id, s.cwd, s.roots, s.title, s.tags,
+    s.source, s.settings, s.state, s.created, s.updated, s.open_turn,
+    coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0)
+"""
+_texts = msgspec.json.Decoder(tuple[str, ...])
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class SqlReads:
+    """Reads one connection's database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._secret: bytes | None = None
+
+    def session(self, session_id: SessionId) -> StoredSession | None:
+        """The session of this id."""
+        row = self._one(f"SELECT {_SESSION} FROM sessions s WHERE s.session_id = ?", session_id)
+        return None if row is None else _session(row)
+
+    def sessions(self, query: SessionQuery) -> Page[StoredSession]:
+        """The sessions that answer the query."""
+        position = decode_cursor(query, self._cursor_secret())
+        where = _Where()
+        where.reach(query.reach)
+        where.equal("s.cwd", query.cwd)
+        where.equal("s.source", query.source)
+        where.equal("s.parent_session_id", query.parent)
+        where.equal("s.state", query.state)
+        where.tags(query.tags)
+        if position is not None:
+            where.add("(s.updated, s.n) < (?, ?)", *position)
+        rows = self._all(
+            f"SELECT {_SESSION}, s.n FROM sessions s WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
+            *where.values,
+            query.limit + 1,
+        )
+        found = rows[: query.limit]
+        more = len(rows) > query.limit
+        cursor = encode_cursor((found[-1][13], found[-1][-1]), query, self._cursor_secret()) if more else None
+        return Page(items=tuple(_session(row) for row in found), cursor=cursor)
+
+    def search(self, query: SearchQuery) -> Page[Hit]:
+        """The messages and titles that have the words."""
+        position = decode_cursor(query, self._cursor_secret())
+        wanted = phrases(query.words)
+        where = _Where()
+        where.add("words MATCH ?", " AND ".join(f'"{" ".join(phrase)}"' for phrase in wanted))
+        where.reach(query.reach)
+        where.equal("s.source", query.source)
+        where.tags(query.tags)
+        if position is not None:
+            where.add("words.rowid < ?", position[0])
+        rows = self._all(
+            f"SELECT {_SESSION}, m.message_id, m.first_seq, words.text, m.id FROM words "
+            "CROSS JOIN messages m ON m.id = words.rowid CROSS JOIN sessions s ON s.n = m.session_n "
+            f"WHERE {where.sql} ORDER BY words.rowid DESC LIMIT ?",
+            *where.values,
+            query.limit + 1,
+        )
+        found = rows[: query.limit]
+        more = len(rows) > query.limit
+        cursor = encode_cursor((found[-1][-1], 0), query, self._cursor_secret()) if more else None
+        hits = (
+            Hit(session=_session(row), message_id=row[-4], seq=row[-3], snippet=snippet(row[-2], wanted))
+            for row in found
+        )
+        return Page(items=tuple(hits), cursor=cursor)
+
+    def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
+        """The events that follow a place in the log, in order."""
+        rows = self._db.execute(
+            "SELECT seq, at, kind, body, key FROM events WHERE session_n = "
+            "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
+            (session_id, after, limit),
+        )
+        return tuple(
+            StoredEvent(seq=seq, microseconds=at, event=decode_event(kind, body), key=key)
+            for seq, at, kind, body, key in rows
+        )
+
+    def resolution(self, session_id: SessionId) -> ServersResolved | None:
+        """Which servers the session got last, and who was refused."""
+        row = self._one(
+            "SELECT e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq = s.resolved_seq "
+            "WHERE s.session_id = ?",
+            session_id,
+        )
+        event = None if row is None else decode_event(*row)
+        return event if isinstance(event, ServersResolved) else None
+
+    def open_turns(self) -> tuple[OpenTurn, ...]:
+        """Every turn that began and did not end."""
+        rows = self._all("SELECT session_id, open_turn FROM sessions WHERE open_turn <> '' ORDER BY n")
+        return tuple(OpenTurn(session_id=SessionId(session_id), turn_id=turn) for session_id, turn in rows)
+
+    def lease(self, session_id: SessionId) -> Lease | None:
+        """Who took hold of the session last, dead or alive."""
+        row = self._one(
+            "SELECT l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
+            "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
+            session_id,
+        )
+        if row is None:
+            return None
+        holder, until, machine, boot, namespace, pid, started = row
+        owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
+        return Lease(session_id=session_id, holder=holder, owner=owner, until=from_stored(until))
+
+    def approval(self, what: str, content_hash: str) -> Approval | None:
+        """Whether, when and by whom this very content was approved."""
+        row = self._one(
+            "SELECT what, content_hash, approved_by, at FROM approvals WHERE what = ? AND content_hash = ?",
+            what,
+            content_hash,
+        )
+        return None if row is None else _approval(row)
+
+    def approvals(self) -> tuple[Approval, ...]:
+        """Everything that was approved."""
+        rows = self._all(
+            "SELECT what, content_hash, approved_by, at FROM approvals ORDER BY what, at, content_hash"
+        )
+        return tuple(_approval(row) for row in rows)
+
+    def store_id(self) -> bytes:
+        """What tells this store from every other one."""
+        return self._meta("store_id")
+
+    def audit_head(self) -> AuditRow | None:
+        """The last line of the audit."""
+        row = self._one("SELECT seq, body, digest FROM audit ORDER BY seq DESC LIMIT 1")
+        return None if row is None else _audit(row)
+
+    def audit_row(self, seq: int) -> AuditRow | None:
+        """One line of the audit."""
+        row = self._one("SELECT seq, body, digest FROM audit WHERE seq = ?", seq)
+        return None if row is None else _audit(row)
+
+    def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
+        """The lines of the audit that follow a place, one by one, of one session or of all."""
+        if session_id is None:
+            rows = self._db.execute(
+                "SELECT seq, body, digest FROM audit WHERE seq > ? ORDER BY seq", (after,)
+            )
+        else:
+            rows = self._db.execute(
+                "SELECT seq, body, digest FROM audit WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
+                (session_id, after),
+            )
+        for row in rows:
+            yield _audit(row)
+
+    def _cursor_secret(self) -> bytes:
+        if self._secret is None:
+            self._secret = self._meta("cursor_secret")
+        return self._secret
+
+    def _meta(self, name: str) -> bytes:
+        value: bytes = self._one("SELECT value FROM meta WHERE name = ?", name)[0]
+        return value
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        return self._db.execute(sql, values).fetchone()
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._db.execute(sql, values).fetchall()
+
+
+class _Where:
+    """Conditions that all must hold, with their values."""
+
+    def __init__(self) -> None:
+        self._conditions = ["TRUE"]
+        self.values: list[Any] = []
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self._conditions)
+
+    def add(self, condition: str, *values: Any) -> None:
+        self._conditions.append(condition)
+        self.values.extend(values)
+
+    def equal(self, column: str, value: str | None) -> None:
+        if value is not None:
+            self.add(f"{column} = ?", value)
+
+    def reach(self, reach: Reach) -> None:
+        self.equal("s.workspace_id", reach.workspace_id)
+        self.equal("s.trust_level", reach.trust_level)
+        self.equal("s.user_id", reach.user_id)
+
+    def tags(self, tags: tuple[str, ...]) -> None:
+        for tag in tags:
+            self.add("EXISTS (SELECT 1 FROM json_each(s.tags) WHERE value = ?)", tag)
+
+
+def _session(row: Any) -> StoredSession:
+    context = SessionContext(
+        session_id=SessionId(row[0]),
+        workspace_id=row[1],
+        trust_level=Trust(row[2]),
+        user_id=row[3],
+        parent_session_id=row[4],
+        cwd=row[5],
+        roots=_texts.decode(row[6]),
+    )
+    return StoredSession(
+        context=context,
+        title=row[7],
+        tags=_texts.decode(row[8]),
+        source=row[9],
+        settings=_object.decode(row[10]),
+        state=SessionState(row[11]),
+        created=from_stored(row[12]),
+        updated=from_stored(row[13]),
+        open_turn=row[14],
+        last_seq=row[15],
+    )
+
+
+def _approval(row: Any) -> Approval:
+    return Approval(what=row[0], content_hash=row[1], by=row[2], at=from_stored(row[3]))
+
+
+def _audit(row: Any) -> AuditRow:
+    return AuditRow(seq=row[0], body=row[1], digest=row[2])

@@ -1,0 +1,147 @@
+"""Look after a store's file: find damage, copy it while it is in use, give back the space it does not need."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.codec import decode_event
+from holdfast.store.database import Database, connect, connect_to_read, told
+from holdfast.store.schema import sections
+from holdfast.store.sqlite import refuse_what_is_not_ours
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is in a store, and what is wrong with it."""
+
+    schema: int
+    sessions: int
+    events: int
+    bytes: int
+    problems: tuple[str, ...]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Database]:
+    """The file, opened to be read, if it is a store that this version knows."""
+    with told(path):
+        if not path.is_file():
+            raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
+        refuse_what_is_not_ours(path, len(sections()))
+        with closing(connect_to_read(path)) as db:
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
+                raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' has nothing in it yet.")
+            yield db
+
+
+def check(path: Path) -> Report:
+    """Read everything and say what does not fit; changes nothing."""
+    with reading(path) as db:
+        problems: list[str] = []
+        schema = _count(db, "PRAGMA user_version")
+        sessions = events = 0
+        try:
+            problems.extend(islice(_problems(db), _MOST_PROBLEMS))
+            sessions, events = (
+                _count(db, "SELECT count(*) FROM sessions"),
+                _count(db, "SELECT count(*) FROM events"),
+            )
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise
+            problems.append(f"The file cannot be read to its end: {error}.")
+        return Report(
+            schema=schema,
+            sessions=sessions,
+            events=events,
+            bytes=path.stat().st_size,
+            problems=tuple(problems),
+        )
+
+
+def backup(path: Path, copy: Path) -> None:
+    """Copy the store as it is at one moment, while it is in use; nothing is overwritten, and no half copy is left."""
+    if copy.exists():
+        raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' exists already. Nothing was changed.")
+    partial = copy.with_name(f"{copy.name}.{os.getpid()}.partial")
+    with reading(path) as db, told(copy):
+        if not isinstance(db, sqlite3.Connection):
+            raise TypeError("Only SQLite's own connections can copy.")
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            _copy(db, partial)
+            # A link, not a rename: it fails where somebody was quicker.
+            os.link(partial, copy)
+        except FileExistsError:
+            raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' exists already. Nothing was changed.") from None
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync(copy.parent)
+
+
+def vacuum(path: Path) -> tuple[int, int]:
+    """Write the file anew without its holes; its size before and after."""
+    with reading(path):
+        before = path.stat().st_size
+    with told(path), closing(connect(path)) as db:
+        db.execute("INSERT INTO words (words) VALUES ('optimize')")
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return before, path.stat().st_size
+
+
+def _problems(db: Database) -> Iterator[str]:
+    for (finding,) in db.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})"):
+        if finding != "ok":
+            yield f"The file is damaged: {finding}."
+    for table, *_ in db.execute("PRAGMA foreign_key_check"):
+        yield f"A row of {table} belongs to a session that is not there."
+    gaps = db.execute(
+        "SELECT s.session_id, count(*), max(e.seq) FROM events e JOIN sessions s ON s.n = e.session_n "
+        "GROUP BY e.session_n HAVING count(*) <> max(e.seq)"
+    )
+    for session_id, count, last in gaps:
+        yield f"The events of {session_id} have gaps: {count} are there, and the last is number {last}."
+    for session_id, seq, kind, body in db.execute(
+        "SELECT s.session_id, e.seq, e.kind, e.body FROM events e JOIN sessions s ON s.n = e.session_n"
+    ):
+        try:
+            decode_event(kind, body)
+        except HoldfastError as error:
+            yield f"Event {seq} of {session_id}: {error}"
+
+
+def _copy(db: sqlite3.Connection, partial: Path) -> None:
+    with closing(sqlite3.connect(partial, isolation_level=None)) as target:
+        db.backup(target, pages=4096)
+        # Whoever holds a session of the original does not hold it in the copy.
+        target.execute("PRAGMA synchronous = FULL")
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        target.execute("DELETE FROM leases")
+        (finding,) = target.execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            raise HoldfastError(
+                codes.STORE_CORRUPT, f"The copy is damaged, as the store itself is: {finding}."
+            )
+    _sync(partial)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _count(db: Database, sql: str) -> int:
+    row = db.execute(sql).fetchone()
+    return int(row[0])

@@ -1,0 +1,1 @@
+"""What users import to test their own agents, tools and stores."""

@@ -1,0 +1,150 @@
+"""The audit of a store: in the same commit as the event, chained, and anchored outside of the table."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.anchor import FileAnchor, MemoryAnchor
+from holdfast.audit.audit import Audit
+from holdfast.audit.chain import Head
+from holdfast.audit.record import read_record
+from holdfast.model.event import Outcome, Titled, ToolEnded
+from holdfast.store.memory import MemoryStore
+from holdfast.store.query import OPERATOR, SessionQuery
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store, Tx
+from tests.audit.records import record
+from tests.store.sessions import new_session
+
+pytestmark = pytest.mark.anyio
+ENDED = ToolEnded(call_id="call_1", outcome=Outcome.COMPLETED)
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path):
+    async with (
+        SqliteStore(tmp_path / "holdfast.db") if request.param == "sqlite" else MemoryStore() as opened
+    ):
+        yield opened
+
+
+@pytest.mark.promise("AUD-01")
+async def test_a_record_is_durable_with_its_event_or_not_at_all(store: Store) -> None:
+    session_id = await new_session(store)
+    async with Audit(store, MemoryAnchor()) as audit:
+
+        def fail_after(tx: Tx) -> None:
+            tx.append(session_id, ENDED)
+            audit.add(tx, record(1))
+            raise RuntimeError("after both")
+
+        with pytest.raises(RuntimeError, match="after both"):
+            await store.write(fail_after)
+        assert await _kept(store) == ([], [])
+
+        async with store.appender(session_id) as stream:
+            ticket = await stream.append(ENDED, also=audit.adds(record(2)))
+            await ticket.durable()
+
+        assert await _kept(store) == ([ENDED], [record(2)])
+
+
+@pytest.mark.promise("AUD-01")
+async def test_a_retried_event_leaves_exactly_one_record(store: Store) -> None:
+    session_id = await new_session(store)
+    async with Audit(store, MemoryAnchor()) as audit:
+        for _ in range(3):
+            async with store.appender(session_id) as stream:
+                await stream.append(ENDED, key="call_1:ended", also=audit.adds(record(1)))
+
+    assert await _kept(store) == ([ENDED], [record(1)])
+
+
+@pytest.mark.promise("AUD-02")
+async def test_a_chain_of_many_records_verifies(store: Store) -> None:
+    session_id = await new_session(store)
+    async with Audit(store, MemoryAnchor()) as audit:
+        async with store.appender(session_id) as stream:
+            for number in range(300):
+                await stream.append(Titled(title=str(number)), also=audit.adds(record(number)))
+        assert await audit.record(record(300)) == 301
+
+        verdict = await audit.verify()
+
+        assert (verdict.seq, verdict.good) == (301, True)
+
+
+@pytest.mark.promise("AUD-02")
+async def test_two_hosts_on_one_file_write_one_chain(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    anchor = FileAnchor.beside(path)
+    async with (
+        SqliteStore(path) as first,
+        SqliteStore(path) as second,
+        Audit(first, anchor) as one,
+        Audit(second, FileAnchor.beside(path)) as two,
+    ):
+        for number in range(40):
+            await (one if number % 2 else two).record(record(number))
+
+        verdict = await one.verify()
+
+        assert (verdict.good, verdict.seq) == (True, 40)
+    assert (anchor.read() or Head(0, b"")).seq == 40
+
+
+async def test_the_anchor_is_written_before_the_first_record_and_after_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    anchor = FileAnchor.beside(path)
+    async with SqliteStore(path) as store:
+        async with Audit(store, anchor, anchor_seconds=3600) as audit:
+            begun = anchor.read()
+            for number in range(10):
+                await audit.record(record(number))
+            assert anchor.read() == begun
+            assert (await audit.verify()).good
+        ended = anchor.read()
+        head = await store.read(lambda reads: reads.audit_head())
+
+    assert begun is not None
+    assert head is not None
+    assert (begun.seq, ended) == (0, Head(10, head.digest))
+    assert stat.S_IMODE(anchor.path.stat().st_mode) == 0o600
+    assert [name for name in os.listdir(tmp_path) if ".new" in name] == []
+
+
+async def test_the_anchor_follows_within_its_time_though_nothing_more_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    anchor = FileAnchor.beside(path)
+    async with SqliteStore(path) as store, Audit(store, anchor, anchor_seconds=0.01) as audit:
+        for number in range(10):
+            await audit.record(record(number))
+
+        while (head := anchor.read()) is None or head.seq < 10:
+            await audit.verify()
+
+
+@pytest.mark.promise("AUD-02")
+async def test_going_on_after_a_cut_does_not_hide_it(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path) as store:
+        async with Audit(store, FileAnchor.beside(path)) as audit:
+            for number in range(10):
+                await audit.record(record(number))
+        await store.write(lambda tx: tx._db.execute("DELETE FROM audit WHERE seq > 7"))  # type: ignore[attr-defined]
+
+        async with Audit(store, FileAnchor.beside(path), anchor_seconds=0) as audit:
+            for number in range(20):
+                await audit.record(record(number))
+            verdict = await audit.verify()
+
+    assert (verdict.good, verdict.seq, verdict.anchored) == (False, 10, 10)
+
+
+async def _kept(store: Store):
+    reads = await store.read(lambda reads: [read_record(row.body) for row in reads.audit_rows()])
+    sessions = await store.read(lambda reads: reads.sessions(SessionQuery(reach=OPERATOR)))
+    events = [stored.event async for stored in store.events(sessions.items[0].context.session_id)]
+    return events, reads

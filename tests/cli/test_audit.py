@@ -1,0 +1,122 @@
+import asyncio
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.anchor import FileAnchor
+from holdfast.audit.audit import Audit
+from holdfast.audit.chain import Head, genesis, link
+from holdfast.audit.record import AuditKind
+from holdfast.model.ids import SessionId
+from holdfast.store.sqlite import SqliteStore
+from tests.audit.records import SESSION, record
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+OTHER = SessionId("sess_fedcba9876543210")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    async def fill(path: Path) -> None:
+        async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+            for number in range(6):
+                await audit.record(record(number, session_id=SESSION if number % 2 else OTHER))
+            await audit.record(record(6, kind=AuditKind.DENIED, outcome="denied", reason="Not yours."))
+
+    asyncio.run(fill(tmp_path / "holdfast.db"))
+    return tmp_path / "holdfast.db"
+
+
+def test_list_prints_the_latest_records_in_columns(database: Path) -> None:
+    done = _run("audit", "list", "--limit", "2", data_dir=database.parent)
+
+    rows = [line.split("  ") for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
+        ["seq", "when", "session", "kind", "what", "outcome", "ms", "reason"],
+        ["6", "2026-11-01 12:00:00.000+00:00", SESSION, "call", "files.read", "completed", "1.5"],
+        [
+            "7",
+            "2026-11-01 12:00:00.000+00:00",
+            SESSION,
+            "denied",
+            "files.read",
+            "denied",
+            "1.5",
+            "Not yours.",
+        ],
+    ]
+
+
+def test_list_filters_by_session_and_kind(database: Path) -> None:
+    def listed(*options: str) -> list[int]:
+        lines = _run("audit", "list", "--json", *options, data_dir=database.parent).stdout.splitlines()
+        return [json.loads(line)["seq"] for line in lines]
+
+    assert listed("--session", OTHER) == [1, 3, 5]
+    assert listed("--kind", "denied") == [7]
+    assert listed("--session", OTHER, "--kind", "denied") == []
+
+
+@pytest.mark.promise("AUD-02")
+def test_verify_says_that_all_is_well_or_what_is_not_by_its_exit_code(database: Path) -> None:
+    fine = _run("audit", "verify", "--path", str(database))
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit WHERE seq = 3")
+    bad = _run("audit", "verify", "--path", str(database))
+    told = json.loads(_run("audit", "verify", "--json", "--path", str(database)).stdout)
+    missing = _run("audit", "verify", "--path", str(database.parent / "none.db"))
+
+    assert (fine.returncode, fine.stdout) == (0, "7 records, all as they were written; anchored up to 7.\n")
+    assert (bad.returncode, bad.stdout) == (1, "Tampered with: Record 3 is missing.\n")
+    assert told == {"good": False, "seq": 3, "anchored": 7, "problem": "Record 3 is missing."}
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert "Error: There is no store at" in missing.stderr
+    assert _run("audit", "verify", "--frobnicate").returncode == 2
+
+
+@pytest.mark.promise("AUD-02")
+def test_an_export_can_be_verified_without_the_store(database: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "audit.jsonl"
+
+    assert _run("audit", "export", "--output", str(exported), "--path", str(database)).returncode == 0
+
+    with closing(sqlite3.connect(database)) as db:
+        (store_id,) = db.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
+    head = genesis(store_id)
+    for line in exported.read_text(encoding="ascii").splitlines():
+        told = json.loads(line)
+        row = link(head, line.partition('"record":')[2][:-1])
+        assert (row.seq, row.digest.hex()) == (told["seq"], told["digest"])
+        head = Head(row.seq, row.digest)
+    assert head.seq == 7
+    assert stat.S_IMODE(exported.stat().st_mode) == 0o600
+
+
+def test_an_export_overwrites_nothing(database: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "audit.jsonl"
+    exported.write_text("precious")
+
+    done = _run("audit", "export", "--output", str(exported), "--path", str(database))
+
+    assert (done.returncode, exported.read_text()) == (3, "precious")
+    assert f"'{exported}' exists already. Nothing was changed." in done.stderr
+
+
+def test_a_session_id_that_is_none_is_told(database: Path) -> None:
+    done = _run("audit", "list", "--session", "x", "--path", str(database))
+
+    assert done.returncode == 1
+    assert "'x' is not a session id" in done.stderr
+
+
+def _run(*arguments: str, data_dir: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data_dir or "/nonexistent"), "HOLDFAST_CONFIG": ""}
+    return subprocess.run([HOLDFAST, *arguments], capture_output=True, text=True, check=False, env=environ)

@@ -1,0 +1,123 @@
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.anchor import FileAnchor
+from holdfast.audit.audit import Audit
+from holdfast.store.schema import APPLICATION_ID
+from holdfast.store.sqlite import SqliteStore
+from tests.audit.records import record
+from tests.store.sessions import new_session, reply
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    async def fill(path: Path) -> None:
+        async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+            session_id = await new_session(store)
+            for number in range(3):
+                await store.append(session_id, reply(number))
+                await audit.record(record(number))
+
+    asyncio.run(fill(tmp_path / "holdfast.db"))
+    return tmp_path / "holdfast.db"
+
+
+def test_check_says_that_all_is_well(database: Path) -> None:
+    done = _run("store", "check", "--path", str(database))
+    told = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
+
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 1: all is well.\n",
+    )
+    assert told == {"schema": 1, "sessions": 1, "events": 3, "bytes": database.stat().st_size, "problems": []}
+
+
+def test_check_finds_gaps_and_tampering(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit WHERE seq = 3")
+    cut = _run("store", "check", "--path", str(database))
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("DELETE FROM events WHERE seq = 2")
+    gap = _run("store", "check", "--path", str(database))
+
+    assert (cut.returncode, gap.returncode) == (1, 1)
+    assert "The audit was tampered with: The chain ends at 2, but record 3 was anchored" in cut.stdout
+    assert "have gaps: 2 are there, and the last is number 3." in gap.stdout
+
+
+def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copies" / "copy.db"
+    copy.parent.mkdir()
+
+    done = _run("store", "backup", str(copy), "--path", str(database))
+
+    assert (done.returncode, done.stdout) == (0, f"Copied to {copy}.\n")
+    assert _run("audit", "verify", "--path", str(copy)).stdout == (
+        "3 records, all as they were written; anchored up to 3.\n"
+    )
+    assert _run("store", "check", "--path", str(copy)).returncode == 0
+    assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 3
+
+
+def test_vacuum_tells_the_sizes(database: Path) -> None:
+    done = _run("store", "vacuum", "--path", str(database))
+
+    assert done.returncode == 0
+    assert "bytes before, " in done.stdout
+    assert _run("store", "check", "--path", str(database)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["check"], ["vacuum"], ["backup", "copy.db"]], ids=lambda command: command[0]
+)
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (
+            "newer",
+            "was written by a newer version of Holdfast (its schema is 99, this one knows 1). Nothing was changed.",
+        ),
+        ("foreign", "is a database of another program. Nothing was changed."),
+        ("garbage", "is damaged, or no database at all. Nothing was changed."),
+        ("folder", "There is no store at"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_left_alone(
+    tmp_path: Path, command: list[str], spoil: str, sentence: str
+) -> None:
+    path = tmp_path / "holdfast.db"
+    match spoil:
+        case "newer" | "foreign":
+            with closing(sqlite3.connect(path)) as db:
+                db.execute("CREATE TABLE sessions (n)")
+                if spoil == "newer":
+                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    db.execute("PRAGMA user_version = 99")
+        case "garbage":
+            path.write_bytes(b"garbage" * 2000)
+        case _:
+            path.mkdir()
+    before = path.read_bytes() if path.is_file() else b""
+
+    done = _run("store", *command, "--path", str(path), cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (path.read_bytes() if path.is_file() else b"") == before
+    assert os.listdir(tmp_path) == ["holdfast.db"]
+
+
+def _run(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([HOLDFAST, *arguments], capture_output=True, text=True, check=False, cwd=cwd)

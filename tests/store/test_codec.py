@@ -1,0 +1,119 @@
+"""What was written down once can be read for ever."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model import codes
+from holdfast.model.event import (
+    Decision,
+    Event,
+    ModeChanged,
+    Outcome,
+    PermissionDecided,
+    Planned,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    StopReason,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TrustLowered,
+    TurnEnded,
+)
+from holdfast.model.resolution import Refusal, Stage
+from holdfast.model.trust import Trust
+from holdfast.store.codec import decode_event, encode_event
+from tests.store.sessions import refused
+
+WRITTEN = Path(__file__).parent / "events_v1.jsonl"
+EVENTS: tuple[Event, ...] = (
+    SessionOpened(cwd="/a", roots=("/a", "/b"), trust_level=Trust.DIRECT),
+    SessionClosed(reason="asked"),
+    ServersResolved(
+        servers=("files",), refusals=(Refusal(server="shell", stage=Stage.ADMIT, reason="Not for it."),)
+    ),
+    TrustLowered(trust_level=Trust.SANDBOXED),
+    Titled(title="Größe ☃"),
+    ModeChanged(mode="ask"),
+    Prompted(
+        turn_id="turn_1",
+        message_id="msg_1",
+        blocks=({"type": "text", "text": "hi\n\x00"}, {"n": [1, 2.5, None]}),
+    ),
+    Replied(message_id="msg_2", text="hello"),
+    Thought(message_id="msg_3", text="hm"),
+    Planned(entries=({"content": "step", "status": "pending"},)),
+    ToolCalled(
+        call_id="call_1", server="files", tool="read", arguments={"path": "x"}, title="Read x", kind="read"
+    ),
+    ToolStarted(call_id="call_1"),
+    ToolEnded(
+        call_id="call_1",
+        outcome=Outcome.FAILED,
+        content=({"type": "text", "text": "no"},),
+        structured={"deep": [{"er": [True]}]},
+        code="NOT_RUNNING",
+    ),
+    PermissionDecided(call_id="call_1", decision=Decision.ALLOW_ONCE),
+    TurnEnded(turn_id="turn_1", reason=StopReason.END_TURN, usage={"tokens": 12}),
+)
+
+
+def test_every_kind_of_event_that_was_ever_written_is_read_as_it_was() -> None:
+    written = [json.loads(line) for line in WRITTEN.read_text(encoding="utf-8").splitlines()]
+
+    assert tuple(decode_event(line["kind"], json.dumps(line["body"]).encode()) for line in written) == EVENTS
+
+
+def test_every_kind_of_event_is_among_the_examples() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_is_read_as_it_was_written(event: Event) -> None:
+    assert decode_event(*encode_event(event)) == event
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(
+    structured=json_values, content=st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=3)
+)
+def test_whatever_a_tool_answers_is_read_as_it_was_written(
+    structured: object, content: list[dict[str, object]]
+) -> None:
+    event = ToolEnded(call_id="c", outcome=Outcome.COMPLETED, content=tuple(content), structured=structured)  # type: ignore[arg-type]
+
+    assert decode_event(*encode_event(event)) == event
+
+
+def test_a_field_that_a_later_version_added_is_passed_over() -> None:
+    assert decode_event("Titled", b'{"title":"t","colour":"red"}') == Titled(title="t")
+
+
+def test_a_kind_that_a_later_version_added_is_named() -> None:
+    with refused(codes.EVENT_TOO_NEW) as caught:
+        decode_event("Danced", b"{}")
+
+    assert "'Danced' was written by a newer version" in caught.value.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"title":1}', b"{}", b'{"title":"\xff"}'])
+def test_a_damaged_event_is_told_as_such(body: bytes) -> None:
+    with refused(codes.STORE_CORRUPT):
+        decode_event("Titled", body)
