@@ -1,3 +1,27 @@
 """Sessions for MCP: servers kept for a whole run, and tools that know who is calling."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.host import Host, Opening
+    from holdfast.model.errors import HoldfastError
+    from holdfast.model.trust import Trust
+
 __version__ = "0.1.0.dev0"
+__all__ = ["HoldfastError", "Host", "Opening", "Trust", "__version__"]
+
+_HOMES = {
+    "Host": "holdfast.host",
+    "HoldfastError": "holdfast.model.errors",
+    "Opening": "holdfast.host",
+    "Trust": "holdfast.model.trust",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `holdfast --help` needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

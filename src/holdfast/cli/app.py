@@ -1,5 +1,6 @@
 """The `holdfast` command: what it can do, and how it fails."""
 
+import os
 import sys
 
 import click
@@ -9,9 +10,29 @@ from holdfast.cli.lazy import Lazy, LazyGroup
 from holdfast.model.errors import HoldfastError
 
 COMMANDS = {
+    "audit": Lazy(
+        target="holdfast.cli.audit:audit", help="Show, check and export the record of what was done."
+    ),
+    "call": Lazy(
+        target="holdfast.cli.call:call", help="Call one tool of one server, in a session of its own."
+    ),
+    "doctor": Lazy(
+        target="holdfast.cli.doctor:doctor", help="Try to break out of the sandbox, and tell what held."
+    ),
     "probe": Lazy(target="holdfast.cli.probe:probe", help="Ask an MCP server who it is and what it offers."),
+    "servers": Lazy(
+        target="holdfast.cli.servers:servers", help="List, explain, approve and import MCP servers."
+    ),
     "settings": Lazy(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
+    ),
+    "store": Lazy(
+        target="holdfast.cli.store:store", help="Check, copy and shrink the file in which sessions are kept."
+    ),
+    "tools": Lazy(target="holdfast.cli.tools:tools", help="List the tools that a session here would have."),
+    "workspaces": Lazy(
+        target="holdfast.cli.workspaces:workspaces",
+        help="Register folders, and say what a session in one may use.",
     ),
 }
 
@@ -24,8 +45,14 @@ and remembers everything.
 \b
 Examples:
   holdfast probe -- COMMAND ...   what an MCP server says of itself, and its tools
+  holdfast servers list           which servers a session here gets, and why not the others
+  holdfast call SERVER.TOOL JSON  one call of one tool
   holdfast settings show          every setting, its value and where it comes from
   holdfast settings path          the settings file that is read
+  holdfast store backup FILE      a copy of all sessions, taken while they run
+  holdfast audit verify           whether the record of what was done is whole
+  holdfast workspaces add PATH    a folder, and what a session in it may use
+  holdfast doctor                 whether the sandbox holds on this machine
   holdfast settings --help        more about one command
 """
 
@@ -43,9 +70,19 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line; a failure the user can act on is a sentence and a hint, not a traceback."""
+    _open_standard_files()
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
         click.echo(f"Error: {error}", err=True)
         click.echo(f"Hint: {error.code.hint}", err=True)
         sys.exit(1)
+
+
+def _open_standard_files() -> None:
+    """A process may be started with standard files closed; whatever it opened first would take their place."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this very one

@@ -20,6 +20,12 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
+def lines(text: str) -> str:
+    """Several lines, each without what would steer a terminal, those after the first behind a bar."""
+    first, *rest = text.splitlines() or [""]
+    return "\n  | ".join([plain(first), *map(plain, rest)])
+
+
 def _for_a_person(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console

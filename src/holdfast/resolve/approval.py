@@ -1,5 +1,6 @@
 """What a person is shown before agreeing to a server, and under which name the answer is kept."""
 
+import json
 from dataclasses import dataclass
 
 from holdfast.model.json import Json
@@ -23,7 +24,7 @@ class Shown:
 
 def subject(entry: Entry) -> str:
     """What an approval of this entry is kept under; its content is kept as the digest."""
-    return f"server {entry.origin} {entry.name}"
+    return json.dumps(["server", entry.origin, entry.name])
 
 
 def show(entry: Entry) -> Shown:

@@ -29,6 +29,7 @@ class Held:
     name: str
     reason: str
     fingerprint: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,12 @@ def sift(tools: Sequence[Tool], pinned: Mapping[str, frozenset[str]] | None) -> 
         mark = fingerprint(tool)
         approved = None if pinned is None else pinned.get(tool.name, frozenset[str]())
         if approved is not None and mark not in approved:
-            held.append(Held(name=tool.name, reason=_what_changed(approved), fingerprint=mark))
+            description = cleaned(tool)[0].description or ""
+            held.append(
+                Held(
+                    name=tool.name, reason=_what_changed(approved), fingerprint=mark, description=description
+                )
+            )
             continue
         clean, found = cleaned(tool)
         offered[tool.name] = clean

@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
 # What only its own host or user may decide about a server; a project or a client cannot speak for itself.
-_OURS = ("trust_level", "lifetime", "network")
+_OURS = ("trust_level", "lifetime", "network", "asks")
 
 
 class _Written(msgspec.Struct, rename={"kind": "type"}):
@@ -37,6 +37,7 @@ class _Written(msgspec.Struct, rename={"kind": "type"}):
     lifetime: Lifetime = Lifetime.SESSION
     network: list[str] = []
     tools: Literal["all", "none"] | list[str] = "all"
+    asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
     disabled: bool = False
 
 
@@ -102,6 +103,7 @@ def _server(entry: Entry, written: _Written, environ: Mapping[str, str]) -> Serv
         trust=_trust(written) if vouched else Trust.DIRECT,
         lifetime=written.lifetime if vouched else Lifetime.SESSION,
         tools=_choice(written.tools),
+        asks=_choice(written.asks) if vouched else NONE,
     )
 
 

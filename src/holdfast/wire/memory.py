@@ -33,7 +33,6 @@ class _Wire:
         self._waiting: list[bytes] = []
         self._size = 0
         self._held = False
-        self._over = False
         self.back: _Wire
 
     def write(self, data: bytes) -> None:
@@ -52,8 +51,8 @@ class _Wire:
         self._loop.call_soon(self.back._deliver)
 
     async def close(self) -> None:
+        self._held = False  # nothing more will come: what is left goes to the reader's own backlog
         self._deliver()
-        self._over = True
         self._reader.input_ended()
 
     def _deliver(self) -> None:

@@ -272,6 +272,16 @@ class Peer:
         self.resume_writing()
         self.input_ended()
 
+    def heard(self, message: Message) -> None:
+        """A whole message came in, by a shell that cuts and reads messages itself."""
+        self._hear(message)
+
+    def undelivered(self, identity: Id, error: HoldfastError) -> None:
+        """A request of ours could not be brought across, or its answer not back."""
+        future = self._pending.get(identity)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
     def pause_writing(self) -> None:
         """The other side reads too slowly: whoever writes waits."""
         if not self._closed:

@@ -1,6 +1,6 @@
 """Answer MCP clients of both eras on one stream."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -54,6 +54,16 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 Notify = Callable[[str, Any], Awaitable[None]]
 
 
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP request that brought a message. Its headers and body are as they came; nothing in it is believed yet."""
+
+    headers: Mapping[str, str]
+    """By lower-case name; what may stand only once does."""
+    body: bytes
+    session_id: str = ""
+    """The `Mcp-Session-Id` of a client that shook hands; empty in the modern era."""
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request, with all that came along. Nothing in it changes while it is answered."""
 
@@ -63,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     meta: JsonObject
     caller: Caller
     notify: Notify
+    exchange: Exchange | None = None
+    """None on a stream of its own, such as stdio."""
 
     def read(self, kind: type[T]) -> T:
         """The params as a type; what does not fit is the caller's mistake, and named so."""
@@ -99,9 +111,15 @@ def server_peer(service: Service, *, limits: Limits = DEFAULT) -> Peer:
     return peer
 
 
-async def answer_one(service: Service, request: Request, caller: Caller | None, notify: Notify) -> Any:
+async def answer_one(
+    service: Service,
+    request: Request,
+    caller: Caller | None,
+    notify: Notify,
+    exchange: Exchange | None = None,
+) -> Any:
     """Answer one request: of a client that shook hands (`caller`), or one that stands alone by its `_meta`."""
-    meta = _read_meta(request.params)
+    meta = read_meta(request.params)
     if VERSION_KEY in meta:
         caller = _modern_caller(meta)
     elif request.method == "ping":
@@ -121,6 +139,7 @@ async def answer_one(service: Service, request: Request, caller: Caller | None, 
             meta=meta,
             caller=caller,
             notify=notify,
+            exchange=exchange,
         )
         result = await service.answer(ask)
     return result if caller.era is Era.HANDSHAKE else _stamped(result, request.method, service.introduction)
@@ -186,7 +205,8 @@ class _WithMeta(msgspec.Struct):
 _decode_meta = msgspec.json.Decoder(_WithMeta).decode
 
 
-def _read_meta(params: Raw) -> JsonObject:
+def read_meta(params: Raw) -> JsonObject:
+    """The `_meta` of some params; empty when there is none."""
     try:
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:

@@ -1,0 +1,88 @@
+"""`holdfast call`: call one tool, once."""
+
+import json
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.opening import Where, opened, session_options, with_host
+from holdfast.connect.call import Answer
+from holdfast.host import Host
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT
+from holdfast.wire.strict import Unreadable, read
+
+
+@click.command()
+@click.argument("tool", metavar="SERVER.TOOL")
+@click.argument("arguments", metavar="[JSON]", default="{}")
+@session_options
+@click.option(
+    "--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for the answer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def call(tool: str, arguments: str, where: Where, timeout: float, *, as_json: bool) -> None:
+    r"""Call one tool of one server, in a session of its own.
+
+    Prints what the tool answered. Exits with 0 when it did what it was asked, 1 when not, 2 when called wrongly.
+    The arguments are a JSON object; - reads them from standard input.
+
+    \b
+    Examples:
+      holdfast call memory.read_graph
+      holdfast call files.read '{"path": "README.md"}'
+    """
+    given = _arguments(sys.stdin.read() if arguments == "-" else arguments)
+    server, dot, _ = tool.rpartition(".")
+    if not dot:
+        raise click.UsageError(f"{tool!r} is not of the form SERVER.TOOL; `holdfast tools` lists them.")
+
+    async def work(host: Host) -> Answer:
+        async with opened(host, where.opening(only=server)) as session:
+            answer = await session.call(tool, given, timeout=timeout)
+            refusals = [refusal for refusal in session.refusals if refusal.server == server]
+            if answer.code == codes.UNKNOWN_TOOL.name and refusals:
+                raise HoldfastError(codes.UNKNOWN_SERVER, f"{server}: {refusals[0].reason}")
+            return answer
+
+    answer = with_host(work)
+    if as_json:
+        click.echo(json.dumps(_for_programs(answer), indent=2))
+    else:
+        _for_people(answer)
+    sys.exit(0 if answer.ok else 1)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return read(text.encode(), dict[str, Any], DEFAULT)
+    except Unreadable as error:
+        raise click.UsageError(f"The arguments are no JSON object: {error}.") from None
+
+
+def _for_programs(answer: Answer) -> dict[str, Any]:
+    return {
+        "ok": answer.ok,
+        "code": answer.code,
+        "message": answer.message,
+        "content": answer.content,
+        "structured": answer.data,
+        "state_lost": answer.state_lost,
+    }
+
+
+def _for_people(answer: Answer) -> None:
+    for block in answer.content:
+        match block.get("type"):
+            case "text":
+                click.echo(str(block.get("text")), err=not answer.ok)
+            case kind:
+                size = len(msgspec.json.encode(block))
+                click.echo(
+                    f"({kind}, {block.get('mimeType', 'unknown type')}, {size} bytes; --json prints it)"
+                )
+    if not answer.content and answer.data is not None:
+        click.echo(json.dumps(answer.data, indent=2))

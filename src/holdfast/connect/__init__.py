@@ -1,0 +1,1 @@
+"""Live connections to servers: one per server, kept for its scope."""

@@ -1,0 +1,141 @@
+"""One call of one tool: whatever happens, there is an answer."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from holdfast.connect.catalog import Offer
+from holdfast.connect.hearing import Progress
+from holdfast.connect.link import Link
+from holdfast.connect.links import Links
+from holdfast.connect.scope import Scope
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.carriers import context_meta
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Outcome
+from holdfast.model.json import JsonObject
+from holdfast.model.server import Lifetime
+from holdfast.wire.mcp.tools import CallResult
+from holdfast.wire.peer import PeerError
+
+STATE_LOST_KEY = "dev.holdfast/state_lost"
+_RESERVED = "dev.holdfast/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a call: the result for the agent, and for programs how it went and why."""
+
+    result: CallResult
+    outcome: Outcome
+    code: str = ""
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool did what it was asked."""
+        return self.outcome is Outcome.COMPLETED
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, block by block."""
+        return "\n".join(str(block["text"]) for block in self.content if block.get("type") == "text")
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The answer's blocks."""
+        return [msgspec.json.decode(block) for block in self.result.content]
+
+    @property
+    def data(self) -> Any:
+        """The answer as structured data, where the tool gives some."""
+        structured = self.result.structured_content
+        return None if isinstance(structured, UnsetType) else msgspec.json.decode(structured)
+
+    @property
+    def state_lost(self) -> bool:
+        """Whether the server was started anew before this call, and has forgotten the earlier ones."""
+        return STATE_LOST_KEY in self.result.meta
+
+
+async def call(
+    links: Links,
+    scope: Scope,
+    offer: Offer,
+    asked: ToolCall,
+    *,
+    timeout: float,
+    progress: Progress | None = None,
+) -> Answer:
+    """Call a tool over the scope's link; every failure is folded into the answer, but the caller's own cancellation."""
+    spec = offer.server
+    link: Link | None = None
+    words = ""
+    try:
+        async with asyncio.timeout(timeout):
+            link, connection = await links.connected(scope, spec)
+            with link.used():
+                try:
+                    result = await connection.call(
+                        offer.tool.name,
+                        Raw(asked.arguments),
+                        meta=_meta(scope, offer, asked.meta),
+                        progress=progress,
+                    )
+                except HoldfastError:
+                    words = connection.last_words()
+                    raise
+    except TimeoutError:
+        failure = HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {timeout:g} seconds.")
+        answer = failed(failure, words)
+    except PeerError as error:
+        refusal = HoldfastError(codes.PEER_ERROR, f"{offer.name} was refused: {error.message} ({error.rpc})")
+        answer = failed(refusal)
+    except HoldfastError as error:
+        if error.code is codes.CONNECTION_CLOSED and link is not None and link.was_live:
+            error = HoldfastError(
+                codes.CONNECTION_CLOSED,
+                f"{spec.name!r} is gone and has not answered {offer.name}; whether it did it is not known.",
+            )
+        answer = failed(error, words)
+    else:
+        answer = Answer(result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED)
+    return _with_lost_state(answer, spec.name) if link is not None and link.take_lost_state() else answer
+
+
+def _meta(scope: Scope, offer: Offer, meta: JsonObject | None) -> JsonObject | None:
+    kept = {key: value for key, value in meta.items() if not key.startswith(_RESERVED)} if meta else None
+    if offer.server.lifetime is Lifetime.HOST:
+        return {**(kept or {}), **context_meta(scope.context)}
+    return kept
+
+
+def failed(error: HoldfastError, words: str = "") -> Answer:
+    """A failure as the agent sees it; `words` are the server's last ones."""
+    message = f"{error.message}\n{words}" if words else error.message
+    text = f"{error.code.name}: {message}"
+    return Answer(
+        result=CallResult(content=[_text(text)], is_error=True),
+        outcome=Outcome.FAILED,
+        code=error.code.name,
+        message=message,
+    )
+
+
+def _with_lost_state(answer: Answer, server: str) -> Answer:
+    """Say once that the server was started anew: to programs in `_meta`, to models in words."""
+    notice = f"{codes.STATE_LOST.name}: {server} was started anew; what it knew from earlier calls is gone."
+    result = msgspec.structs.replace(
+        answer.result,
+        content=[_text(notice), *answer.result.content],
+        meta={**answer.result.meta, STATE_LOST_KEY: True},
+    )
+    return Answer(result=result, outcome=answer.outcome, code=answer.code, message=answer.message)
+
+
+def _text(text: str) -> Raw:
+    return Raw(msgspec.json.encode({"type": "text", "text": text}))

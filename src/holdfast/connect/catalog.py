@@ -1,0 +1,74 @@
+"""Which tools a session has, under names for people and names for models."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import ServerSpec
+from holdfast.wire.mcp.tools import Tool
+
+MODEL_NAME_LENGTH = 64
+_NOT_FOR_MODELS = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One tool of one server: `server.tool` for people, `server__tool` for models."""
+
+    server: ServerSpec
+    tool: Tool
+    name: str
+    model_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """The tools on offer, by each of their names. Built anew when a server's tools change."""
+
+    offers: tuple[Offer, ...] = ()
+    _by_name: Mapping[str, Offer] = field(default_factory=dict[str, Offer], repr=False)
+
+    def find(self, name: str) -> Offer:
+        """The tool of this name, for people or for models; what is not on offer cannot be called."""
+        offer = self._by_name.get(name)
+        if offer is None:
+            raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {name[:120]!r}.{self._nearest(name)}")
+        return offer
+
+    def _nearest(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [offer.name for offer in self.offers], n=1)
+        return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
+    """All tools that the servers offer and their specs allow; the same tools get the same names, in any order."""
+    pairs = [
+        (server, tool) for server, offered in tools for tool in offered if server.tools.allows(tool.name)
+    ]
+    names = Counter(_plain_name(server.name, tool.name) for server, tool in pairs)
+    model_names = Counter(_plain_model_name(server.name, tool.name) for server, tool in pairs)
+    offers: list[Offer] = []
+    for server, tool in pairs:
+        name, model_name = _plain_name(server.name, tool.name), _plain_model_name(server.name, tool.name)
+        mark = hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
+        if names[name] > 1:
+            name = f"{name}#{mark}"
+        if model_names[model_name] > 1 or len(model_name) > MODEL_NAME_LENGTH:
+            model_name = f"{model_name[: MODEL_NAME_LENGTH - 9]}_{mark}"
+        offers.append(Offer(server=server, tool=tool, name=name, model_name=model_name))
+    by_name = {offer.model_name: offer for offer in offers} | {offer.name: offer for offer in offers}
+    return Catalog(offers=tuple(offers), _by_name=by_name)
+
+
+def _plain_name(server: str, tool: str) -> str:
+    return f"{server}.{tool}"
+
+
+def _plain_model_name(server: str, tool: str) -> str:
+    return _NOT_FOR_MODELS.sub("_", f"{server}__{tool}")

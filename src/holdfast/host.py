@@ -1,0 +1,316 @@
+"""The composition root: opens sessions, finds them, and closes all of them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast import settings as settings_module
+from holdfast.audit.anchor import FileAnchor, MemoryAnchor
+from holdfast.audit.audit import Audit
+from holdfast.connect.call import Answer
+from holdfast.connect.catalog import Offer, catalog
+from holdfast.connect.connector import Connector
+from holdfast.connect.links import Links
+from holdfast.connect.scope import Scope, current_scope, entered, require_scope
+from holdfast.connect.terms import Terms
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import new_session_id
+from holdfast.model.json import Json
+from holdfast.model.mask import Mask, secrets_in
+from holdfast.model.resolution import Resolution
+from holdfast.model.server import Http, ServerSpec, Source, Sse, Stdio
+from holdfast.model.trust import Trust, lowest
+from holdfast.model.workspace import Workspace
+from holdfast.resolve.approval import subject
+from holdfast.resolve.entry import Entry, Loaded
+from holdfast.resolve.gather import Ground, gather
+from holdfast.resolve.pinned import FIRST_USE, pin, pins_of
+from holdfast.resolve.pins import Sifted, sift
+from holdfast.resolve.resolve import Policy, resolve
+from holdfast.resolve.select import Narrowing
+from holdfast.sandbox.keeper import Keeper
+from holdfast.sandbox.sandbox import available
+from holdfast.session.record import Record
+from holdfast.session.session import Means, Session
+from holdfast.settings import Settings
+from holdfast.store.rows import Approval, NewSession
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store
+from holdfast.wire.mcp.tools import Tool
+from holdfast.workspaces.registry import Registry
+
+log = logging.getLogger(__name__)
+
+DATABASE = "holdfast.db"
+WORKSPACES = "workspaces"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a session is opened with. Trust can only be asked down; a folder is absolute and exists."""
+
+    cwd: str | Path = ""
+    roots: tuple[str, ...] = ()
+    workspace: str = ""
+    trust: Trust | None = None
+    servers: tuple[Json, ...] = ()
+    user_id: str | None = None
+    parent: SessionContext | None = None
+    title: str = ""
+    source: str = "python"
+    narrowing: Narrowing | None = None
+    """What an agent's definition makes do with."""
+    only: str | None = None
+    """The one server that the session is about; the others are not looked at."""
+
+
+class Host:
+    """Keeps sessions and their servers: `async with Host() as host`, then `host.session(…)`."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        servers: Mapping[str, Json] | None = None,
+        store: Store | None = None,
+        terms: Terms | None = None,
+    ) -> None:
+        self.settings = settings or settings_module.load()
+        self.registry = Registry(self.settings.data_dir / WORKSPACES)
+        self._inline = servers or {}
+        self._own_store = store
+        self._terms = terms or Terms(limits=self.settings.wire)
+        self._sessions: dict[Scope, Session] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            found = await available()
+            self._ground = Ground(settings=self.settings, inline=self._inline, no_sandbox=found.why_not)
+            database = self.settings.data_dir / DATABASE
+            self.store = self._own_store or await stack.enter_async_context(SqliteStore(database))
+            anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
+            self._audit = await stack.enter_async_context(Audit(self.store, anchor))
+            keeper = await stack.enter_async_context(Keeper(found.sandbox))
+            connector = Connector(keeper=keeper, terms=self._terms, tools_changed=self._tools_changed)
+            self._connector = connector
+            self.links = Links(connector.open)
+            stack.push_async_callback(self._close_all)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # Sessions
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        cwd: str | Path = "",
+        workspace: str = "",
+        trust: Trust | None = None,
+        servers: Sequence[Json] = (),
+    ) -> AsyncIterator[Session]:
+        """A session for the length of a block: its servers are up when it begins, and gone when it ends."""
+        opening = Opening(cwd=cwd or Path.cwd(), workspace=workspace, trust=trust, servers=tuple(servers))
+        session = await self.open(opening)
+        try:
+            await session.settle()
+            with entered(session.scope):
+                yield session
+        finally:
+            await self.close_session(session)
+
+    @asynccontextmanager
+    async def run(self, *, isolate: bool = False) -> AsyncIterator[Session]:
+        """One run of an agent. Inside a session or another run it joins in; only the outermost closes anything.
+
+        With `isolate`, a run inside another gets a session, and so servers, of its own.
+        """
+        outer = current_scope()
+        if outer is None or isolate:
+            parent = outer.context if outer is not None else None
+            cwd = parent.cwd if parent is not None and parent.cwd else Path.cwd()
+            session = await self.open(Opening(cwd=cwd, parent=parent))
+            try:
+                await session.settle()
+                with entered(session.scope):
+                    yield session
+            finally:
+                await self.close_session(session)
+            return
+        outer.check_open()
+        session = self._session_of(outer)
+        if outer is not outer.home:
+            yield session
+            return
+        scope = Scope(outer.context, home=outer)
+        try:
+            with entered(scope):
+                yield session
+        finally:
+            await self.links.close_scope(scope)
+
+    async def open(self, opening: Opening) -> Session:
+        """Open a session; its servers are starting when this returns."""
+        context, workspace = self._context(opening)
+        await self.store.create(NewSession(context=context, title=opening.title, source=opening.source))
+        await self.store.hold(context.session_id)
+
+        async def resolved(now: SessionContext) -> Resolution:
+            return resolve(*await self._gathered(opening, now, workspace))
+
+        resolution = await resolved(context)
+        means = Means(links=self.links, terms=self._terms, resolve=resolved, screen=self._screen)
+        record = Record(context, self.store, self._audit, _mask(resolution))
+        session = Session(Scope(context), resolution, record, means)
+        self._sessions[session.scope] = session
+        try:
+            await session.open()
+        except BaseException:
+            await self.close_session(session)
+            raise
+        return session
+
+    async def plan(self, opening: Opening) -> tuple[Loaded, Resolution]:
+        """What a session would be given, without opening one: the entries that were read, and what became of them."""
+        context, workspace = self._context(opening)
+        loaded, context, policy = await self._gathered(opening, context, workspace)
+        return loaded, resolve(loaded, context, policy)
+
+    async def _gathered(
+        self, opening: Opening, context: SessionContext, workspace: Workspace | None
+    ) -> tuple[Loaded, SessionContext, Policy]:
+        loaded, policy = await gather(self._ground, self.store, context, workspace, opening.servers)
+        if opening.only is not None:
+            entries = tuple(entry for entry in loaded.entries if entry.name == opening.only)
+            loaded = replace(loaded, entries=entries)
+        if opening.narrowing is not None:
+            policy = replace(policy, narrowings=(*policy.narrowings, opening.narrowing))
+        return loaded, context, policy
+
+    async def close_session(self, session: Session, reason: str = "closed") -> None:
+        """Close a session: its links end, its events are on disk, and another host may take it up."""
+        self._sessions.pop(session.scope, None)
+        try:
+            await session.close(reason)
+        finally:
+            await self.store.let_go(session.context.session_id)
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
+        """Call a tool of the session that this code runs in; outside of any, that is an error."""
+        return await self._session_of(require_scope()).call(name, arguments)
+
+    async def tools(self, *, cwd: str | Path = "") -> tuple[Offer, ...]:
+        """The tools a session in this folder would have, by links that are gone when this returns."""
+        opening = Opening(cwd=cwd or Path.cwd())
+        context, workspace = self._context(opening)
+        scope = Scope(context)
+
+        async def listed(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
+            try:
+                async with self._connector.open(spec, scope) as connection:
+                    tools = await connection.tools(timeout=self._terms.list_seconds)
+                    return spec, (await self._screen(spec, tools)).offered
+            except HoldfastError as error:
+                log.warning("server left out", extra={"server": spec.name, "reason": error.message})
+                return spec, ()
+
+        specs = resolve(*await self._gathered(opening, context, workspace)).servers
+        return catalog(await asyncio.gather(*map(listed, specs))).offers
+
+    async def approve_entry(self, entry: Entry, *, by: str) -> None:
+        """A person says yes to a server as it is written."""
+        approval = Approval(what=subject(entry), content_hash=entry.digest, by=by, at=datetime.now(UTC))
+        await self.store.write(lambda tx: tx.approve(approval))
+
+    async def approve_tools(self, spec: ServerSpec, fingerprints: Mapping[str, str], *, by: str) -> None:
+        """A person says yes to tools as they are described now."""
+        now = datetime.now(UTC)
+        await self.store.write(lambda tx: pin(tx, spec, fingerprints, by=by, at=now))
+
+    def _context(self, opening: Opening) -> tuple[SessionContext, Workspace | None]:
+        cwd = Path(opening.cwd)
+        if not cwd.is_absolute() or not cwd.is_dir():
+            raise HoldfastError(codes.BAD_ARGUMENT, f"{str(cwd)!r} is not the absolute path of a folder.")
+        folder = str(cwd.resolve())
+        workspace = self._workspace(opening, folder)
+        parent = opening.parent
+        trust = lowest(
+            self.settings.trust_ceiling,
+            opening.trust or Trust.DIRECT,
+            workspace.trust if workspace is not None else Trust.DIRECT,
+            parent.trust_level if parent is not None else Trust.DIRECT,
+        )
+        context = SessionContext(
+            session_id=new_session_id(),
+            trust_level=trust,
+            workspace_id=workspace.slug if workspace is not None else "",
+            cwd=folder,
+            roots=(folder, *(str(Path(root).resolve()) for root in opening.roots)),
+            user_id=parent.user_id if parent is not None else opening.user_id,
+            parent_session_id=parent.session_id if parent is not None else None,
+        )
+        return context, workspace
+
+    def _workspace(self, opening: Opening, folder: str) -> Workspace | None:
+        if opening.parent is not None:
+            slug = opening.parent.workspace_id
+            return self.registry.get(slug) if slug else None
+        if not opening.workspace:
+            return self.registry.find(folder)
+        workspace = self.registry.find(opening.workspace)
+        if workspace is None:
+            raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {opening.workspace[:80]!r}.")
+        return workspace
+
+    async def _screen(self, spec: ServerSpec, tools: Sequence[Tool]) -> Sifted:
+        """Offer what is as it was when the server was first used, or approved since."""
+        trusted = (Source.HOST, Source.USER) if self.settings.servers.pin_tools == "project" else ()
+        if spec.source is Source.BUILTIN or spec.source in trusted:
+            return sift(tools, None)
+        approvals = await self.store.read(lambda reads: reads.approvals())
+        pinned = pins_of(spec, approvals)
+        sifted = sift(tools, pinned)
+        if pinned is None:
+            await self.approve_tools(spec, sifted.fingerprints, by=FIRST_USE)
+        return sifted
+
+    def _session_of(self, scope: Scope) -> Session:
+        session = self._sessions.get(scope.home)
+        if session is None:
+            raise HoldfastError(codes.SCOPE_CLOSED, "This code belongs to no open session of this host.")
+        return session
+
+    def _tools_changed(self, spec: ServerSpec, scope: Scope | None) -> None:
+        sessions = self._sessions.values() if scope is None else [self._session_of(scope)]
+        for session in sessions:
+            session.tools_changed(spec.name)
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*(self.close_session(session) for session in [*self._sessions.values()]))
+        await self.links.close()
+
+
+def _mask(resolution: Resolution) -> Mask:
+    """What must not be written down: the values that servers are given under telling names."""
+    secrets: list[str] = []
+    for server in resolution.servers:
+        match server.transport:
+            case Stdio(env=env):
+                secrets += secrets_in(env)
+            case Http(headers=headers) | Sse(headers=headers):
+                secrets += secrets_in(headers)
+    return Mask.of(secrets)

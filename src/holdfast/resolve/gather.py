@@ -1,0 +1,80 @@
+"""What a session is resolved with: the lists of servers on this machine, approvals, the workspace and the settings."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.model.aliases import NO_ALIASES, Aliases
+from holdfast.model.context import SessionContext
+from holdfast.model.json import Json
+from holdfast.model.launch import Quota
+from holdfast.model.server import ServerSpec, Source
+from holdfast.model.workspace import Workspace
+from holdfast.resolve.confine import Walls
+from holdfast.resolve.entry import Entry, Loaded
+from holdfast.resolve.load import load
+from holdfast.resolve.resolve import Policy
+from holdfast.resolve.select import Narrowing
+from holdfast.resolve.sources import read_documents
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+
+INLINE = "the program that runs the host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a host stands on, the same for all its sessions."""
+
+    settings: Settings
+    builtins: tuple[ServerSpec, ...] = ()
+    inline: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
+    """Servers that the program itself gives its host."""
+    no_sandbox: str = ""
+    aliases: Aliases = NO_ALIASES
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+
+
+async def gather(
+    ground: Ground,
+    store: Store,
+    context: SessionContext,
+    workspace: Workspace | None,
+    brought: Sequence[Json] = (),
+) -> tuple[Loaded, Policy]:
+    """Read what there is to read now: a file that changed counts from the next session on."""
+    servers = ground.settings.servers
+    project = Path(context.cwd) if context.cwd else None
+    documents = await asyncio.to_thread(read_documents, servers.host_file, servers.user_file, project)
+    written = load(documents, brought)
+    inline = tuple(
+        Entry(name=name, source=Source.HOST, origin=INLINE, value=value)
+        for name, value in ground.inline.items()
+    )
+    approvals = await store.read(lambda reads: reads.approvals())
+    policy = Policy(
+        builtins=ground.builtins,
+        approved=frozenset(approval.content_hash for approval in approvals),
+        narrowings=_narrowings(workspace),
+        overrides=workspace.env if workspace is not None else {},
+        aliases=ground.aliases,
+        walls=Walls(
+            roots=context.roots,
+            quota=workspace.quota if workspace is not None else Quota(),
+            no_sandbox=ground.no_sandbox,
+            reachable=servers.reachable,
+            environ=ground.environ,
+            pass_on=servers.pass_on,
+        ),
+    )
+    return Loaded(entries=(*inline, *written.entries), refusals=written.refusals), policy
+
+
+def _narrowings(workspace: Workspace | None) -> tuple[Narrowing, ...]:
+    if workspace is None:
+        return ()
+    return (
+        Narrowing(whose=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools),
+    )

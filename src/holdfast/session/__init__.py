@@ -1,0 +1,1 @@
+"""A session from open to close: its servers, its calls, its record."""

@@ -1,0 +1,132 @@
+"""A server for the tests of links: it counts, tells who called, and can be made to misbehave."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.carriers import META_KEY
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.frame import Notification
+from holdfast.wire.mcp.eras import Era, Implementation, Introduction
+from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.tools import CallParams, text_result
+from holdfast.wire.peer import Peer
+from holdfast.wire.pipe import over_stdio
+
+TOOLS = ["count", "whoami", "sleep", "die", "fail", "progress", "roots", "sample", "grow", "orphan", "refuse"]
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+        self.extra: list[str] = []
+        self.peer: Peer
+        extensions = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
+        self.introduction = Introduction(
+            who=Implementation("counter", "1"), capabilities={"tools": {"listChanged": True}, **extensions}
+        )
+
+    async def answer(self, ask: Ask) -> Any:
+        if "--handshake" in sys.argv and ask.caller.era is Era.MODERN:
+            raise HoldfastError(codes.METHOD_NOT_FOUND, "Method not found")
+        match ask.method:
+            case "tools/list":
+                return {
+                    "tools": [
+                        {"name": name, "inputSchema": {"type": "object"}} for name in [*TOOLS, *self.extra]
+                    ]
+                }
+            case "tools/call":
+                params = ask.read(CallParams)
+                return await self.call(ask, params.name, msgspec.json.decode(params.arguments))
+            case "resources/list":
+                return {"resources": [{"uri": "note://one", "name": "one"}]}
+            case "resources/read":
+                return {"contents": [{"uri": "note://one", "text": "hello"}]}
+            case "prompts/list":
+                return {"prompts": [{"name": "greet"}]}
+            case "prompts/get":
+                return {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}
+            case _:
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+
+    async def call(self, ask: Ask, name: str, arguments: dict[str, Any]) -> Any:  # noqa: PLR0912
+        match name:
+            case "count":
+                self.count += 1
+                return text_result(str(self.count))
+            case "whoami":
+                said = {
+                    "env": {key: value for key, value in os.environ.items() if key.startswith("HOLDFAST_")},
+                    "meta": ask.meta.get(META_KEY),
+                    "initialize": ask.caller.meta.get(META_KEY),
+                    "pid": os.getpid(),
+                    "cwd": os.getcwd(),
+                    "arguments": arguments,
+                    "era": ask.caller.era,
+                }
+                return {"content": [], "structuredContent": said}
+            case "sleep":
+                await asyncio.sleep(arguments["seconds"])
+                return text_result("awake")
+            case "die":
+                print(arguments.get("words", "\x1b[31mlast words"), file=sys.stderr, flush=True)
+                os._exit(3)
+            case "fail":
+                return text_result("it did not work", is_error=True)
+            case "refuse":
+                raise HoldfastError(codes.BAD_ARGUMENT, "not like this")
+            case "progress":
+                for step in range(3):
+                    await ask.notify(
+                        "notifications/progress",
+                        {"progressToken": ask.meta["progressToken"], "progress": step, "total": 3},
+                    )
+                return text_result("done")
+            case "roots":
+                return text_result(bytes(await self.peer.request("roots/list", timeout=5)).decode())
+            case "sample":
+                return text_result(
+                    bytes(await self.peer.request("sampling/createMessage", {}, timeout=5)).decode()
+                )
+            case "grow":
+                self.extra.append(arguments["name"])
+                await ask.notify("notifications/tools/list_changed", {})
+                return text_result("grown")
+            case "orphan":
+                code = "import os, signal, sys, time; os.setsid(); signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"
+                child = subprocess.Popen(
+                    [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+                )
+                assert child.stdout
+                return text_result(child.stdout.readline().decode().strip())
+            case _:
+                return text_result(f"{name} is new here")
+
+    def hear(self, notification: Notification) -> None:
+        pass
+
+
+async def main() -> None:
+    if "--slow" in sys.argv:
+        await asyncio.sleep(0.3)
+    if "--mute" in sys.argv:
+        await asyncio.sleep(600)
+    service = Counter()
+    service.peer = server_peer(service)
+    async with over_stdio(service.peer):
+        if "--stubborn" in sys.argv:
+            import signal
+
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            await asyncio.sleep(600)
+        await service.peer.ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

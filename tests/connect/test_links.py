@@ -1,0 +1,426 @@
+"""Links through a host, with real processes."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.connect.scope import Scope, current_scope
+from holdfast.connect.terms import Terms
+from holdfast.host import Opening
+from holdfast.model import codes
+from holdfast.model.context import current_context
+from holdfast.model.errors import HoldfastError
+from holdfast.model.resolution import Stage
+from tests.connect.conftest import HostFactory, counter
+
+pytestmark = pytest.mark.anyio
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.promise("LNK-01")
+async def test_within_a_session_the_same_server_keeps_its_state(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        answers = [(await session.call("c.count")).text for _ in range(3)]
+
+    assert answers == ["1", "2", "3"]
+
+
+async def test_two_sessions_have_servers_of_their_own(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host:
+        async with host.session(cwd=tmp_path) as one, host.session(cwd=tmp_path) as other:
+            answers = [(await session.call("c.count")).text for session in (one, one, other)]
+
+    assert answers == ["1", "2", "1"]
+
+
+@pytest.mark.promise("LNK-02")
+@pytest.mark.promise("LNK-03")
+async def test_sub_agents_join_the_run_they_were_started_in_and_only_the_outermost_closes(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    async with make_host({"c": counter()}) as host:
+
+        async def sub_agent() -> str:
+            async with host.run():
+                return (await host.call("c.count")).text
+
+        async with host.run():
+            before = current_scope()
+            answers = await asyncio.gather(*(sub_agent() for _ in range(5)))
+            after = (await host.call("c.count")).text
+
+            assert (sorted(answers), after, current_scope()) == (list("12345"), "6", before)
+        assert (current_scope(), current_context()) == (None, None)
+
+
+@pytest.mark.promise("LNK-02")
+async def test_a_nested_run_can_ask_for_servers_of_its_own(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as outer:
+        await outer.call("c.count")
+        async with host.run(isolate=True) as inner:
+            isolated = (await host.call("c.count")).text
+
+            assert inner.context.parent_session_id == outer.context.session_id
+        assert (isolated, (await host.call("c.count")).text) == ("1", "2")
+
+
+async def test_a_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter(lifetime="run")}) as host, host.session(cwd=tmp_path):
+        answers: list[str] = []
+        for _ in range(2):
+            async with host.run():
+                answers += [(await host.call("c.count")).text, (await host.call("c.count")).text]
+
+    assert answers == ["1", "2", "1", "2"]
+
+
+async def test_a_shared_server_is_one_process_and_learns_from_each_request_who_calls(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter("--shared", lifetime="host")}) as host:
+        async with host.session(cwd=tmp_path) as one, host.session(cwd=tmp_path) as other:
+            first, second = (await one.call("c.whoami")).data, (await other.call("c.whoami")).data
+
+            assert first["pid"] == second["pid"]
+            assert [first["meta"]["session_id"], second["meta"]["session_id"]] == [
+                one.context.session_id,
+                other.context.session_id,
+            ]
+            assert first["env"] == {"HOLDFAST_SHARED": "1"}
+
+
+async def test_a_server_that_does_not_read_who_calls_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter(lifetime="host")}) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+
+    assert (refusal.stage, refusal.reason) == (
+        Stage.CONNECT,
+        '\'c\' cannot be shared by sessions: it does not read who is calling. Set "lifetime" to "session".',
+    )
+
+
+@pytest.mark.promise("LNK-05")
+async def test_ten_first_calls_at_once_start_one_process(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter("--slow")}) as host:
+        session = await host.open(Opening(cwd=tmp_path))
+        answers = await asyncio.gather(*(session.call("c.whoami") for _ in range(10)))
+        await host.close_session(session)
+
+    assert len({answer.data["pid"] for answer in answers}) == 1
+
+
+@pytest.mark.promise("LNK-05")
+async def test_opening_costs_the_slowest_server_not_the_sum(make_host: HostFactory, tmp_path: Path):
+    async def seconds(count: int) -> float:
+        async with make_host({f"c{n}": counter("--slow") for n in range(count)}) as host:
+            began = time.monotonic()
+            async with host.session(cwd=tmp_path) as session:
+                took = time.monotonic() - began
+                assert session.refusals == ()
+        return took
+
+    one, six = await seconds(1), await seconds(6)
+
+    assert six < one + 5 * 0.3  # six sleeps in a row would take that much more by themselves
+
+
+@pytest.mark.promise("LNK-07")
+async def test_a_server_that_dies_fails_the_call_in_flight_and_the_next_call_says_once_that_its_state_is_lost(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.count")
+        died = await session.call("c.die")
+        after, again = await session.call("c.count"), await session.call("c.count")
+        whoami = (await session.call("c.whoami")).data
+
+        assert (died.ok, died.code, died.message) == (
+            False,
+            "CONNECTION_CLOSED",
+            "'c' is gone and has not answered c.die; whether it did it is not known.\nlast words",
+        )
+        assert (after.state_lost, after.text) == (
+            True,
+            "STATE_LOST: c was started anew; what it knew from earlier calls is gone.\n1",
+        )
+        assert (again.state_lost, again.text) == (False, "2")
+        assert whoami["env"]["HOLDFAST_SESSION_ID"] == session.context.session_id
+
+
+@pytest.mark.promise("LNK-09")
+async def test_a_session_opens_degraded_and_on_time_when_a_server_never_answers(
+    make_host: HostFactory, tmp_path: Path
+):
+    terms = Terms(connect_seconds=1.0, end_seconds=0.2)
+    async with make_host({"good": counter(), "mute": counter("--mute")}, terms=terms) as host:
+        async with host.session(cwd=tmp_path) as session:
+            assert (await session.call("good.count")).text == "1"
+            assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
+                ("mute", "Could not start 'mute': The server did not introduce itself within 1 seconds.")
+            ]
+
+
+@pytest.mark.promise("LNK-09")
+async def test_a_call_past_its_deadline_is_a_failure_and_the_server_lives_on(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.count")
+        late = await session.call("c.sleep", {"seconds": 60}, timeout=0.05)
+
+        assert (late.code, late.message) == ("TIMEOUT", "c.sleep did not answer within 0.05 seconds.")
+        assert (await session.call("c.count")).text == "2"
+
+
+@pytest.mark.promise("LNK-12")
+async def test_what_a_server_said_before_it_died_is_part_of_its_refusal(
+    make_host: HostFactory, tmp_path: Path
+):
+    words = {"command": "sh", "args": ["-c", "printf 'no \\033[31mkey\\a set\\n' >&2; exit 1"]}
+    async with make_host({"s": words}) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+
+    assert refusal.reason == "Could not start 's': The other side closed the connection.\nno key set"
+
+
+@pytest.mark.promise("LNK-15")
+async def test_a_tool_s_own_error_is_a_result_and_a_refusal_is_folded(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        failed, refused = await session.call("c.fail"), await session.call("c.refuse")
+
+    assert (failed.ok, failed.code, failed.text) == (False, "", "it did not work")
+    assert (refused.code, refused.message) == ("PEER_ERROR", "c.refuse was refused: not like this (-32602)")
+
+
+@pytest.mark.promise("LNK-16")
+async def test_tools_are_listed_outside_any_scope_and_nothing_is_left_behind(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter()}) as host:
+        offers = await host.tools(cwd=tmp_path)
+
+        assert "c.count" in [offer.name for offer in offers]
+        assert not [child for child in _children() if b"tests.connect.server" in child]
+        with pytest.raises(HoldfastError, match="from inside a session or a run") as refused:
+            await host.call("c.count")
+        assert refused.value.code is codes.NO_CONTEXT
+
+
+@pytest.mark.promise("LNK-18")
+async def test_a_task_that_outlives_its_session_gets_an_error_never_a_fresh_server(
+    make_host: HostFactory, tmp_path: Path
+):
+    closed = asyncio.Event()
+    async with make_host({"c": counter()}) as host:
+
+        async def late() -> str:
+            await closed.wait()
+            with pytest.raises(HoldfastError) as refused:
+                await host.call("c.count")
+            return refused.value.code.name
+
+        async with host.session(cwd=tmp_path):
+            in_thread = await asyncio.to_thread(current_scope)
+            assert in_thread is current_scope()
+            task = asyncio.create_task(late())
+        closed.set()
+
+        assert await task == "SCOPE_CLOSED"
+
+
+@pytest.mark.promise("LNK-19")
+async def test_resources_and_prompts_come_over_the_same_link(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        assert [found["uri"] for found in await session.resources("c")] == ["note://one"]
+        assert (await session.read_resource("c", "note://one"))["contents"][0]["text"] == "hello"
+        assert [found["name"] for found in await session.prompts("c")] == ["greet"]
+        assert (await session.prompt("c", "greet"))["messages"][0]["role"] == "user"
+
+
+@pytest.mark.promise("LNK-17")
+async def test_a_new_tool_on_a_known_server_is_held_back(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.grow", {"name": "evil"})
+        while not session.held_back["c"]:
+            await asyncio.sleep(0)
+        answer = await session.call("c.evil")
+
+        assert [held.name for held in session.held_back["c"]] == ["evil"]
+        assert answer.code == "UNKNOWN_TOOL"
+
+
+async def test_progress_is_passed_on(make_host: HostFactory, tmp_path: Path):
+    steps: list[float] = []
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.progress", progress=lambda report: steps.append(report["progress"]))
+
+    assert steps == [0, 1, 2]
+
+
+async def test_roots_are_answered_from_the_session_and_the_rest_is_refused_without_a_door(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        roots, sample = await session.call("c.roots"), await session.call("c.sample")
+
+    assert roots.text == f'{{"roots":[{{"uri":"{tmp_path.resolve().as_uri()}"}}]}}'
+    assert "is not open to this server in this session" in sample.message
+
+
+@pytest.mark.promise("LNK-08")
+async def test_a_server_whose_entry_changed_gets_a_new_link(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host:
+        session = await host.open(Opening(cwd=tmp_path))
+        (spec,) = session._resolution.servers
+        link, _ = await host.links.connected(session.scope, spec)
+        from dataclasses import replace
+
+        changed = replace(spec, digest="other")
+        other, _ = await host.links.connected(session.scope, changed)
+        same, _ = await host.links.connected(session.scope, changed)
+        await host.close_session(session)
+
+    assert (other is link, same is other) == (False, True)
+
+
+@pytest.mark.promise("LNK-10")
+async def test_the_number_of_links_is_capped_with_a_clear_refusal(make_host: HostFactory, tmp_path: Path):
+    async with make_host({f"c{n}": counter() for n in range(3)}) as host:
+        host.links._most = 2
+        async with host.session(cwd=tmp_path) as session:
+            assert [refusal.reason for refusal in session.refusals] == [
+                "2 servers are connected already; 'c2' has to wait."
+            ]
+
+
+@pytest.mark.promise("LNK-10")
+async def test_an_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host:
+        host.links._idle_seconds = 0.05
+        async with host.session(cwd=tmp_path) as session:
+            first = (await session.call("c.whoami")).data["pid"]
+            while alive(first):
+                await asyncio.sleep(0.01)
+            answer = await session.call("c.count")
+
+            assert (answer.state_lost, answer.text.splitlines()[-1]) == (True, "1")
+
+
+@pytest.mark.promise("LNK-04")
+async def test_links_are_closed_on_success_on_error_on_cancellation_and_at_shutdown(
+    make_host: HostFactory, tmp_path: Path
+):
+    pids: list[int] = []
+
+    async def run(host: object, ending: str) -> None:
+        async with host.session(cwd=tmp_path) as session:  # type: ignore[attr-defined]
+            pids.append((await session.call("c.whoami")).data["pid"])
+            match ending:
+                case "error":
+                    raise ValueError(ending)
+                case "cancelled":
+                    await asyncio.Event().wait()
+                case _:
+                    pass
+
+    async with make_host({"c": counter()}) as host:
+        await run(host, "success")
+        with pytest.raises(ValueError, match="error"):
+            await run(host, "error")
+        task = asyncio.create_task(run(host, "cancelled"))
+        while len(pids) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        left_open = await host.open(Opening(cwd=tmp_path))
+        pids.append((await left_open.call("c.whoami")).data["pid"])
+
+    assert (len(pids), [pid for pid in pids if alive(pid)]) == (4, [])
+
+
+@pytest.mark.promise("LNK-04")
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_sessions_opened_in_one_task_are_closed_in_another_in_any_order(
+    make_host: HostFactory, tmp_path: Path, order: str
+):
+    async with make_host({"c": counter()}) as host:
+        sessions = {name: await host.open(Opening(cwd=tmp_path)) for name in "ab"}
+        for name in order:
+            await asyncio.create_task(host.close_session(sessions[name]))
+
+        assert asyncio.current_task() is not None
+        assert [session.scope.closed for session in sessions.values()] == [True, True]
+
+
+@pytest.mark.promise("LNK-06")
+async def test_a_session_closed_while_its_servers_start_leaves_nothing(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter("--mute"), "d": counter("--slow")}) as host:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            session = await host.open(Opening(cwd=tmp_path))
+            await asyncio.sleep(0.02)
+            await host.close_session(session)
+
+        async with asyncio.timeout(5):  # what was cancelled half-way is ended in its own time
+            while [child for child in _children() if b"tests.connect.server" in child]:
+                await asyncio.sleep(0.01)
+            while len(os.listdir("/proc/self/fd")) > before:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.promise("LNK-11")
+async def test_grandchildren_that_ignore_every_signal_are_gone_with_their_session(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with (
+        make_host({"c": counter(), "s": counter("--stubborn")}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        orphan = int((await session.call("c.orphan")).text)
+        assert alive(orphan)
+
+    assert not alive(orphan)
+    assert not [child for child in _children() if b"tests.connect.server" in child]
+
+
+@pytest.mark.promise("LNK-14")
+async def test_the_era_is_found_once_per_server_and_remembered(make_host: HostFactory, tmp_path: Path):
+    terms = Terms(end_seconds=0.5)
+    async with make_host({"c": counter()}, terms=terms) as host, host.session(cwd=tmp_path) as session:
+        era = (await session.call("c.whoami")).data["era"]
+
+    assert (era, list(terms.eras.values())) == ("modern", ["modern"])
+
+
+async def test_scopes_of_one_session_share_its_context(make_host: HostFactory, tmp_path: Path):
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        run = Scope(session.context, home=session.scope)
+
+        assert run.context is session.context
+
+
+def _children() -> list[bytes]:
+    """The command lines of this machine's processes."""
+    found: list[bytes] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+                marked = f"tests_marker={os.getpid()}".encode() in (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if marked:
+                found.append(line)
+    return found

@@ -1,0 +1,340 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+from holdfast.token import Claims, Signer, Verifier
+from tests.token.tokens import (
+    BODY,
+    CLAIMS,
+    CONTEXT,
+    FILES,
+    HEADER,
+    KEY,
+    MAIL,
+    NOW,
+    OTHER_KEY,
+    b64,
+    forged,
+    jwks,
+    refusal,
+)
+
+
+@pytest.mark.promise("CTX-08")
+def test_a_good_token_gives_the_context_and_nothing_else() -> None:
+    claims = Verifier(jwks()).verify(forged(), FILES, now=NOW)
+
+    assert claims == Claims(
+        context=SessionContext(
+            session_id=SessionId("sess_0123456789abcdef"),
+            workspace_id="my-project",
+            trust_level=Trust.SANDBOXED,
+        ),
+        issuer="holdfast",
+        audience=FILES,
+        issued_at=NOW,
+        expires_at=NOW + 60,
+        token_id="A" * 22,
+    )
+
+
+@pytest.mark.promise("CTX-08")
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (NOW - 5.5, "future"),
+        (NOW - 5, None),
+        (NOW + 64.9, None),
+        (NOW + 65, "expired"),
+        (NOW + 10**9, "expired"),
+    ],
+)
+def test_a_token_is_good_in_its_time_give_or_take_five_seconds(now: float, reason: str | None) -> None:
+    assert refusal(forged(), now=now) == reason
+
+
+def test_the_leeway_can_be_none_but_not_long() -> None:
+    strict = Verifier(jwks(), leeway=0)
+
+    assert refusal(forged(), strict, now=NOW - 1) == "future"
+    assert refusal(forged(), strict, now=NOW + 60) == "expired"
+    with pytest.raises(ValueError, match="leeway is 0 to 30 seconds, not 31"):
+        Verifier(jwks(), leeway=31)
+
+
+@pytest.mark.promise("CTX-08")
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"aud": MAIL}, "audience"),
+        ({"aud": FILES + "/"}, "audience"),
+        ({"aud": [FILES]}, "claims"),
+        ({"iss": "someone"}, "issuer"),
+        ({"exp": NOW + 61}, "lifetime"),
+        ({"exp": NOW}, "lifetime"),
+        ({"exp": NOW - 100}, "lifetime"),
+        ({"iat": -(10**30), "exp": 10**30}, "lifetime"),
+        ({"exp": NOW + 60.0}, "claims"),
+        ({"exp": str(NOW + 60)}, "claims"),
+        ({"iat": True}, "claims"),
+        ({"iat": None}, "claims"),
+        ({"nbf": NOW}, "claims"),
+        ({"sub": "ann"}, "claims"),
+        ({"sub": 7}, "claims"),
+        ({"ws": None}, "claims"),
+        ({"ws": "../other"}, "claims"),
+        ({"tl": "full"}, "claims"),
+        ({"tl": "DIRECT"}, "claims"),
+        ({"tl": ""}, "claims"),
+        ({"uid": 0}, "claims"),
+        ({"par": "none"}, "claims"),
+        ({"jti": ""}, "claims"),
+        ({"jti": "short"}, "claims"),
+        ({"jti": "x" * 129}, "claims"),
+        ({"req": 1}, "claims"),
+    ],
+    ids=str,
+)
+def test_a_claim_that_makes_no_sense_is_refused_however_well_signed(
+    changed: dict[str, Any], reason: str
+) -> None:
+    assert refusal(forged({**CLAIMS, **changed})) == reason
+
+
+@pytest.mark.promise("CTX-08")
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_missing_claim_is_refused(name: str) -> None:
+    assert refusal(forged({key: value for key, value in CLAIMS.items() if key != name})) == "claims"
+
+
+def test_an_unknown_claim_changes_nothing() -> None:
+    assert refusal(forged({**CLAIMS, "cwd": "/etc", "new": 1})) is None
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        ".",
+        "..",
+        "a.b",
+        "a.b.c.d",
+        "no token at all",
+        "é.é.é",
+        "\0",
+        forged([]),
+        forged(b"{"),
+        forged(b'{"iss":"a","iss":"b"}'),
+        forged(b"\xff"),
+        forged(header=[]),
+        forged(header=b"{"),
+        forged(header=b"[" * 5000),
+        forged(header=b'{"alg":"EdDSA","alg":"none","kid":"k1","typ":"holdfast-context+jwt"}'),
+        forged(header=HEADER | {"typ": "JWT"}),
+        forged(header=HEADER | {"kid": 1}),
+        forged(header={name: value for name, value in HEADER.items() if name != "kid"}),
+        forged(header=HEADER | {"crit": ["exp"]}),
+        forged(header=HEADER | {"jwk": jwks()["keys"][0]}),
+        forged(header=HEADER | {"jku": "https://evil.example/jwks"}),
+        forged() + "=",
+        forged() + "\n",
+        " " + forged(),
+        "Bearer " + forged(),
+    ],
+)
+def test_what_is_no_token_of_ours_is_malformed(token: str) -> None:
+    assert refusal(token) == "malformed"
+
+
+@pytest.mark.promise("CTX-08")
+@pytest.mark.parametrize(
+    "alg", ["none", "None", "HS256", "ES256", "RS256", "EdDSA ", "eddsa", "Ed25519", "", None, ["EdDSA"]]
+)
+def test_any_other_algorithm_is_refused_whatever_the_signature(alg: object) -> None:
+    assert refusal(forged(header=HEADER | {"alg": alg})) == "algorithm"
+
+
+def test_a_long_token_is_refused_before_it_is_looked_at() -> None:
+    assert refusal("x" * 8193) == "too_long"
+    assert refusal(forged({**CLAIMS, "pad": "x" * 8000})) == "too_long"
+
+
+def test_a_key_that_is_not_in_the_set_is_refused_as_unknown_so_that_the_caller_can_fetch_the_set_again() -> (
+    None
+):
+    assert refusal(forged(header=HEADER | {"kid": "k2"})) == "unknown_key"
+
+
+def test_a_signature_by_another_key_of_the_same_name_is_refused() -> None:
+    assert refusal(forged(key=OTHER_KEY)) == "signature"
+
+
+@pytest.mark.parametrize("signature", [b"", b"\0" * 64, b"\0" * 63, b"\xff" * 64, b"\0" * 114])
+def test_a_signature_of_any_length_that_does_not_fit_is_refused(signature: bytes) -> None:
+    signed = forged().rpartition(".")[0]
+
+    assert refusal(f"{signed}.{b64(signature)}") in ("signature", "malformed")
+
+
+def test_a_signature_with_the_group_order_added_is_refused() -> None:
+    order = 2**252 + 27742317777372353535851937790883648493
+    signed = forged().rpartition(".")[0]
+    signature = KEY.sign(signed.encode())
+    again = signature[:32] + (int.from_bytes(signature[32:], "little") + order).to_bytes(32, "little")
+
+    assert refusal(f"{signed}.{b64(again)}") == "signature"
+
+
+@pytest.mark.promise("CTX-08")
+@settings(deadline=None)
+@given(st.data())
+def test_any_change_of_one_byte_is_refused(data: st.DataObject) -> None:
+    token = forged().encode()
+    place = data.draw(st.integers(0, len(token) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != token[place]))
+
+    changed = token[:place] + bytes([byte]) + token[place + 1 :]
+
+    assert refusal(changed.decode("latin-1")) is not None
+
+
+@pytest.mark.promise("CTX-08")
+def test_every_other_last_letter_is_refused_though_it_decodes_to_the_same_signature() -> None:
+    token = forged()
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+    assert [letter for letter in letters if refusal(token[:-1] + letter) is None] == [token[-1]]
+
+
+@settings(deadline=None)
+@given(st.text(), st.data())
+def test_one_letter_more_or_less_is_refused(text: str, data: st.DataObject) -> None:
+    token = forged()
+    place = data.draw(st.integers(0, len(token) - 1))
+
+    assert refusal(token[:place] + token[place + 1 :]) is not None
+    assert not text or refusal(token[:place] + text + token[place:]) is not None
+
+
+@settings(deadline=None)
+@given(st.text(), st.binary())
+def test_no_text_makes_the_verifier_crash(text: str, data: bytes) -> None:
+    assert refusal(text) is not None
+    assert refusal(f"{b64(data)}.{b64(data)}.{b64(data)}") is not None
+
+
+@pytest.mark.promise("CTX-08")
+def test_a_token_for_a_request_fits_that_body_alone(tmp_path: Path) -> None:
+    signer = Signer(tmp_path / "keys", clock=lambda: NOW)
+    verifier = Verifier(signer.jwks())
+    bound, loose = signer.sign(CONTEXT, FILES, BODY), signer.sign(CONTEXT, FILES)
+
+    assert refusal(bound, verifier, request=BODY) is None
+    assert refusal(bound, verifier, request=BODY.replace(b"5", b"5000")) == "request"
+    assert refusal(bound, verifier, request=b"") == "request"
+    assert refusal(loose, verifier, request=BODY) == "request"
+    assert refusal(bound, verifier) is None
+
+
+def test_a_server_with_several_addresses_takes_tokens_for_each() -> None:
+    assert refusal(forged(), audience={FILES, MAIL}) is None
+    assert refusal(forged(), audience={MAIL}) == "audience"
+    assert refusal(forged(), audience=set[str]()) == "audience"
+    assert refusal(forged(), audience=FILES + " and " + MAIL) == "audience"
+
+
+def test_the_key_set_may_be_a_dict_text_bytes_or_a_file(tmp_path: Path) -> None:
+    text = json.dumps(jwks())
+    file = tmp_path / "jwks.json"
+    file.write_text(text)
+
+    assert [refusal(forged(), Verifier(form)) for form in (jwks(), text, text.encode(), file)] == [None] * 4
+
+
+def test_a_changed_file_is_read_again_and_a_replaced_set_forgets_the_old_keys(tmp_path: Path) -> None:
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps(jwks()))
+    watching, told = Verifier(file), Verifier(jwks())
+    other = jwks(OTHER_KEY)
+
+    file.write_text(json.dumps(other | {"more": 1}))
+    told.replace(other)
+
+    assert (refusal(forged(), watching), refusal(forged(), told)) == ("signature", "signature")
+
+
+def test_keys_of_other_kinds_in_the_set_are_passed_over() -> None:
+    ours = jwks()["keys"][0]
+    others = [
+        {"kty": "RSA", "kid": "k1", "n": "AQAB", "e": "AQAB"},
+        {"kty": "oct", "kid": "k1", "k": ours["x"]},
+        {"kty": "EC", "crv": "P-256", "kid": "k1", "x": ours["x"], "y": ours["x"]},
+        {"kty": "OKP", "crv": "Ed448", "kid": "k1", "x": b64(bytes(57))},
+        {"kty": "OKP", "crv": "X25519", "kid": "k1", "x": ours["x"]},
+        {**ours, "use": "enc"},
+        {**ours, "alg": "HS256"},
+    ]
+
+    assert refusal(forged(), Verifier({"keys": [*others, ours]})) is None
+    for other in others:
+        with pytest.raises(HoldfastError, match="It holds no Ed25519 key"):
+            Verifier({"keys": [other]})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (b"", "It is not a JSON Web Key Set"),
+        ("[]", "It is not a JSON Web Key Set"),
+        ({}, "It is not a JSON Web Key Set"),
+        ({"keys": {}}, "It is not a JSON Web Key Set"),
+        ({"keys": []}, "It holds no Ed25519 key"),
+        (jwks(x="AAAA"), "It is not a JSON Web Key Set"),
+        (jwks(x=None), "It is not a JSON Web Key Set"),
+        (jwks(kid=None), "It is not a JSON Web Key Set"),
+        (jwks(exp="soon"), "It is not a JSON Web Key Set"),
+        ({"keys": jwks()["keys"] * 2}, "Two of its keys have one id"),
+        (jwks(d=b64(bytes(32))), "It holds a secret key"),
+    ],
+)
+def test_a_bad_key_set_is_told_at_once(keys: Any, message: str) -> None:
+    with pytest.raises(HoldfastError, match=message) as caught:
+        Verifier(keys)
+
+    assert caught.value.code == codes.BAD_KEY
+
+
+def test_a_missing_key_file_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match=r"jwks\.json' cannot be read: No such file"):
+        Verifier(tmp_path / "jwks.json")
+
+
+def test_a_key_past_its_end_verifies_nothing() -> None:
+    assert refusal(forged(), Verifier(jwks(exp=NOW + 1))) is None
+    assert refusal(forged(), Verifier(jwks(exp=NOW))) == "unknown_key"
+
+
+@pytest.mark.promise("CTX-08")
+def test_nothing_heavy_is_imported_before_the_first_token() -> None:
+    code = (
+        "import sys, json, pathlib; from holdfast.token import Seen, Signer, Verifier\n"
+        "Verifier(sys.argv[1]); Seen(); Signer(pathlib.Path('nowhere'))\n"
+        "print(*(name for name in ('cryptography', 'jwt', 'msgspec', 'asyncio') if name in sys.modules))"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(jwks())], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout == "\n"

@@ -1,0 +1,155 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+
+
+def test_add_registers_a_folder_and_tells_where_more_can_be_set(data: Path, project: Path) -> None:
+    done = _run(
+        data, "add", ".", "--trust", "FULL", "--servers", "git, files", "--tools", "none", cwd=project
+    )
+
+    file = data / "workspaces" / "my-project.toml"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"Added 'my-project': {project}, direct.\nMore can be set in {file}\n"
+    assert file.read_text().splitlines()[1:] == [
+        'name = "My Project"',
+        f'path = "{project}"',
+        'trust = "direct"',
+        'servers = ["files", "git"]',
+        'tools = "none"',
+    ]
+
+
+def test_a_workspace_is_sandboxed_unless_told_otherwise(data: Path, project: Path) -> None:
+    done = _run(data, "add", str(project), "--name", "Blog", "--json")
+
+    assert json.loads(done.stdout) == {
+        "slug": "blog",
+        "name": "Blog",
+        "path": str(project),
+        "trust": "sandboxed",
+        "servers": "all",
+        "tools": "all",
+        "model": None,
+        "sandbox": {
+            "memory_bytes": 2147483648,
+            "processes": 128,
+            "file_bytes": 1073741824,
+            "descriptors": 1024,
+        },
+        "env": {},
+    }
+
+
+def test_mistakes_are_a_sentence_and_a_hint(data: Path, project: Path) -> None:
+    for arguments, message in (
+        (("add", str(project), "--trust", "root"), "Error: 'root' is no trust level. Use one of: direct, "),
+        (("add", str(project / "missing")), f"Error: There is no folder '{project / 'missing'}'."),
+        (("add", str(data.parent)), f"Error: '{data.parent}' overlaps with Holdfast's own data"),
+        (("add", str(project), "--name", "日本"), "Error: '日本' has no letter or digit"),
+        (("show", "blog"), "Error: There is no workspace 'blog'."),
+        (("remove", "blog", "--yes"), "Error: There is no workspace 'blog'."),
+        (("remove", "../keys", "--yes"), "Error: '../keys' is no workspace name"),
+    ):
+        done = _run(data, *arguments)
+        error, hint = done.stderr.splitlines()
+        assert (done.returncode, done.stdout, error[: len(message)]) == (1, "", message)
+        assert hint.startswith("Hint: ")
+    assert not (data / "workspaces").exists()
+
+
+def test_list_shows_all_and_what_is_wrong_with_others(data: Path, project: Path) -> None:
+    empty = _run(data, "list")
+    _run(data, "add", str(project))
+    (data / "workspaces" / "old.toml").write_text("path = '/gone'\n")
+    (data / "workspaces" / "bad.toml").write_text("path = '/x'\ntrust = '\\u001b[31m'\n")
+
+    done, told = _run(data, "list"), json.loads(_run(data, "list", "--json").stdout)
+
+    assert empty.stdout == "There are no workspaces yet. Register a folder: holdfast workspaces add PATH\n"
+    assert [line.split(maxsplit=4) for line in done.stdout.splitlines()] == [
+        ["workspace", "trust", "servers", "tools", "folder"],
+        ["my-project", "sandboxed", "all", "all", str(project)],
+        ["old", "sandboxed", "all", "all", "/gone (missing)"],
+    ]
+    assert done.stderr.startswith(f"Problem: {data / 'workspaces' / 'bad.toml'}: trust: ")
+    assert "\x1b" not in done.stderr
+    assert [workspace["slug"] for workspace in told["workspaces"]] == ["my-project", "old"]
+    assert [Path(problem["file"]).name for problem in told["problems"]] == ["bad.toml"]
+
+
+def test_show_takes_a_name_a_slug_or_a_path_and_never_prints_a_secret(data: Path, project: Path) -> None:
+    (project / "deep").mkdir()
+    _run(data, "add", str(project))
+    with (data / "workspaces" / "my-project.toml").open("a") as file:
+        file.write("[env.git]\nGITHUB_TOKEN = 'hunter2-hunter2'\n")
+
+    shown = [
+        _run(data, "show", address, cwd=project / "deep").stdout
+        for address in ("my-project", "My Project", ".", "..", str(project), "../deep")
+    ]
+    as_json = _run(data, "show", "my-project", "--json").stdout
+
+    assert len(set(shown)) == 1
+    assert "env.git               GITHUB_TOKEN" in shown[0]
+    assert json.loads(as_json)["env"] == {"git": ["GITHUB_TOKEN"]}
+    assert "hunter2" not in shown[0] + as_json
+
+
+def test_remove_asks_first_and_leaves_the_folder(data: Path, project: Path) -> None:
+    (project / "work.txt").touch()
+    _run(data, "add", str(project))
+
+    unasked = _run(data, "remove", "my-project")
+    said_no, said_yes = (_on_a_terminal(data, answer, "remove", "my-project") for answer in "ny")
+
+    assert "Nobody is there to ask. Add --yes" in unasked.stderr
+    assert (unasked.returncode, said_no, said_yes) == (2, 1, 0)
+    assert list((data / "workspaces").glob("*.toml")) == []
+    assert (project / "work.txt").exists()
+
+
+def test_remove_does_not_ask_when_told_so_and_removes_a_broken_one(data: Path) -> None:
+    (data / "workspaces").mkdir(parents=True)
+    (data / "workspaces" / "bad.toml").write_text("[")
+
+    assert _run(data, "remove", "bad", "--yes").stdout == "Removed 'bad'. Its folder stays as it is.\n"
+
+
+def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOLDFAST, "workspaces", *arguments],
+        env=_environ(data),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _on_a_terminal(data: Path, answer: str, *arguments: str) -> int:
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        done = subprocess.run(
+            [HOLDFAST, "workspaces", *arguments],
+            env=_environ(data),
+            stdin=theirs,
+            capture_output=True,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.returncode
+
+
+def _environ(data: Path) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return {**clean, "HOLDFAST_DATA_DIR": str(data), "XDG_CONFIG_HOME": str(data.parent / "config")}
