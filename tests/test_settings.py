@@ -59,6 +59,10 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_SERVERS_REACHABLE": "10.0.0.1",
         "HOLDFAST_SERVERS_PIN_TOOLS": "project",
         "HOLDFAST_TRUST_CEILING": "sandboxed",
+        "HOLDFAST_ALIASES_ENV_PREFIXES": "PARACHUTE",
+        "HOLDFAST_ALIASES_SESSION_VARIABLES": "AGENT_SESSION_ID",
+        "HOLDFAST_ALIASES_WORKSPACE_KEYS": "orbit.workspace",
+        "HOLDFAST_ALIASES_SESSION_KEYS": "agent-session-id",
     }
 
     loaded = load(_file(tmp_path, ""), environ)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from holdfast.model import codes
+from holdfast.model.aliases import Aliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT, Limits
 from holdfast.model.trust import Trust, parse_trust
@@ -54,6 +55,7 @@ class Settings:
     wire: Limits
     servers: ServerSettings
     trust_ceiling: Trust
+    aliases: Aliases
     file: Path
     origins: Mapping[str, Origin]
 
@@ -104,6 +106,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
             pin_tools=source.get(SERVERS_PIN_TOOLS),
         ),
         trust_ceiling=source.get(TRUST_CEILING),
+        aliases=Aliases(
+            env_prefixes=source.get(ALIASES_ENV_PREFIXES),
+            session_variables=source.get(ALIASES_SESSION_VARIABLES),
+            workspace_keys=source.get(ALIASES_WORKSPACE_KEYS),
+            session_keys=source.get(ALIASES_SESSION_KEYS),
+        ),
         file=file,
         origins=source.origins,
     )
@@ -138,6 +146,10 @@ def entries(settings: Settings) -> tuple[Entry, ...]:
         (SERVERS_REACHABLE, ", ".join(settings.servers.reachable)),
         (SERVERS_PIN_TOOLS, settings.servers.pin_tools),
         (TRUST_CEILING, settings.trust_ceiling),
+        (ALIASES_ENV_PREFIXES, ", ".join(settings.aliases.env_prefixes)),
+        (ALIASES_SESSION_VARIABLES, ", ".join(settings.aliases.session_variables)),
+        (ALIASES_WORKSPACE_KEYS, ", ".join(settings.aliases.workspace_keys)),
+        (ALIASES_SESSION_KEYS, ", ".join(settings.aliases.session_keys)),
     )
     return tuple(
         Entry(setting=setting, value=value, origin=settings.origins[setting.key]) for setting, value in values
@@ -226,10 +238,22 @@ SERVERS_PIN_TOOLS: Setting[Pinning] = Setting(
     key="servers.pin_tools", default=lambda: "all", read=_one_of(_PINNINGS)
 )
 TRUST_CEILING = Setting(key="trust_ceiling", default=lambda: Trust.DIRECT, read=_trust)
+ALIASES_ENV_PREFIXES = Setting(key="aliases.env_prefixes", default=tuple[str, ...], read=_names)
+ALIASES_SESSION_VARIABLES = Setting(key="aliases.session_variables", default=tuple[str, ...], read=_names)
+ALIASES_WORKSPACE_KEYS = Setting(key="aliases.workspace_keys", default=tuple[str, ...], read=_names)
+ALIASES_SESSION_KEYS = Setting(key="aliases.session_keys", default=tuple[str, ...], read=_names)
 SETTINGS: tuple[Setting[Any], ...] = (
     *(DATA_DIR, LOG_LEVEL, LOG_FORMAT),
     *(WIRE_LINE_BYTES, WIRE_DEPTH, WIRE_DIGITS, WIRE_VALUES, WIRE_IN_FLIGHT),
-    *(SERVERS_HOST_FILE, SERVERS_USER_FILE, SERVERS_PASS_ON, SERVERS_REACHABLE, SERVERS_PIN_TOOLS, TRUST_CEILING),
+    *(
+        SERVERS_HOST_FILE,
+        SERVERS_USER_FILE,
+        SERVERS_PASS_ON,
+        SERVERS_REACHABLE,
+        SERVERS_PIN_TOOLS,
+        TRUST_CEILING,
+    ),
+    *(ALIASES_ENV_PREFIXES, ALIASES_SESSION_VARIABLES, ALIASES_WORKSPACE_KEYS, ALIASES_SESSION_KEYS),
 )
 
 

@@ -449,6 +449,17 @@ def test_every_local_server_of_a_sandboxed_session_is_confined():
     )
 
 
+@pytest.mark.parametrize("own", ["/home/me/.local/share/holdfast", "/home/me", "/home"])
+def test_a_confined_server_never_has_holdfast_s_own_files_within_its_walls(own: str):
+    walls = Walls(roots=("/home/me",), off_limits=("/etc/holdfast", own))
+    resolution = Resolution(servers=(server(),))
+
+    assert reasons(confine(resolution, Trust.SANDBOXED, walls)) == [
+        f"/home/me holds Holdfast's own files ({own}). Open the session in a folder of its own."
+    ]
+    assert confine(resolution, Trust.DIRECT, walls).refusals == ()
+
+
 @pytest.mark.promise("BOX-04")
 def test_without_a_sandbox_local_servers_of_a_sandboxed_session_are_refused():
     walls = Walls(no_sandbox="Install bubblewrap.")

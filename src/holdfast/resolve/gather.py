@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.model.aliases import NO_ALIASES, Aliases
 from holdfast.model.context import SessionContext
 from holdfast.model.json import Json
 from holdfast.model.launch import Quota
@@ -33,7 +32,6 @@ class Ground:
     inline: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the program itself gives its host."""
     no_sandbox: str = ""
-    aliases: Aliases = NO_ALIASES
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
 
@@ -59,11 +57,12 @@ async def gather(
         approved=frozenset(approval.content_hash for approval in approvals),
         narrowings=_narrowings(workspace),
         overrides=workspace.env if workspace is not None else {},
-        aliases=ground.aliases,
+        aliases=ground.settings.aliases,
         walls=Walls(
             roots=context.roots,
             quota=workspace.quota if workspace is not None else Quota(),
             no_sandbox=ground.no_sandbox,
+            off_limits=_own_folders(ground.settings),
             reachable=servers.reachable,
             environ=ground.environ,
             pass_on=servers.pass_on,
@@ -78,3 +77,9 @@ def _narrowings(workspace: Workspace | None) -> tuple[Narrowing, ...]:
     return (
         Narrowing(whose=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools),
     )
+
+
+def _own_folders(settings: Settings) -> tuple[str, ...]:
+    """Where Holdfast keeps what decides about sessions; links are followed, as walls are built of real paths."""
+    folders = (settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
+    return tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))
