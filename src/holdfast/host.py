@@ -4,29 +4,34 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast import settings as settings_module
+from holdfast import telemetry
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.connect.call import Answer
 from holdfast.connect.catalog import Offer, catalog
 from holdfast.connect.connector import Connector
 from holdfast.connect.links import Links
+from holdfast.connect.logins import LOGINS
+from holdfast.connect.remote import Remote
 from holdfast.connect.scope import Scope, current_scope, entered, require_scope
 from holdfast.connect.terms import Terms
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.ids import new_session_id
+from holdfast.model.ids import new_session_id, parse_session_id
 from holdfast.model.json import Json
 from holdfast.model.mask import Mask, secrets_in
+from holdfast.model.ports import Door
 from holdfast.model.resolution import Resolution
-from holdfast.model.server import Http, ServerSpec, Source, Sse, Stdio
+from holdfast.model.secrets import secrets_of
+from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust, lowest
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.approval import subject
@@ -41,9 +46,11 @@ from holdfast.sandbox.sandbox import available
 from holdfast.session.record import Record
 from holdfast.session.session import Means, Session
 from holdfast.settings import Settings
-from holdfast.store.rows import Approval, NewSession
+from holdfast.store.interrupted import end_interrupted
+from holdfast.store.rows import Approval, NewSession, StoredSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
+from holdfast.token.signer import Signer
 from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import Registry
 
@@ -51,6 +58,7 @@ log = logging.getLogger(__name__)
 
 DATABASE = "holdfast.db"
 WORKSPACES = "workspaces"
+KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,8 @@ class Opening:
     """What an agent's definition makes do with."""
     only: str | None = None
     """The one server that the session is about; the others are not looked at."""
+    door: Door | None = field(default=None, compare=False)
+    """What the session may ask of whoever opened it."""
 
 
 class Host:
@@ -89,6 +99,7 @@ class Host:
         self._own_store = store
         self._terms = terms or Terms(limits=self.settings.wire)
         self._sessions: dict[Scope, Session] = {}
+        self._doors: dict[Scope, Door] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -100,7 +111,21 @@ class Host:
             anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
             self._audit = await stack.enter_async_context(Audit(self.store, anchor))
             keeper = await stack.enter_async_context(Keeper(found.sandbox))
-            connector = Connector(keeper=keeper, terms=self._terms, tools_changed=self._tools_changed)
+            remote = await stack.enter_async_context(
+                Remote(
+                    signer=Signer(self.settings.data_dir / KEYS),
+                    logins=self.settings.data_dir / LOGINS,
+                    reachable=self.settings.servers.reachable,
+                )
+            )
+            connector = Connector(
+                keeper=keeper,
+                remote=remote,
+                terms=self._terms,
+                aliases=self.settings.aliases,
+                door=self._doors.get,
+                tools_changed=self._tools_changed,
+            )
             self._connector = connector
             self.links = Links(connector.open)
             stack.push_async_callback(self._close_all)
@@ -168,15 +193,60 @@ class Host:
         context, workspace = self._context(opening)
         await self.store.create(NewSession(context=context, title=opening.title, source=opening.source))
         await self.store.hold(context.session_id)
+        return await self._begin(context, workspace, opening)
 
+    async def reopen(self, session_id: str, opening: Opening) -> Session:
+        """Take a stored session up again, in the folder it was opened in; a turn that a crash cut off is ended."""
+        stored = await self._stored(session_id, opening.user_id)
+        context, workspace = self._context(opening)
+        kept = stored.context
+        if context.cwd != kept.cwd:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"The session was opened in {kept.cwd}, not in {context.cwd}. "
+                f"To move it: holdfast sessions move {session_id} {context.cwd}",
+                cwd=kept.cwd,
+            )
+        await self.store.hold(kept.session_id)
+        await end_interrupted(self.store, kept.session_id)
+        context = replace(
+            context,
+            session_id=kept.session_id,
+            trust_level=lowest(context.trust_level, kept.trust_level),
+            parent_session_id=kept.parent_session_id,
+        )
+        return await self._begin(context, workspace, opening)
+
+    async def _stored(self, session_id: str, user_id: str | None) -> StoredSession:
+        """A stored session of this user's; anybody else's looks exactly like one that is not there."""
+        try:
+            stored = await self.store.session(parse_session_id(session_id))
+        except HoldfastError:
+            stored = None
+        if stored is None or stored.context.user_id != user_id:
+            raise HoldfastError(
+                codes.UNKNOWN_SESSION, f"There is no session {session_id[:80]!r}.", sessionId=session_id
+            )
+        return stored
+
+    async def _begin(self, context: SessionContext, workspace: Workspace | None, opening: Opening) -> Session:
         async def resolved(now: SessionContext) -> Resolution:
             return resolve(*await self._gathered(opening, now, workspace))
 
-        resolution = await resolved(context)
-        means = Means(links=self.links, terms=self._terms, resolve=resolved, screen=self._screen)
-        record = Record(context, self.store, self._audit, _mask(resolution))
-        session = Session(Scope(context), resolution, record, means)
-        self._sessions[session.scope] = session
+        scope = Scope(context)
+        try:
+            resolution = await resolved(context)
+            means = Means(links=self.links, terms=self._terms, resolve=resolved, screen=self._screen)
+            mask = self._mask(resolution)
+            record = Record(context, self.store, self._audit, mask)
+            session = Session(scope, resolution, record, means)
+        except BaseException:
+            await self.store.let_go(context.session_id)
+            raise
+        telemetry.hide(mask)
+        self._sessions[scope] = session
+        if opening.door is not None:
+            self._doors[scope] = opening.door
         try:
             await session.open()
         except BaseException:
@@ -203,10 +273,13 @@ class Host:
 
     async def close_session(self, session: Session, reason: str = "closed") -> None:
         """Close a session: its links end, its events are on disk, and another host may take it up."""
-        self._sessions.pop(session.scope, None)
+        known = self._sessions.pop(session.scope, None)
+        self._doors.pop(session.scope, None)
         try:
             await session.close(reason)
         finally:
+            if known is not None:
+                telemetry.unhide(session.record.mask)
             await self.store.let_go(session.context.session_id)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
@@ -295,22 +368,18 @@ class Host:
         return session
 
     def _tools_changed(self, spec: ServerSpec, scope: Scope | None) -> None:
-        sessions = self._sessions.values() if scope is None else [self._session_of(scope)]
-        for session in sessions:
-            session.tools_changed(spec.name)
+        for session in [*self._sessions.values()]:
+            if scope is None or session.scope is scope.home:
+                session.tools_changed(spec.name)
 
     async def _close_all(self) -> None:
-        await asyncio.gather(*(self.close_session(session) for session in [*self._sessions.values()]))
+        closing = [self.close_session(session, "the host was closed") for session in self._sessions.values()]
+        for failure in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(failure, Exception):  # the others are closed all the same
+                log.error("session not closed properly", exc_info=failure)
         await self.links.close()
 
-
-def _mask(resolution: Resolution) -> Mask:
-    """What must not be written down: the values that servers are given under telling names."""
-    secrets: list[str] = []
-    for server in resolution.servers:
-        match server.transport:
-            case Stdio(env=env):
-                secrets += secrets_in(env)
-            case Http(headers=headers) | Sse(headers=headers):
-                secrets += secrets_in(headers)
-    return Mask.of(secrets)
+    def _mask(self, resolution: Resolution) -> Mask:
+        """What must not be written down: what servers are given under telling names, and what this process has."""
+        secrets = [secret for server in resolution.servers for secret in secrets_of(server)]
+        return Mask.of([*secrets, *secrets_in(self._ground.environ)])

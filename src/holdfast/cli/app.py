@@ -10,6 +10,9 @@ from holdfast.cli.lazy import Lazy, LazyGroup
 from holdfast.model.errors import HoldfastError
 
 COMMANDS = {
+    "acp": Lazy(
+        target="holdfast.cli.acp:acp", help="Serve an editor that speaks ACP, on standard input and output."
+    ),
     "audit": Lazy(
         target="holdfast.cli.audit:audit", help="Show, check and export the record of what was done."
     ),

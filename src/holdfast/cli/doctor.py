@@ -46,8 +46,9 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
       holdfast doctor
       holdfast doctor --json
     """
-    sandboxes = [configured(), *([configured(engine, image)] if engine else [])]
-    findings = [asyncio.run(_examined(sandbox)) for sandbox in sandboxes]
+    findings = [asyncio.run(_examined(configured()))]
+    if engine:
+        findings.append(asyncio.run(_examined(configured(engine, image), python="python3")))
     held = all(finding.held for finding in findings)
     if as_json:
         click.echo(
@@ -58,13 +59,13 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
     sys.exit(0 if held else 1)
 
 
-async def _examined(sandbox: Sandbox) -> Finding:
+async def _examined(sandbox: Sandbox, python: str = "") -> Finding:
     found = await sandbox.check()
     if not found.works:
         return Finding(sandbox=sandbox.name, works=False, reason=found.reason, outcomes=())
     try:
         async with Keeper(sandbox) as keeper:
-            outcomes = await probe(keeper)
+            outcomes = await probe(keeper, python=python)
     except HoldfastError as error:
         return Finding(sandbox=sandbox.name, works=False, reason=error.message, outcomes=())
     return Finding(sandbox=sandbox.name, works=True, reason="", outcomes=outcomes)

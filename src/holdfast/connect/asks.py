@@ -11,7 +11,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.ports import Door
-from holdfast.model.server import ServerSpec
+from holdfast.model.server import ServerSpec, Stdio
+from holdfast.model.trust import Trust
 from holdfast.wire.frame import Raw
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
@@ -64,10 +65,17 @@ class Asks:
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     def _may_roots(self) -> bool:
-        return self._scope is not None and self._spec.may_ask("roots")
+        return self._scope is not None and self._may("roots")
 
     def _may_elicit(self) -> bool:
-        return self._door is not None and self._door.powers.elicits and self._spec.may_ask("elicitation")
+        return self._door is not None and self._door.powers.elicits and self._may("elicitation")
 
     def _may_sample(self) -> bool:
-        return self._door is not None and self._door.powers.samples and self._spec.may_ask("sampling")
+        return self._door is not None and self._door.powers.samples and self._may("sampling")
+
+    def _may(self, what: str) -> bool:
+        if isinstance(self._spec.transport, Stdio):
+            return self._spec.may_ask(what)
+        # A remote server has no use for local paths, and no walls to tell that its session is sandboxed.
+        sandboxed = self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
+        return self._spec.asks.allows(what) if what == "roots" or sandboxed else self._spec.may_ask(what)

@@ -1,6 +1,7 @@
 """One call of one tool: whatever happens, there is an answer."""
 
 import asyncio
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.connect.catalog import Offer
 from holdfast.connect.hearing import Progress
 from holdfast.connect.link import Link
 from holdfast.connect.links import Links
+from holdfast.connect.readable import block, readable
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -18,12 +20,16 @@ from holdfast.model.carriers import context_meta
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.json import JsonObject
+from holdfast.model.mask import Mask
+from holdfast.model.secrets import secrets_of
 from holdfast.model.server import Lifetime
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
-_RESERVED = "dev.holdfast/"
+# What only the host says: who is calling, what the protocol asks for, and whom the progress of a call concerns.
+_RESERVED = ("dev.holdfast/", "io.modelcontextprotocol/")
+_PROGRESS = "progresstoken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +49,18 @@ class Answer:
     @property
     def text(self) -> str:
         """The text of the answer, block by block."""
-        return "\n".join(str(block["text"]) for block in self.content if block.get("type") == "text")
+        return "\n".join(str(said.get("text", "")) for said in self.content if said.get("type") == "text")
 
     @property
-    def content(self) -> list[dict[str, Any]]:
+    def content(self) -> list[JsonObject]:
         """The answer's blocks."""
-        return [msgspec.json.decode(block) for block in self.result.content]
+        return [block(raw) for raw in self.result.content]
 
     @property
     def data(self) -> Any:
         """The answer as structured data, where the tool gives some."""
         structured = self.result.structured_content
-        return None if isinstance(structured, UnsetType) else msgspec.json.decode(structured)
+        return None if isinstance(structured, UnsetType) else readable(structured)
 
     @property
     def state_lost(self) -> bool:
@@ -93,8 +99,8 @@ async def call(
         failure = HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {timeout:g} seconds.")
         answer = failed(failure, words)
     except PeerError as error:
-        refusal = HoldfastError(codes.PEER_ERROR, f"{offer.name} was refused: {error.message} ({error.rpc})")
-        answer = failed(refusal)
+        said = Mask.of(secrets_of(spec)).line(error.message)
+        answer = failed(HoldfastError(codes.PEER_ERROR, f"{offer.name} was refused: {said} ({error.rpc})"))
     except HoldfastError as error:
         if error.code is codes.CONNECTION_CLOSED and link is not None and link.was_live:
             error = HoldfastError(
@@ -108,10 +114,16 @@ async def call(
 
 
 def _meta(scope: Scope, offer: Offer, meta: JsonObject | None) -> JsonObject | None:
-    kept = {key: value for key, value in meta.items() if not key.startswith(_RESERVED)} if meta else None
+    kept = {key: value for key, value in meta.items() if not _is_reserved(key)} if meta else None
     if offer.server.lifetime is Lifetime.HOST:
         return {**(kept or {}), **context_meta(scope.context)}
     return kept
+
+
+def _is_reserved(key: str) -> bool:
+    """Whether only the host says this; however it is spelled, for some reader might take it for the same."""
+    plain = unicodedata.normalize("NFKC", key).strip().casefold()
+    return plain.startswith(_RESERVED) or plain == _PROGRESS
 
 
 def failed(error: HoldfastError, words: str = "") -> Answer:

@@ -1,7 +1,7 @@
 """A connected server, whatever it is connected by."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
@@ -62,11 +62,16 @@ class Connection:
             with self._hearing.listening(progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
                 return await self.call(tool, arguments, meta=meta, timeout=timeout)
-        result = await self._client.call(tool, arguments, meta=meta, timeout=timeout)
+        params = {"name": tool, "arguments": arguments}
+        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout)
+        result = self._client.read_result(raw)
         if result.result_type != "input_required":
             return result
-        params = {"name": tool, "arguments": arguments}
-        return self._client.read_result(await self.request("tools/call", params, meta=meta, timeout=timeout))
+
+        def again(more: Mapping[str, Any]) -> Awaitable[Raw]:
+            return self._client.request("tools/call", {**params, **more}, meta=meta, timeout=timeout)
+
+        return self._client.read_result(await self._told(raw, again))
 
     async def request(
         self,
@@ -77,25 +82,30 @@ class Connection:
         timeout: float | None = None,
     ) -> Raw:
         """Ask anything; while the server wants to know more first, it is told and asked again."""
-        asked = dict(params or {})
+
+        def ask(more: Mapping[str, Any]) -> Awaitable[Raw]:
+            return self._client.request(method, {**(params or {}), **more}, meta=meta, timeout=timeout)
+
+        return await self._told(await ask({}), ask)
+
+    async def _told(self, raw: Raw, again: Callable[[Mapping[str, Any]], Awaitable[Raw]]) -> Raw:
+        """Answer what a server wants to know, and ask again with that, until it has no more questions."""
         for _ in range(_ROUNDS):
-            raw = await self._client.request(method, asked, meta=meta, timeout=timeout)
             try:
                 interim = _decode_interim(raw)
             except msgspec.ValidationError:
                 return raw
             if interim.result_type != "input_required":
                 return raw
+            more: dict[str, Any] = {"requestState": interim.request_state} if interim.request_state else {}
             if interim.input_requests:
-                asked["inputResponses"] = {
+                more["inputResponses"] = {
                     key: await self._hearing.asks.answer(wanted.method, wanted.params)
                     for key, wanted in interim.input_requests.items()
                 }
             else:
-                asked.pop("inputResponses", None)
                 await asyncio.sleep(_STATE_ONLY_SECONDS)
-            if interim.request_state:
-                asked["requestState"] = interim.request_state
+            raw = await again(more)
         raise HoldfastError(
             codes.BAD_ANSWER, f"{self.greeting.server.name[:80]!r} keeps asking and never answers."
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.connect.asks import Asks
 from holdfast.connect.connection import Connection
+from holdfast.connect.remote import Remote
 from holdfast.connect.scope import Scope
 from holdfast.connect.stdio import open_stdio
 from holdfast.connect.terms import Terms
@@ -30,6 +31,7 @@ class Connector:
     """A host's way to its servers."""
 
     keeper: Keeper
+    remote: Remote
     terms: Terms
     aliases: Aliases = NO_ALIASES
     door: Callable[[Scope], Door | None] = _no_door
@@ -48,7 +50,8 @@ class Connector:
                 meta = _meta(scope, self.aliases, local=True)
                 return open_stdio(spec, scope, asks=asks, meta=meta, keeper=self.keeper, terms=self.terms)
             case Http() | Sse():
-                raise NotImplementedError
+                meta = _meta(scope, self.aliases, local=False)
+                return self.remote.open(spec, scope, asks=asks, meta=meta, terms=self.terms)
 
 
 def _meta(scope: Scope | None, aliases: Aliases, *, local: bool) -> JsonObject:

@@ -5,7 +5,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import httpcore2
 import httpx2
@@ -29,7 +29,7 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     """
 
     def __init__(self, reachable: Collection[str] = (), resolve: Resolve | None = None) -> None:
-        self._plain = httpcore2.AnyIOBackend()
+        self._plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
         self._reachable = {host.strip("[]").rstrip(".").lower() for host in reachable}
         self._resolve = resolve or _addresses
 
@@ -46,7 +46,9 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         async with asyncio.timeout(timeout):
             for address in await self._allowed(host, port):
                 try:
-                    return await self._plain.connect_tcp(address, port, timeout, local_address, socket_options)
+                    return await self._plain.connect_tcp(
+                        address, port, timeout, local_address, socket_options
+                    )
                 except httpcore2.ConnectError as error:
                     failure = error
         raise failure or httpcore2.ConnectError(f"{host} has no address")
@@ -89,7 +91,7 @@ class Guard(httpx2.AsyncHTTPTransport):
 
 
 class Passage(httpx2.AsyncBaseTransport):
-    """One link's way out: to its own server directly where it may, to every other place past the guard.
+    """One link's way out: to its own server's host directly where it may, to every other place past the guard.
 
     What comes back is bounded and plain: a body over the limit, or a compressed one, is an error.
     """
@@ -110,11 +112,13 @@ class Passage(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send it the right way."""
         request.headers["accept-encoding"] = "identity"
-        way = self._direct if self._home and origin_of(request.url) == self._home else self._guarded
+        way = self._direct if request.url.host == self._home else self._guarded
         response = await way.handle_async_request(request)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
-            raise HoldfastError(codes.BAD_ANSWER, f"{request.url.host} answered in a compressed form unasked.")
+            raise HoldfastError(
+                codes.BAD_ANSWER, f"{request.url.host} answered in a compressed form unasked."
+            )
         if kind_of(response) != EVENTS and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _Bounded(response.stream, self._most_bytes)
         return response

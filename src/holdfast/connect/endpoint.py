@@ -8,16 +8,26 @@ import httpx2
 
 from holdfast import __version__
 from holdfast.connect.egress import origin_of
+from holdfast.connect.logins import has_login
 from holdfast.model import codes
 from holdfast.model.carriers import HEADER
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Sse
 
 Sign: TypeAlias = Callable[[SessionContext, bytes | None], str]
 """A token for one request to this server."""
 
 _OURS = {
-    *("accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"),
+    *(
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+    ),
     *("last-event-id", "te", "trailer", "transfer-encoding", "upgrade", HEADER.lower()),
 }
 _REDIRECTS = 3
@@ -31,18 +41,17 @@ class Endpoint:
         self,
         client: httpx2.AsyncClient,
         *,
-        name: str,
-        url: str,
-        headers: Mapping[str, str],
+        spec: ServerSpec,
         context: Callable[[], SessionContext | None],
         sign: Sign,
     ) -> None:
+        assert isinstance(spec.transport, Http | Sse)
         self._client = client
-        self._name = name
-        self._url = httpx2.URL(url)
+        self._name = spec.name
+        self._url = httpx2.URL(spec.transport.url)
         self._headers = httpx2.Headers({"user-agent": f"holdfast/{__version__}"})
-        self._headers.update(_allowed(headers))
-        self._has_credentials = any(key.lower() == "authorization" for key in headers)
+        self._headers.update(_allowed(spec.transport.headers))
+        self._has_login = has_login(spec)
         self._context = context
         self._sign = sign
 
@@ -96,12 +105,13 @@ class Endpoint:
             where = str(response.next_request.url.copy_with(query=None, fragment=None, userinfo=b""))[:_SHOWN]
             text = f"{self.place} redirects to {where}, where no request is sent. If that is the server, use its address."
             return HoldfastError(codes.PEER_ERROR, text)
-        if status == 401 and not self._has_credentials:
+        if status == 401 and self._has_login:
             text = f"{self._name!r} wants to know who you are. Run: holdfast servers login {self._name}"
             return HoldfastError(codes.LOGIN_NEEDED, text)
         if status == 401:
             return HoldfastError(
-                codes.PEER_ERROR, f"{self.place} does not accept the Authorization header of its entry (401)."
+                codes.PEER_ERROR,
+                f"{self.place} wants another Authorization header than its entry gives (401).",
             )
         reason = f" {response.reason_phrase}" if response.reason_phrase else ""
         return HoldfastError(codes.PEER_ERROR, f"{self.place} answered {status}{reason}.")
@@ -133,7 +143,9 @@ class Endpoint:
                 codes.CONNECTION_CLOSED, f"{self.place} cannot be reached: {_words(error)}."
             ) from None
         except httpx2.HTTPError as error:
-            raise HoldfastError(codes.CONNECTION_CLOSED, f"{self.place} broke off: {_words(error)}.") from None
+            raise HoldfastError(
+                codes.CONNECTION_CLOSED, f"{self.place} broke off: {_words(error)}."
+            ) from None
 
 
 def _allowed(headers: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -29,7 +29,9 @@ class Hearing:
         """A notification of the server's."""
         match notification.method:
             case "notifications/progress":
-                self.tell(msgspec.json.decode(notification.params))
+                params: object = msgspec.json.decode(notification.params)
+                if isinstance(params, dict):
+                    self.tell(cast(Mapping[str, Any], params))
             case "notifications/tools/list_changed":
                 self.asks.tools_changed()
             case _:

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import httpx2
 import msgspec
@@ -13,27 +12,27 @@ from holdfast.connect.asks import Asks
 from holdfast.connect.connection import Connection
 from holdfast.connect.egress import EVENTS, kind_of
 from holdfast.connect.endpoint import Endpoint
+from holdfast.connect.errands import Errands
 from holdfast.connect.greeted import greeted
 from holdfast.connect.hearing import Hearing
 from holdfast.connect.incoming import Place, events, read_body, read_message
 from holdfast.connect.mirrored import Mirrored
-from holdfast.connect.outgoing import VERSION, Outgoing, read_outgoing
+from holdfast.connect.outgoing import Outgoing, read_outgoing
 from holdfast.connect.terms import Terms
+from holdfast.connect.unasked import SESSION, TRIES, Standing, listen, subscribe, tells_of_tools
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
-from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Request, Response
+from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
-SESSION = "Mcp-Session-Id"
 _BOTH = {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
 _ASIDE = 16  # answers and notifications that are on their way at once
-_TRIES = 2  # to take up a stream that broke off
 _DRAIN_SECONDS = 1.0
 _NO_SESSION = (400, 404)
 
@@ -69,14 +68,16 @@ class HttpShell:
         self._endpoint = endpoint
         self._terms = terms
         self._mirrored = Mirrored()
-        self._asked: dict[Id, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[Id, tuple[Outgoing, asyncio.Task[None]]] = {}
+        self._errands = Errands(peer, terms.limits)
         self._aside = asyncio.Semaphore(_ASIDE)
         self._introduced: asyncio.Task[None] | None = None
-        self._session = ""
-        self._version = ""
-        self.failure: HoldfastError | None = None
+        self._standing = Standing()
+
+    @property
+    def failure(self) -> HoldfastError | None:
         """Why the server is gone, where it is."""
+        return self._errands.failure
 
     # What the peer says
 
@@ -84,14 +85,14 @@ class HttpShell:
         """Bring a line to the server."""
         out = read_outgoing(data, self._mirrored)
         if out.takes_back is not None:
-            asked = self._asked.pop(out.takes_back, None)
-            if asked is not None:
-                asked.cancel()
-            if not self._session and not self._version:
-                return  # no handshake: to hang up is to cancel
-        task = self._start(self._ask(out) if out.is_request else self._tell(out))
+            asked, task = self._asked.pop(out.takes_back, (None, None))
+            if task is not None:
+                task.cancel()
+            if asked is None or asked.modern:
+                return  # to hang up is to cancel; before the modern era it has to be said
+        task = self._errands.start(self._ask(out) if out.is_request else self._tell(out))
         if out.is_request and out.id is not None:
-            self._asked[out.id] = task
+            self._asked[out.id] = (out, task)
         elif out.method == "notifications/initialized":
             self._introduced = task
 
@@ -103,16 +104,12 @@ class HttpShell:
 
     async def close(self) -> None:
         """Hang up, and give the session back."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        if self._session and self.failure is None:
+        await self._errands.close()
+        if self._standing.session and self._errands.failure is None:
             try:
                 async with (
                     asyncio.timeout(self._terms.end_seconds),
-                    self._endpoint.ask("DELETE", headers=self._headers()),
+                    self._endpoint.ask("DELETE", headers=self._standing.headers()),
                 ):
                     pass
             except (HoldfastError, TimeoutError) as error:
@@ -121,9 +118,10 @@ class HttpShell:
     def listen(self, client: Client, asks: Asks) -> None:
         """Hear what the server says unasked, from now on."""
         if client.greeting.era is Era.HANDSHAKE:
-            self._start(self._listen())
-        elif _tells_of_tools(client.greeting.capabilities):
-            self._start(self._subscribe(client, asks))
+            if self._standing.session:
+                self._errands.start(self._listen())
+        elif tells_of_tools(client.greeting.capabilities):
+            self._errands.start(subscribe(client, asks))
 
     # One request
 
@@ -135,7 +133,8 @@ class HttpShell:
                 await self._take_answer(out, response)
         except HoldfastError as error:
             self._peer.undelivered(out.id, error)
-            self._note(error)
+            if error.code is codes.CONNECTION_CLOSED:
+                self._errands.gone(error)
         finally:
             self._asked.pop(out.id, None)
 
@@ -144,12 +143,15 @@ class HttpShell:
             self._hear(out, await self._refusal(out, response))
             return
         if out.method == "initialize":
-            self._session = response.headers.get(SESSION, "")
+            session = response.headers.get(SESSION, "")
+            self._standing.session = session if session.isascii() and session.isprintable() else ""
         match kind_of(response):
             case "application/json":
                 message = await read_message(await read_body(response), self._terms.limits)
-                if not _answers(message, out.id):
-                    reason = message.reason if isinstance(message, Malformed) else "It answers another request."
+                if isinstance(message, Malformed) or not _settles(message, out.id):
+                    reason = (
+                        message.reason if isinstance(message, Malformed) else "It is for another request."
+                    )
                     raise HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {reason}")
                 self._hear(out, message)
             case kind if kind == EVENTS:
@@ -163,10 +165,8 @@ class HttpShell:
         said: Message | None = None
         if kind_of(response) == "application/json":
             said = await read_message(await read_body(response), self._terms.limits)
-        if self._session and response.status_code in _NO_SESSION and not _answers(said, out.id):
-            raise HoldfastError(
-                codes.CONNECTION_CLOSED, f"{self._endpoint.place} has forgotten the session."
-            )
+        if self._standing.session and response.status_code in _NO_SESSION and not _settles(said, out.id):
+            raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} has forgotten the session.")
         if isinstance(said, ErrorResponse) and response.status_code != 401:
             return ErrorResponse(out.id, said.error)
         raise self._endpoint.refusal(response)
@@ -174,40 +174,40 @@ class HttpShell:
     async def _follow(self, out: Outgoing, response: httpx2.Response) -> None:
         """Read a stream up to the answer, taking it up again where the server breaks off and can go on."""
         place = Place()
+        tries, seen = 0, ""
         if await self._until_answered(out, response, place):
             return
-        for _ in range(_TRIES):
-            if not place.event_id:
-                break
+        while place.event_id and tries < TRIES:
+            tries, seen = (tries + 1 if place.event_id == seen else 0), place.event_id
             await asyncio.sleep(place.retry_seconds)
-            async with self._endpoint.ask("GET", headers=self._headers(place)) as again:
+            async with self._endpoint.ask("GET", headers=self._standing.headers(place)) as again:
                 if again.is_success and await self._until_answered(out, again, place):
                     return
         raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} broke off without an answer.")
 
     async def _until_answered(self, out: Outgoing, response: httpx2.Response, place: Place) -> bool:
         answered = False
-        async with asyncio.timeout(None) as patience:
-            try:
+        try:
+            async with asyncio.timeout(None) as patience:
                 async for line in events(response, place, self._terms.limits):
                     message = await read_message(line, self._terms.limits)
-                    await self._room(message)
+                    await self._errands.room(message)
                     self._hear(out, message)
-                    if _answers(message, out.id):
+                    if _settles(message, out.id):
                         answered = True
                         # The server ends the stream now; if it does so soon, the connection can be used again.
                         patience.reschedule(asyncio.get_running_loop().time() + _DRAIN_SECONDS)
-            except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                if not answered and not place.event_id:
-                    raise
-            except TimeoutError:
-                pass
+        except (httpx2.ReadError, httpx2.RemoteProtocolError):
+            if not answered and not place.event_id:
+                raise
+        except TimeoutError:
+            pass
         return answered
 
     def _hear(self, out: Outgoing, message: Message) -> None:
         if isinstance(message, Response) and message.id == out.id:
             if out.method == "initialize":
-                self._version = _version(message)
+                self._standing.version = _version(message)
             elif out.method == "tools/list":
                 self._mirrored.learn(message.result)
         self._peer.heard(message)
@@ -220,88 +220,19 @@ class HttpShell:
                 if not response.is_success:
                     raise self._endpoint.refusal(response)
         except (HoldfastError, TimeoutError) as error:
-            log.warning(
-                "message not delivered", extra={"place": self._endpoint.place, "reason": str(error)}
-            )
-
-    # What is said unasked
+            log.warning("message not delivered", extra={"place": self._endpoint.place, "reason": str(error)})
 
     async def _listen(self) -> None:
-        """Keep the server's own stream open, where it has one; a server that is gone, or forgot us, is noticed here."""
         await self._after_introduction()
-        place, tries = Place(), 0
-        while True:
-            try:
-                async with self._endpoint.ask("GET", headers=self._headers(place)) as response:
-                    if response.status_code == 404 and self._session:
-                        raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} forgot the session.")
-                    if not response.is_success or kind_of(response) != EVENTS:
-                        return
-                    tries = 0
-                    async for line in events(response, place, self._terms.limits):
-                        message = await read_message(line, self._terms.limits)
-                        await self._room(message)
-                        self._peer.heard(message)
-            except HoldfastError as error:
-                tries += 1
-                if tries > _TRIES or error.code is not codes.CONNECTION_CLOSED:
-                    self._note(error)
-                    return
-            await asyncio.sleep(place.retry_seconds)
-
-    async def _subscribe(self, client: Client, asks: Asks) -> None:
-        """Ask to be told when the tools change; after a pause nobody knows what changed meanwhile."""
-        while True:
-            try:
-                await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-            except HoldfastError as error:
-                log.debug("subscription ended", extra={"reason": error.message})
-                return
-            await asyncio.sleep(Place().retry_seconds)
-            asks.tools_changed()
-
-    # What all of them need
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("HTTP exchange crashed", exc_info=bug)
-            self._note(HoldfastError(codes.CONNECTION_CLOSED, "The exchange failed unexpectedly."))
-
-    def _note(self, error: HoldfastError) -> None:
-        """A server that is gone is gone for all who wait."""
-        if error.code is codes.CONNECTION_CLOSED and self.failure is None:
-            self.failure = error
-            self._peer.input_ended()
+        await listen(self._peer, self._endpoint, self._standing, self._errands, self._terms.limits)
 
     async def _after_introduction(self) -> None:
         if self._introduced is not None and not self._introduced.done():
             await asyncio.wait([self._introduced])
 
-    async def _room(self, message: Message) -> None:
-        """A server that asks without end waits until we have answered."""
-        while isinstance(message, Request) and len(self._tasks) > self._terms.limits.in_flight:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-
-    def _post(self, out: Outgoing) -> Any:
-        headers = {**self._headers(), **_BOTH, **out.headers}
+    def _post(self, out: Outgoing) -> AbstractAsyncContextManager[httpx2.Response]:
+        headers = {**self._standing.headers(), **_BOTH, **out.headers}
         return self._endpoint.ask("POST", body=out.body, headers=headers, context=out.context)
-
-    def _headers(self, place: Place | None = None) -> Mapping[str, str]:
-        headers = {"accept": EVENTS}
-        if self._session:
-            headers[SESSION] = self._session
-        if self._version:
-            headers[VERSION] = self._version
-        if place is not None and place.event_id:
-            headers["Last-Event-ID"] = place.event_id
-        return headers
 
 
 class _Initialized(msgspec.Struct, rename="camel"):
@@ -316,16 +247,10 @@ def _version(answer: Response) -> str:
     return version if version.isascii() and version.isprintable() else ""
 
 
-def _answers(message: Message | None, identity: Id | None) -> bool:
+def _settles(message: Message | None, identity: Id | None) -> bool:
+    """Whether this is what was waited for: an answer, be it one that cannot be read."""
     match message:
-        case Response(id=answered) | ErrorResponse(id=answered):
+        case Response(id=answered) | ErrorResponse(id=answered) | Malformed(id=answered, is_answer=True):
             return answered == identity
-        case Malformed(id=answered, is_answer=True):
-            return False
         case _:
             return False
-
-
-def _tells_of_tools(capabilities: JsonObject) -> bool:
-    tools = capabilities.get("tools")
-    return isinstance(tools, dict) and tools.get("listChanged") is True

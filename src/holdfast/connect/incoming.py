@@ -12,7 +12,7 @@ from holdfast.wire.frame import Malformed, Message, parse
 from holdfast.wire.lines import Overlong
 
 _OFF_LOOP = 1024 * 1024  # a message longer than this is read in a thread
-_RETRY_SECONDS = (0.0, 1.0, 30.0)  # at least, by default, at most
+_RETRY_SECONDS = (0.1, 1.0, 30.0)  # at least, by default, at most
 _ID_LENGTH = 1024
 
 

@@ -52,9 +52,15 @@ class Link:
         """Whether asking it makes sense."""
         return self.state in (State.CONNECTING, State.LIVE) and not self._closing.is_set()
 
+    @property
+    def forgets(self) -> bool:
+        """Whether a link that takes its place begins with an empty memory, and has to say so."""
+        return self.was_live or self._lost_state
+
     async def connection(self) -> Connection:
         """The connection, once it stands; raises why it does not."""
-        return await asyncio.shield(self._ready)
+        ready = self._ready
+        return ready.result() if ready.done() else await asyncio.shield(ready)
 
     def touch(self) -> None:
         """Somebody is about to use it."""
@@ -77,9 +83,10 @@ class Link:
 
     async def close(self) -> None:
         """Let go of the server; returns when nothing is left of it. Never raises what the server did."""
-        self._closing.set()
-        if self.state is State.CONNECTING:
-            self._task.cancel()
+        if not self._closing.is_set():
+            self._closing.set()
+            if self.state is State.CONNECTING:
+                self._task.cancel()  # once: a second time would interrupt what the first has to clean up
         await asyncio.wait([self._task])
 
     async def _own(self, opening: AbstractAsyncContextManager[Connection]) -> None:

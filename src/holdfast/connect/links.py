@@ -19,30 +19,21 @@ class Links:
         self._most = most
         self._idle_seconds = idle_seconds
         self._by_scope: dict[Scope, dict[str, Link]] = {}
-        self._shared: dict[str, Link] = {}
+        self._shared: dict[ServerSpec, Link] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def obtain(self, scope: Scope, spec: ServerSpec) -> Link:
         """The scope's link to a server, starting it where there is none that works."""
         scope.check_open()
-        owner = _owner(scope, spec)
-        place = self._shared if owner is None else self._by_scope.setdefault(owner, {})
-        link = place.get(spec.name)
-        if link is not None and link.usable and (link.spec is spec or link.spec == spec):
-            link.touch()
+        _check_fits(scope, spec)
+        if spec.lifetime is Lifetime.HOST:
+            # Walls and variables may differ from session to session: only who needs the same shares a process.
+            link = self._shared[spec] = self._kept(self._shared.get(spec), spec, None)
             return link
-        if link is not None:
-            self._let_go(link)
-        if self._count() >= self._most:
-            raise HoldfastError(
-                codes.TOO_MANY_LINKS,
-                f"{self._most} servers are connected already; {spec.name!r} has to wait.",
-            )
-        lost_state = link is not None and link.was_live
-        place[spec.name] = Link(
-            spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=self._idle_seconds
-        )
-        return place[spec.name]
+        owner = scope.home if spec.lifetime is Lifetime.SESSION else scope
+        links = self._by_scope.setdefault(owner, {})
+        link = links[spec.name] = self._kept(links.get(spec.name), spec, owner)
+        return link
 
     async def connected(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
         """A link and its connection, once it stands."""
@@ -60,12 +51,12 @@ class Links:
     async def close_scope(self, scope: Scope) -> None:
         """End a scope and every link that was opened in it, all at once; one that fails stops no other."""
         scope.closed = True
-        await _close_all(self._by_scope.pop(scope, {}).values())
+        links = [link for inner in self._within(scope) for link in self._by_scope.pop(inner).values()]
+        await _close_all(links)
 
     async def close_links(self, scope: Scope) -> None:
         """End the scope's links and keep the scope: the next call connects anew, its state lost."""
-        links = self._by_scope.get(scope, {})
-        await _close_all(links.values())
+        await _close_all([link for inner in self._within(scope) for link in self._by_scope[inner].values()])
 
     async def close(self) -> None:
         """End everything."""
@@ -77,6 +68,25 @@ class Links:
         await _close_all(links)
         if self._leaving:
             await asyncio.wait(self._leaving)
+
+    def _kept(self, link: Link | None, spec: ServerSpec, owner: Scope | None) -> Link:
+        """The link there is, if it works and is as the server is configured now; else a new one in its place."""
+        if link is not None and link.usable and (link.spec is spec or link.spec == spec):
+            link.touch()
+            return link
+        if self._count() >= self._most:
+            raise HoldfastError(
+                codes.TOO_MANY_LINKS,
+                f"{self._most} servers are connected already; {spec.name!r} has to wait.",
+            )
+        if link is not None:
+            self._let_go(link)
+        lost_state = link is not None and link.forgets
+        return Link(spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=self._idle_seconds)
+
+    def _within(self, scope: Scope) -> list[Scope]:
+        """The scope, and the runs in it, as far as they have links."""
+        return [inner for inner in self._by_scope if inner is scope or inner.home is scope]
 
     def _let_go(self, link: Link) -> None:
         task = asyncio.create_task(link.close())
@@ -92,14 +102,12 @@ class Links:
         return sum(link.usable for link in self._all())
 
 
-def _owner(scope: Scope, spec: ServerSpec) -> Scope | None:
-    match spec.lifetime:
-        case Lifetime.HOST:
-            return None
-        case Lifetime.SESSION:
-            return scope.home
-        case Lifetime.RUN:
-            return scope
+def _check_fits(scope: Scope, spec: ServerSpec) -> None:
+    """Whoever looked a server up before the session's trust was lowered does not get it as it was then."""
+    if not spec.fits(scope.context.trust_level):
+        raise HoldfastError(
+            codes.NOT_GRANTED, f"{spec.name!r} is not open to this session any more: its trust was lowered."
+        )
 
 
 async def _close_all(links: Iterable[Link]) -> None:

@@ -53,7 +53,8 @@ def read_outgoing(line: bytes, mirrored: Mirrored) -> Outgoing:
             headers["Mcp-Name"] = header_value(name)
             if message.method == "tools/call":
                 headers |= {
-                    key: header_value(value) for key, value in mirrored.headers(name, params.arguments).items()
+                    key: header_value(value)
+                    for key, value in mirrored.headers(name, params.arguments).items()
                 }
     return Outgoing(
         body=line.rstrip(b"\n"),

@@ -16,6 +16,8 @@ from holdfast.connect.terms import Terms
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.launch import Launch
+from holdfast.model.mask import Mask
+from holdfast.model.secrets import secrets_of
 from holdfast.model.server import ServerSpec, Stdio
 from holdfast.sandbox.keeper import Keeper
 from holdfast.wire.peer import Peer
@@ -32,7 +34,7 @@ async def open_stdio(
     assert isinstance(spec.transport, Stdio)
     child = await keeper.spawn(_launch(spec, spec.transport, scope))
     try:
-        tail, stderr = await follow(child.stderr)
+        tail, stderr = await follow(child.stderr, Mask.of(secrets_of(spec)))
         try:
             hearing = Hearing(asks)
             peer = Peer(handle=hearing.answer, notice=hearing.hear, limits=terms.limits)

@@ -456,3 +456,6 @@ WORKSPACE_DENIED = register(
         hint="A sandboxed session works in its own workspace; leave `workspace` out.",
     )
 )
+NOT_PERMITTED = register(
+    Code(name="NOT_PERMITTED", http=403, hint="Ask again and allow it, or change the session's mode.")
+)

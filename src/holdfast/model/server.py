@@ -82,6 +82,12 @@ class ServerSpec:
         """Whether it may ask this of the session: freely when it is not confined, else only what was granted."""
         return self.confinement is None or self.asks.allows(what)
 
+    def fits(self, trust: Trust) -> bool:
+        """Whether a session of this trust may be connected to it as it stands here: confined, where it must be."""
+        if trust is Trust.DIRECT:
+            return True
+        return self.admits(trust) and (self.confinement is not None or not isinstance(self.transport, Stdio))
+
     def admits(self, trust: Trust) -> bool:
         """Whether a session of this trust may use it: marked for sandboxed use, or brought by its client."""
         return trust is Trust.DIRECT or self.trust is Trust.SANDBOXED or self.source is Source.CLIENT

@@ -1,6 +1,9 @@
 """The only writer of a session: store, then tell."""
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -10,12 +13,26 @@ from holdfast.audit.record import AuditKind, Subject, hash_arguments, record
 from holdfast.connect.call import Answer
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
-from holdfast.model.event import Event, ServersResolved, ToolCalled, ToolEnded
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import (
+    Decision,
+    Event,
+    PermissionDecided,
+    ServersResolved,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
-from holdfast.store.appender import Also
+from holdfast.store.appender import Also, Ticket
 from holdfast.store.store import Store, Tx
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[Event], Awaitable[None]]
+_WINDOW = 256
 
 
 class Record:
@@ -24,12 +41,57 @@ class Record:
     def __init__(self, context: SessionContext, store: Store, audit: Audit, mask: Mask) -> None:
         self._context = context
         self._audit = audit
-        self._mask = mask
+        self.mask = mask
+        """What is kept out of all that is written."""
         self._appender = store.appender(context.session_id, mask=mask)
+        self._listener: Listener | None = None
+        self._untold: deque[tuple[Ticket, Event]] = deque()
+        self._room = asyncio.Semaphore(_WINDOW)
+        self._teller: asyncio.Task[None] | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
+        self._listener = listener
 
     async def add(self, event: Event) -> None:
         """Add an event; returns when it is durable."""
-        await (await self._appender.append(event)).durable()
+        await (await self.stream(event)).durable()
+
+    async def stream(self, event: Event, also: Also | None = None) -> Ticket:
+        """Add an event without waiting for the disk: many are on their way at once, in order."""
+        if self._listener is None:
+            return await self._appender.append(event, also=also)
+        await self._room.acquire()
+        ticket = await self._appender.append(event, also=also)
+        self._untold.append((ticket, event))
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(self._listener))
+        return ticket
+
+    async def told(self) -> None:
+        """Wait until all that was recorded is durable, and told."""
+        while self._teller is not None:
+            await asyncio.shield(self._teller)
+        await self._appender.flush()
+
+    async def _tell(self, listener: Listener) -> None:
+        try:
+            while self._untold:
+                ticket, event = self._untold[0]
+                if not ticket.is_durable:
+                    await ticket.durable()
+                await listener(event)
+                self._untold.popleft()
+                self._room.release()
+        except HoldfastError as error:
+            # The disk is full, or nobody listens any more: what cannot be told is not told, what is stored is stored.
+            log.warning("events are not told any more", extra={"reason": error.message})
+            self._listener = None
+            for _ in self._untold:
+                self._room.release()
+            self._untold.clear()
+        finally:
+            self._teller = None
 
     async def resolved(self, servers: Sequence[str], refusals: Sequence[Refusal]) -> None:
         """Who stands and who fell; each refusal is a record of the audit, in the same commit."""
@@ -46,30 +108,43 @@ class Record:
 
         def also(tx: Tx) -> None:
             for note in notes:
-                self._audit.add(tx, note, self._mask)
+                self._audit.add(tx, note, self.mask)
 
         event = ServersResolved(servers=tuple(servers), refusals=tuple(refusals))
-        await (await self._appender.append(event, also=also)).durable()
+        await (await self.stream(event, also=also)).durable()
 
-    async def called(self, asked: ToolCall) -> None:
+    async def called(self, asked: ToolCall, *, title: str = "", kind: str = "other") -> None:
         """A call begins. Nobody waits for this: what comes of it is stored after it, in order."""
-        arguments = _object(asked.arguments)
-        await self._appender.append(
-            ToolCalled(call_id=asked.call_id, server=asked.server, tool=asked.tool, arguments=arguments)
+        event = ToolCalled(
+            call_id=asked.call_id,
+            server=asked.server,
+            tool=asked.tool,
+            arguments=_object(asked.arguments),
+            title=title,
+            kind=kind,
         )
+        await self.stream(event)
+
+    async def decided(self, asked: ToolCall, decision: Decision) -> None:
+        """A person let a call through, or did not."""
+        note = record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision)
+        event = PermissionDecided(call_id=asked.call_id, decision=decision)
+        await self.stream(event, also=self._audit.adds(note, self.mask))
+
+    async def started(self, asked: ToolCall) -> None:
+        """A call was let through and runs."""
+        await self.stream(ToolStarted(call_id=asked.call_id))
 
     async def ended(self, asked: ToolCall, answer: Answer, seconds: float) -> None:
         """A call is over; returns when its event and its audit are durable, in one commit."""
         event = ToolEnded(
             call_id=asked.call_id,
             outcome=answer.outcome,
-            content=tuple(_object(block) for block in answer.result.content),
+            content=tuple(answer.content),
             structured=answer.data,
             code=answer.code,
         )
-        await (
-            await self._appender.append(event, also=self._audited(AuditKind.CALL, asked, answer, seconds))
-        ).durable()
+        await (await self.stream(event, self._audited(AuditKind.CALL, asked, answer, seconds))).durable()
 
     async def denied(self, asked: ToolCall, answer: Answer) -> None:
         """Something was asked for that this session does not have."""
@@ -79,11 +154,7 @@ class Record:
             ),
             arguments_hash=hash_arguments(asked.arguments),
         )
-        await self._audit.record(note, self._mask)
-
-    async def flush(self) -> None:
-        """Wait until all of it is on disk."""
-        await self._appender.flush()
+        await self._audit.record(note, self.mask)
 
     def _audited(self, kind: AuditKind, asked: ToolCall, answer: Answer, seconds: float) -> Also:
         note = replace(
@@ -91,7 +162,7 @@ class Record:
             duration_ms=round(seconds * 1000, 3),
             arguments_hash=hash_arguments(asked.arguments),
         )
-        return self._audit.adds(note, self._mask)
+        return self._audit.adds(note, self.mask)
 
 
 def _subject(asked: ToolCall) -> Subject:

@@ -18,18 +18,28 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import SessionClosed, SessionOpened, TrustLowered
+from holdfast.model.event import Outcome, SessionClosed, SessionOpened, TrustLowered
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
+from holdfast.model.resolution import Caution, Refusal, Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
 from holdfast.resolve.pins import Held, Sifted
+from holdfast.session.listing import Listing
+from holdfast.session.permission import kind_of
 from holdfast.session.record import Record
-from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.mcp.tools import CallResult, Tool
 
 _PAGES = 1000
 
+CANCELLED = Answer(
+    result=CallResult(content=[], is_error=True),
+    outcome=Outcome.CANCELLED,
+    code=codes.CANCELLED.name,
+    message="The call was cancelled.",
+)
+
+Permit = Callable[[ToolCall, Offer], Awaitable[Answer | None]]
 Resolve = Callable[[SessionContext], Awaitable[Resolution]]
 Screen = Callable[[ServerSpec, Sequence[Tool]], Awaitable[Sifted]]
 
@@ -52,12 +62,9 @@ class Session:
         self._resolution = resolution
         self._record = record
         self._means = means
-        self._servers: dict[str, ServerSpec] = {}
-        self._listings: dict[str, asyncio.Task[None]] = {}
-        self._offered: dict[str, tuple[Tool, ...]] = {}
-        self._held: dict[str, tuple[Held, ...]] = {}
-        self._failed: dict[str, Refusal] = {}
+        self._listings: dict[str, Listing] = {}
         self._catalog = Catalog()
+        self._lowering = asyncio.Lock()
 
     @property
     def context(self) -> SessionContext:
@@ -65,9 +72,20 @@ class Session:
         return self.scope.context
 
     @property
+    def record(self) -> Record:
+        """Where all that happens is written."""
+        return self._record
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """The servers whose tools can be called."""
+        return tuple(name for name, listing in self._listings.items() if listing.sifted is not None)
+
+    @property
     def refusals(self) -> tuple[Refusal, ...]:
         """Every server that the session did not get, and why."""
-        return (*self._resolution.refusals, *self._failed.values())
+        failed = (listing.refusal for listing in self._listings.values())
+        return (*self._resolution.refusals, *(refusal for refusal in failed if refusal is not None))
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -77,19 +95,20 @@ class Session:
     @property
     def held_back(self) -> Mapping[str, tuple[Held, ...]]:
         """The tools that wait for approval, by server."""
-        return self._held
+        listings = self._listings.items()
+        return {name: listing.sifted.held for name, listing in listings if listing.sifted is not None}
 
     @property
     def starting(self) -> tuple[str, ...]:
         """The servers that are not up yet."""
-        return tuple(name for name, task in self._listings.items() if not task.done())
+        return tuple(name for name, listing in self._listings.items() if listing.starting)
 
     def server(self, name: str) -> ServerSpec:
         """One of the session's servers."""
-        spec = self._servers.get(name)
-        if spec is None:
+        listing = self._listings.get(name)
+        if listing is None:
             raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.")
-        return spec
+        return listing.spec
 
     async def open(self) -> None:
         """Start all of the session's servers at once; `ready` waits for them."""
@@ -101,13 +120,13 @@ class Session:
 
     async def ready(self) -> None:
         """Wait until every server stands or has fallen; a deadline holds for each."""
-        while pending := [task for task in self._listings.values() if not task.done()]:
-            await asyncio.wait(pending)
+        for listing in [*self._listings.values()]:
+            await listing.ready()
 
     async def settle(self) -> None:
         """Wait for all servers, and store who stands and who fell."""
         await self.ready()
-        await self._record.resolved(tuple(self._offered), self.refusals)
+        await self._record.resolved(self.up, self.refusals)
 
     async def tools(self) -> tuple[Offer, ...]:
         """Every tool the session may call."""
@@ -124,28 +143,44 @@ class Session:
         meta: JsonObject | None = None,
     ) -> Answer:
         """Call `server.tool`. The answer is on disk before it is yours; a failure is an answer, too."""
+        asked = ToolCall(call_id=new_call_id(), server="", tool=name, arguments=encoded(arguments), meta=meta)
+        return await self.perform(asked, timeout=timeout, progress=progress)
+
+    async def perform(
+        self,
+        asked: ToolCall,
+        *,
+        permit: Permit | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Answer:
+        """Do what was asked, if it may be done: `permit` gives None, or the answer that says no."""
         self.scope.check_open()
         began = time.monotonic()
-        asked = ToolCall(
-            call_id=new_call_id(), server="", tool=name, arguments=_encoded(arguments), meta=meta
-        )
         try:
-            offer = await self._find(name)
+            offer = await self._find(asked.tool)
         except HoldfastError as error:
             answer = failed(error)
             await self._record.denied(asked, answer)
             return answer
         asked = replace(asked, server=offer.server.name, tool=offer.tool.name)
-        await self._record.called(asked)
-        answer = await call(
-            self._means.links,
-            self._scope_here(),
-            offer,
-            asked,
-            timeout=self._means.terms.call_seconds if timeout is None else timeout,
-            progress=progress,
-        )
-        await self._record.ended(asked, answer, time.monotonic() - began)
+        await self._record.called(asked, title=offer.tool.title or offer.name, kind=kind_of(offer))
+        answer = CANCELLED
+        try:
+            refused = await permit(asked, offer) if permit is not None else None
+            if refused is None:
+                await self._record.started(asked)
+            answer = refused or await call(
+                self._means.links,
+                self._scope_here(),
+                offer,
+                asked,
+                timeout=self._means.terms.call_seconds if timeout is None else timeout,
+                progress=progress,
+            )
+        finally:
+            # Also when the caller is cancelled: the end of a call is stored whatever ended it.
+            await asyncio.shield(self._record.ended(asked, answer, time.monotonic() - began))
         return answer
 
     async def resources(self, server: str) -> list[JsonObject]:
@@ -166,51 +201,53 @@ class Session:
 
     async def lower_trust(self) -> None:
         """Make the session sandboxed from here on: its links close, and what it may still use starts anew, confined."""
-        if self.context.trust_level is Trust.SANDBOXED:
-            return
-        self.scope.become(replace(self.context, trust_level=Trust.SANDBOXED))
-        await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
-        for task in self._listings.values():
-            task.cancel()
-        await self._means.links.close_links(self.scope)
-        self._resolution = await self._means.resolve(self.context)
-        self._start()
-        await self.settle()
+        async with self._lowering:
+            if self.context.trust_level is Trust.SANDBOXED:
+                return
+            # First of all: from here on, nothing that was resolved before can be connected to.
+            self.scope.become(replace(self.context, trust_level=Trust.SANDBOXED))
+            await self._stop_listing()
+            self._resolution = replace(self._resolution, servers=())
+            self._start()
+            await self._means.links.close_links(self.scope)
+            await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
+            self._resolution = await self._means.resolve(self.context)
+            self._start()
+            await self.settle()
 
     def tools_changed(self, server: str) -> None:
         """A server says that its tools are not what they were: list them again, and screen them as at first."""
-        spec = self._servers.get(server)
-        if spec is not None and self._listings[server].done():
-            self._listings[server] = asyncio.create_task(self._list(spec))
+        listing = self._listings.get(server)
+        if listing is not None:
+            listing.changed()
 
     async def close(self, reason: str = "closed") -> None:
         """End every link and store the end."""
-        for task in self._listings.values():
-            task.cancel()
+        stopped = asyncio.create_task(self._stop_listing())
         await self._means.links.close_scope(self.scope)
-        if self._listings:
-            await asyncio.wait(self._listings.values())
+        await stopped
         await self._record.add(SessionClosed(reason=reason))
 
     def _start(self) -> None:
-        self._servers = {spec.name: spec for spec in self._resolution.servers}
-        self._offered, self._held, self._failed = {}, {}, {}
         self._catalog = Catalog()
-        self._listings = {name: asyncio.create_task(self._list(spec)) for name, spec in self._servers.items()}
+        self._listings = {
+            spec.name: Listing(spec, self._look, self._make_catalog) for spec in self._resolution.servers
+        }
 
-    async def _list(self, spec: ServerSpec) -> None:
-        terms = self._means.terms
-        try:
-            link, connection = await self._means.links.connected(self.scope, spec)
-            with link.used():
-                tools = await connection.tools(timeout=terms.list_seconds)
-            sifted = await self._means.screen(spec, tools)
-        except HoldfastError as error:
-            self._failed[spec.name] = Refusal(server=spec.name, stage=Stage.CONNECT, reason=error.message)
-            return
-        self._offered[spec.name] = sifted.offered
-        self._held[spec.name] = sifted.held
-        self._catalog = catalog((self._servers[name], offered) for name, offered in self._offered.items())
+    async def _stop_listing(self) -> None:
+        await asyncio.gather(*(listing.close() for listing in self._listings.values()))
+
+    async def _look(self, spec: ServerSpec) -> Sifted:
+        link, connection = await self._means.links.connected(self.scope, spec)
+        with link.used():
+            tools = await connection.tools(timeout=self._means.terms.list_seconds)
+        return await self._means.screen(spec, tools)
+
+    def _make_catalog(self) -> None:
+        listings = self._listings.values()
+        self._catalog = catalog(
+            (listing.spec, listing.sifted.offered) for listing in listings if listing.sifted is not None
+        )
 
     def _scope_here(self) -> Scope:
         """The run that this code belongs to, if it belongs to one of this session's."""
@@ -244,7 +281,8 @@ class Session:
         return answer if isinstance(answer, dict) else {}
 
 
-def _encoded(arguments: Mapping[str, Any] | None) -> bytes:
+def encoded(arguments: Mapping[str, Any] | None) -> bytes:
+    """Arguments as the JSON text that is sent and hashed."""
     try:
         return msgspec.json.encode(dict(arguments or {}))
     except (TypeError, ValueError) as error:

@@ -1,0 +1,1 @@
+"""The editors' door: the Agent Client Protocol, version 1."""

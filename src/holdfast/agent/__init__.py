@@ -1,0 +1,1 @@
+"""Who decides the next step: a model, or a person typing commands."""

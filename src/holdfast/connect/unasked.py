@@ -1,0 +1,90 @@
+"""What a server says unasked over HTTP: on a stream of its own, or on a subscription."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from holdfast.connect.asks import Asks
+from holdfast.connect.egress import EVENTS, kind_of
+from holdfast.connect.endpoint import Endpoint
+from holdfast.connect.errands import Errands
+from holdfast.connect.incoming import Place, events, read_message
+from holdfast.connect.outgoing import VERSION
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.limits import Limits
+from holdfast.wire.mcp.client import Client
+from holdfast.wire.peer import Peer
+
+log = logging.getLogger(__name__)
+
+SESSION = "Mcp-Session-Id"
+TRIES = 2  # to take up a stream that broke off
+
+
+@dataclass(slots=True)
+class Standing:
+    """What a handshake agreed on; in the modern era there is none."""
+
+    session: str = ""
+    version: str = ""
+
+    def headers(self, place: Place | None = None) -> dict[str, str]:
+        """What each request repeats of it; with a place, where to go on from."""
+        headers = {"accept": EVENTS}
+        if self.session:
+            headers[SESSION] = self.session
+        if self.version:
+            headers[VERSION] = self.version
+        if place is not None and place.event_id:
+            headers["Last-Event-ID"] = place.event_id
+        return headers
+
+
+async def listen(
+    peer: Peer, endpoint: Endpoint, standing: Standing, errands: Errands, limits: Limits
+) -> None:
+    """Keep the server's own stream open, where it has one; a server that is gone, or forgot us, is noticed here."""
+    place, tries = Place(), 0
+    while True:
+        try:
+            async with endpoint.ask("GET", headers=standing.headers(place)) as response:
+                if response.status_code == 404:
+                    raise HoldfastError(
+                        codes.CONNECTION_CLOSED, f"{endpoint.place} has forgotten the session."
+                    )
+                if not response.is_success or kind_of(response) != EVENTS:
+                    return
+                tries = 0
+                async for line in events(response, place, limits):
+                    message = await read_message(line, limits)
+                    await errands.room(message)
+                    peer.heard(message)
+        except HoldfastError as error:
+            if error.code is not codes.CONNECTION_CLOSED:
+                log.warning("stream not heard", extra={"place": endpoint.place, "reason": error.message})
+                return
+            tries += 1
+            if tries > TRIES:
+                errands.gone(error)
+                return
+        await asyncio.sleep(place.retry_seconds)
+
+
+async def subscribe(client: Client, asks: Asks) -> None:
+    """Ask to be told when the tools change; after a pause nobody knows what has changed meanwhile."""
+    while True:
+        try:
+            await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        except HoldfastError as error:
+            log.debug("subscription ended", extra={"reason": error.message})
+            return
+        await asyncio.sleep(Place().retry_seconds)
+        asks.tools_changed()
+
+
+def tells_of_tools(capabilities: JsonObject) -> bool:
+    """Whether a server says when its tools change."""
+    tools = capabilities.get("tools")
+    return isinstance(tools, dict) and tools.get("listChanged") is True

@@ -1,0 +1,83 @@
+"""Which tools one server of a session offers, looked at again when it says that they have changed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.resolution import Refusal, Stage
+from holdfast.model.server import ServerSpec
+from holdfast.resolve.pins import Sifted
+
+log = logging.getLogger(__name__)
+
+_SHORTEST_PAUSE = 0.2
+_SHARE = 10  # a server that keeps changing its tools gets this part of the time for it, and no more
+
+Look: TypeAlias = Callable[[ServerSpec], Awaitable[Sifted]]
+
+
+class Listing:
+    """One server's tools, kept up to date by a task of its own until it is closed."""
+
+    def __init__(self, spec: ServerSpec, look: Look, told: Callable[[], None]) -> None:
+        self.spec = spec
+        self.sifted: Sifted | None = None
+        """What it offers; None until it was looked at, or when it could not be."""
+        self.refusal: Refusal | None = None
+        self._look = look
+        self._told = told
+        self._stale = asyncio.Event()
+        self._fresh = asyncio.Event()
+        self._task = asyncio.create_task(self._own(), name=f"tools of {spec.name}")
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has not been looked at yet."""
+        return self.sifted is None and self.refusal is None
+
+    def changed(self) -> None:
+        """The server says that its tools are not what they were."""
+        self._fresh.clear()
+        self._stale.set()
+
+    async def ready(self) -> None:
+        """Wait until it has been looked at since the last change; what it says meanwhile delays nobody."""
+        await self._fresh.wait()
+
+    async def close(self) -> None:
+        """Stop looking."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _own(self) -> None:
+        try:
+            while True:
+                began = time.monotonic()
+                await self._once()
+                self._told()
+                self._fresh.set()
+                if self._stale.is_set():
+                    self._fresh.clear()
+                await asyncio.sleep(max(_SHORTEST_PAUSE, _SHARE * (time.monotonic() - began)))
+                await self._stale.wait()
+                self._stale.clear()
+        finally:
+            self._fresh.set()
+
+    async def _once(self) -> None:
+        try:
+            self.sifted, self.refusal = await self._look(self.spec), None
+        except HoldfastError as error:
+            reason = error.message
+        except Exception:
+            log.exception("tools not listed", extra={"server": self.spec.name})
+            reason = "Its tools could not be listed: an unexpected error, which the log tells about."
+        else:
+            return
+        if self.sifted is not None:  # what it was known to offer stands until it says something else
+            log.warning("tools not listed again", extra={"server": self.spec.name, "reason": reason})
+        else:
+            self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)
