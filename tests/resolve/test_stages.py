@@ -1,5 +1,6 @@
 """Each stage by itself: what stands, what falls, and why."""
 
+import time
 from typing import Any
 
 import pytest
@@ -495,3 +496,22 @@ def test_inside_addresses_are_off_limits_for_sandboxed_sessions_and_for_what_a_c
 
     assert bool(confine(resolution, trust, Walls()).servers) is stands
     assert confine(resolution, trust, Walls(reachable=("127.0.0.1",))) == resolution
+
+
+@pytest.mark.promise("CTX-14")
+def test_telling_ten_servers_takes_less_than_a_millisecond_and_a_thousand_a_hundred_times_that():
+    def milliseconds(count: int) -> float:
+        servers = tuple(
+            server(f"s{number}", transport=Stdio(command="x", env={"A": "1"})) for number in range(count)
+        )
+        took: list[float] = []
+        for _ in range(20):
+            began = time.perf_counter()
+            inject(Resolution(servers=servers), CONTEXT)
+            took.append((time.perf_counter() - began) * 1000)
+        return min(took)
+
+    ten, thousand = milliseconds(10), milliseconds(1000)
+
+    assert ten < 1
+    assert thousand < 300 * ten
