@@ -11,7 +11,7 @@ IMAGES ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench fuzz soak-kill powerloss lock clean
+.PHONY: help setup run test test-containers check format bench fuzz soak-kill powerloss lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,10 @@ run: setup ## Start Holdfast
 
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-containers: setup ## Test the container sandbox for real (installs podman and runc)
+	@$(PYTHON) scripts/containers
+	@HOLDFAST_CONTAINERS=1 $(BIN)/python -m pytest tests/sandbox/test_podman.py $(ARGS)
 
 check: setup ## Check format, lint, types and layers
 	@$(BIN)/python scripts/check

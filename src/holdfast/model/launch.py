@@ -22,6 +22,8 @@ class Confinement:
     """Folders it may read and write, by their real paths: no part of one is a symbolic link."""
     readable: tuple[str, ...] = ()
     """What else it may read: the folder of a script, say, on the word of the host or the user."""
+    hidden: tuple[str, ...] = ()
+    """Folders that are empty for it even inside a root: where the host keeps its own keys and memory."""
     network: tuple[str, ...] = ()
     """Hosts it may reach, as `host` or `host:port`."""
     reachable: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Processes: how servers are started, confined, watched and ended."""

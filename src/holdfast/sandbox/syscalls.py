@@ -1,0 +1,69 @@
+"""The numbers of the system calls that a confined server has no business with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Each: on x86_64, on aarch64 (None where it does not exist).
+_NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
+    # Rings and handles that pass by the filter.
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438),
+    # Other processes.
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "process_madvise": (440, 440), "move_pages": (279, 239), "migrate_pages": (256, 238), "perf_event_open": (298, 241),
+    # Namespaces and mounts.
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "swapon": (167, 224), "swapoff": (168, 225),
+    # The kernel itself.
+    "bpf": (321, 280), "userfaultfd": (323, 282), "keyctl": (250, 219), "add_key": (248, 217),
+    "request_key": (249, 218), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142), "syslog": (103, 116),
+    "acct": (163, 89), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
+    "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
+    "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
+    # The clock.
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
+    # Used with some arguments only (see filter.py).
+    "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
+    "mknod": (133, None), "mknodat": (259, 33),
+}  # fmt: skip
+CONDITIONAL = frozenset(
+    {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
+    | {"creat", "openat", "openat2", "mknod", "mknodat"}
+)
+"""Denied with some arguments only."""
+NAMES = frozenset(_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One kind of processor: how the kernel calls it, and its numbers."""
+
+    audit: int
+    numbers: Mapping[str, int]
+    x32: bool
+    """Whether the kernel takes a second set of numbers, with bit 30 set."""
+
+    @property
+    def denied(self) -> tuple[int, ...]:
+        """What is denied whatever its arguments."""
+        return tuple(number for name, number in self.numbers.items() if name not in CONDITIONAL)
+
+
+def architecture(machine: str) -> Architecture | None:
+    """The architecture of this name (`platform.machine()`), where we know its numbers."""
+    return _ARCHITECTURES.get(machine)
+
+
+def _column(index: int) -> dict[str, int]:
+    return {name: number for name, row in _NUMBERS.items() if (number := row[index]) is not None}
+
+
+_ARCHITECTURES = {
+    "x86_64": Architecture(audit=0xC000003E, numbers=_column(0), x32=True),
+    "aarch64": Architecture(audit=0xC00000B7, numbers=_column(1), x32=False),
+}

@@ -1,0 +1,153 @@
+"""Containers for real, in a root file system of our own making. Runs in `make test-containers`."""
+
+import asyncio
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.launch import Launch
+from holdfast.sandbox.container import Container
+from holdfast.sandbox.keeper import Keeper
+from holdfast.sandbox.probes import probe
+from tests.sandbox.support import DAEMON, STAY, confined, line, released, run, started
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not os.environ.get("HOLDFAST_CONTAINERS"), reason="run by make test-containers"),
+]
+
+IMAGE = "holdfast-tests:1"
+OPTIONS = ("--runtime", "runc")  # as root, podman's other runtimes do not work everywhere
+SRC = Path(__file__).resolve().parents[2] / "src"
+HOST = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from holdfast.model.launch import Confinement, Launch
+from holdfast.sandbox.container import Container
+from holdfast.sandbox.keeper import Keeper
+
+async def main():
+    async with Keeper(Container(engine='podman', image=sys.argv[2], options=('--runtime', 'runc'))) as keeper:
+        root = sys.argv[3]
+        child = await keeper.spawn(Launch(argv=('python3', '-c', sys.argv[4], root + '/lock'), env={}, cwd=root, confinement=Confinement(roots=(root,))))
+        child.stdout.read(1)
+        print(flush=True)
+        await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[str]:
+    """An image of the system's Python, its libraries, and nothing else."""
+    program = os.path.realpath("/usr/bin/python3")
+    version = re.sub(r"\D*(\d+\.\d+).*", r"\1", program)
+    library = f"/usr/lib/python{version}"
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for folder in ("tmp", "proc", "dev", "sys", "run", "etc"):
+            tar.addfile(_folder(folder))
+        modules = [str(path) for path in Path(library, "lib-dynload").glob("*.so")]
+        libraries = {library for module in modules for library in _libraries(module)}
+        for path in sorted({program, *_libraries(program), *libraries}):
+            tar.add(os.path.realpath(path), path)
+        tar.add(library, library)
+        link = tarfile.TarInfo("usr/bin/python3")
+        link.type, link.linkname = tarfile.SYMTYPE, program
+        tar.addfile(link)
+    subprocess.run(
+        ["podman", "import", "-", IMAGE], input=content.getvalue(), check=True, capture_output=True
+    )
+    yield IMAGE
+    subprocess.run(["podman", "rmi", "--force", IMAGE], check=False, capture_output=True)
+
+
+@pytest.fixture
+def podman(image: str) -> Container:
+    return Container(engine="podman", image=image, options=OPTIONS)
+
+
+@pytest.mark.promise("BOX-05")
+async def test_every_probe_is_stopped(podman: Container) -> None:
+    async with Keeper(podman) as keeper:
+        outcomes = await probe(keeper, python="python3")
+
+    assert [outcome for outcome in outcomes if not outcome.held] == []
+
+
+@pytest.mark.promise("BOX-05")
+async def test_words_files_and_environment_go_both_ways(podman: Container, root: Path) -> None:
+    code = "import os, sys; open('new', 'w').write(sys.stdin.read()); print(os.environ['A'])"
+    launch = Launch(argv=("python3", "-c", code), env={"A": "x y = z"}, cwd=str(root))
+
+    async with Keeper(podman) as keeper:
+        done = await run(keeper, confined(launch, root), b"hello")
+
+    assert (done.code, done.out, (root / "new").read_text(), containers()) == (0, "x y = z\n", "hello", "")
+
+
+@pytest.mark.promise("BOX-05")
+async def test_nothing_is_left_of_a_daemon(podman: Container, root: Path) -> None:
+    launch = Launch(argv=("python3", "-c", DAEMON + STAY, str(root / "lock")), env={}, cwd=str(root))
+
+    async with Keeper(podman) as keeper, started(keeper, confined(launch, root)) as child:
+        await line(child)
+
+    await released(root / "lock")
+    assert containers() == ""
+
+
+@pytest.mark.promise("BOX-05")
+async def test_nothing_is_left_when_the_host_is_killed(image: str, root: Path) -> None:
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, str(SRC), image, str(root), DAEMON + STAY], stdout=subprocess.PIPE
+    )
+    assert host.stdout is not None
+    await asyncio.to_thread(host.stdout.readline)
+    host.send_signal(signal.SIGKILL)
+    host.communicate()
+
+    await released(root / "lock")
+    async with asyncio.timeout(30):
+        while containers():
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.promise("BOX-05")
+async def test_a_container_that_a_dead_host_left_is_removed_at_the_next_check(podman: Container) -> None:
+    left = ["run", "--detach", "--network", "none", "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
+    label = ["--label", "dev.holdfast.host=1.999999999", IMAGE, "/usr/bin/python3", "-c", STAY.strip()]
+    subprocess.run(["podman", *OPTIONS, *left, *label], check=True, capture_output=True)
+    before = containers()
+
+    found = await podman.check()
+
+    assert (before != "", found.works, containers()) == (True, True, "")
+
+
+def containers() -> str:
+    words = ["podman", "ps", "--all", "--filter", "label=dev.holdfast.host", "--format", "{{.ID}}"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _folder(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode = tarfile.DIRTYPE, 0o755
+    return info
+
+
+def _libraries(path: str) -> list[str]:
+    if not shutil.which("ldd"):
+        pytest.skip("needs ldd")
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"(/\S+) \(0x", said)
