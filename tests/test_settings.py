@@ -58,6 +58,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_SERVERS_PASS_ON": "HTTPS_PROXY, DISPLAY",
         "HOLDFAST_SERVERS_REACHABLE": "10.0.0.1",
         "HOLDFAST_SERVERS_PIN_TOOLS": "project",
+        "HOLDFAST_SANDBOX_ENGINE": "podman",
+        "HOLDFAST_SANDBOX_IMAGE": "debian",
         "HOLDFAST_TRUST_CEILING": "sandboxed",
         "HOLDFAST_ALIASES_ENV_PREFIXES": "PARACHUTE",
         "HOLDFAST_ALIASES_SESSION_VARIABLES": "AGENT_SESSION_ID",
@@ -97,7 +99,7 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path, by: str) -> None:
     [
         ('[log]\n\nlevle = "info"', "FILE, line 3: unknown key 'log.levle'. Did you mean 'log.level'?"),
         ('level = "info"', "FILE, line 1: unknown key 'level'. Did you mean 'log.level'?"),
-        ("[sandbox]\nx = 1", "FILE, line 1: unknown key 'sandbox'. There are: data_dir, log.level, "),
+        ("[zebra]\nx = 1", "FILE, line 1: unknown key 'zebra'. There are: data_dir, log.level, "),
         ("log = 3", "FILE, line 1: 'log' is a section. Write [log], and below it level = ..."),
         (
             "[log]\nlevel = 'loud'",

@@ -14,6 +14,8 @@ from holdfast import settings as settings_module
 from holdfast import telemetry
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
+from holdfast.audit.record import AuditKind, Subject, record
+from holdfast.builtin.builtins import BUILTINS, SERVICES
 from holdfast.connect.call import Answer
 from holdfast.connect.catalog import Offer, catalog
 from holdfast.connect.connector import Connector
@@ -25,7 +27,7 @@ from holdfast.connect.terms import Terms
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.ids import new_session_id, parse_session_id
+from holdfast.model.ids import SessionId, new_session_id, parse_session_id
 from holdfast.model.json import Json
 from holdfast.model.mask import Mask, secrets_in
 from holdfast.model.ports import Door
@@ -59,6 +61,7 @@ log = logging.getLogger(__name__)
 DATABASE = "holdfast.db"
 WORKSPACES = "workspaces"
 KEYS = "keys"
+_LONGEST_ID = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +107,10 @@ class Host:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            found = await available()
-            self._ground = Ground(settings=self.settings, inline=self._inline, no_sandbox=found.why_not)
+            found = await available(self.settings.sandbox.engine, self.settings.sandbox.image)
+            self._ground = Ground(
+                settings=self.settings, builtins=BUILTINS, inline=self._inline, no_sandbox=found.why_not
+            )
             database = self.settings.data_dir / DATABASE
             self.store = self._own_store or await stack.enter_async_context(SqliteStore(database))
             anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
@@ -125,6 +130,7 @@ class Host:
                 aliases=self.settings.aliases,
                 door=self._doors.get,
                 tools_changed=self._tools_changed,
+                builtins=SERVICES,
             )
             self._connector = connector
             self.links = Links(connector.open)
@@ -197,7 +203,7 @@ class Host:
 
     async def reopen(self, session_id: str, opening: Opening) -> Session:
         """Take a stored session up again, in the folder it was opened in; a turn that a crash cut off is ended."""
-        stored = await self._stored(session_id, opening.user_id)
+        stored = await self.find(session_id, opening.user_id)
         context, workspace = self._context(opening)
         kept = stored.context
         if context.cwd != kept.cwd:
@@ -208,7 +214,11 @@ class Host:
                 cwd=kept.cwd,
             )
         await self.store.hold(kept.session_id)
-        await end_interrupted(self.store, kept.session_id)
+        try:
+            await end_interrupted(self.store, kept.session_id)
+        except BaseException:
+            await self.store.let_go(kept.session_id)
+            raise
         context = replace(
             context,
             session_id=kept.session_id,
@@ -217,17 +227,29 @@ class Host:
         )
         return await self._begin(context, workspace, opening)
 
-    async def _stored(self, session_id: str, user_id: str | None) -> StoredSession:
+    async def find(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """A stored session of this user's; anybody else's looks exactly like one that is not there."""
         try:
-            stored = await self.store.session(parse_session_id(session_id))
-        except HoldfastError:
-            stored = None
-        if stored is None or stored.context.user_id != user_id:
-            raise HoldfastError(
-                codes.UNKNOWN_SESSION, f"There is no session {session_id[:80]!r}.", sessionId=session_id
-            )
-        return stored
+            known = parse_session_id(session_id)
+            stored = await self.store.session(known)
+        except HoldfastError as error:
+            if error.code is not codes.BAD_ID:
+                raise
+            known, stored = SessionId(""), None
+        if stored is not None and stored.context.user_id == user_id:
+            return stored
+        # The same work for both, so that time tells nothing either.
+        whose = "it is another owner's" if stored is not None else "there is none"
+        context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
+        note = record(AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=whose)
+        await self._audit.record(note)
+        named = session_id[:_LONGEST_ID]
+        raise HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {named[:80]!r}.", sessionId=named)
+
+    async def forget(self, session_id: str, user_id: str | None = None) -> None:
+        """Delete a stored session of this user's; one that somebody has open is refused."""
+        stored = await self.find(session_id, user_id)
+        await self.store.write(lambda tx: tx.delete(stored.context.session_id))
 
     async def _begin(self, context: SessionContext, workspace: Workspace | None, opening: Opening) -> Session:
         async def resolved(now: SessionContext) -> Resolution:
@@ -267,6 +289,8 @@ class Host:
         if opening.only is not None:
             entries = tuple(entry for entry in loaded.entries if entry.name == opening.only)
             loaded = replace(loaded, entries=entries)
+            builtins = tuple(spec for spec in policy.builtins if spec.name == opening.only)
+            policy = replace(policy, builtins=builtins)
         if opening.narrowing is not None:
             policy = replace(policy, narrowings=(*policy.narrowings, opening.narrowing))
         return loaded, context, policy

@@ -17,6 +17,7 @@ T = TypeVar("T")
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
 Pinning = Literal["all", "project"]
+Engine = Literal["", "podman", "docker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,14 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """How servers are confined: by containers where an engine is named, else by bubblewrap."""
+
+    engine: Engine
+    image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting, the file that was looked for, and the origin of each value by key."""
 
@@ -54,6 +63,7 @@ class Settings:
     log: LogSettings
     wire: Limits
     servers: ServerSettings
+    sandbox: SandboxSettings
     trust_ceiling: Trust
     aliases: Aliases
     file: Path
@@ -105,6 +115,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
             reachable=source.get(SERVERS_REACHABLE),
             pin_tools=source.get(SERVERS_PIN_TOOLS),
         ),
+        sandbox=SandboxSettings(engine=source.get(SANDBOX_ENGINE), image=source.get(SANDBOX_IMAGE)),
         trust_ceiling=source.get(TRUST_CEILING),
         aliases=Aliases(
             env_prefixes=source.get(ALIASES_ENV_PREFIXES),
@@ -145,6 +156,8 @@ def entries(settings: Settings) -> tuple[Entry, ...]:
         (SERVERS_PASS_ON, ", ".join(settings.servers.pass_on)),
         (SERVERS_REACHABLE, ", ".join(settings.servers.reachable)),
         (SERVERS_PIN_TOOLS, settings.servers.pin_tools),
+        (SANDBOX_ENGINE, settings.sandbox.engine),
+        (SANDBOX_IMAGE, settings.sandbox.image),
         (TRUST_CEILING, settings.trust_ceiling),
         (ALIASES_ENV_PREFIXES, ", ".join(settings.aliases.env_prefixes)),
         (ALIASES_SESSION_VARIABLES, ", ".join(settings.aliases.session_variables)),
@@ -206,6 +219,12 @@ def _names(raw: object) -> tuple[str, ...]:
     return tuple(cast(list[str], names))
 
 
+def _word(raw: object) -> str:
+    if not isinstance(raw, str) or raw.startswith("-") or any(letter.isspace() for letter in raw):
+        raise ValueError("must be a single word")
+    return raw
+
+
 def _trust(raw: object) -> Trust:
     try:
         return parse_trust(str(raw))
@@ -216,6 +235,7 @@ def _trust(raw: object) -> Trust:
 _LEVELS: tuple[Level, ...] = get_args(Level)
 _FORMATS: tuple[Format, ...] = get_args(Format)
 _PINNINGS: tuple[Pinning, ...] = get_args(Pinning)
+_ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 DATA_DIR = Setting(key="data_dir", default=_user_data_path, read=_path)
 LOG_LEVEL: Setting[Level] = Setting(key="log.level", default=lambda: "info", read=_one_of(_LEVELS))
@@ -237,6 +257,8 @@ SERVERS_REACHABLE = Setting(key="servers.reachable", default=tuple[str, ...], re
 SERVERS_PIN_TOOLS: Setting[Pinning] = Setting(
     key="servers.pin_tools", default=lambda: "all", read=_one_of(_PINNINGS)
 )
+SANDBOX_ENGINE: Setting[Engine] = Setting(key="sandbox.engine", default=lambda: "", read=_one_of(_ENGINES))
+SANDBOX_IMAGE = Setting(key="sandbox.image", default=str, read=_word)
 TRUST_CEILING = Setting(key="trust_ceiling", default=lambda: Trust.DIRECT, read=_trust)
 ALIASES_ENV_PREFIXES = Setting(key="aliases.env_prefixes", default=tuple[str, ...], read=_names)
 ALIASES_SESSION_VARIABLES = Setting(key="aliases.session_variables", default=tuple[str, ...], read=_names)
@@ -251,8 +273,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
         SERVERS_PASS_ON,
         SERVERS_REACHABLE,
         SERVERS_PIN_TOOLS,
-        TRUST_CEILING,
     ),
+    *(SANDBOX_ENGINE, SANDBOX_IMAGE, TRUST_CEILING),
     *(ALIASES_ENV_PREFIXES, ALIASES_SESSION_VARIABLES, ALIASES_WORKSPACE_KEYS, ALIASES_SESSION_KEYS),
 )
 

@@ -459,3 +459,58 @@ WORKSPACE_DENIED = register(
 NOT_PERMITTED = register(
     Code(name="NOT_PERMITTED", http=403, hint="Ask again and allow it, or change the session's mode.")
 )
+
+# What the file tools can meet.
+BAD_PATH = register(
+    Code(
+        name="BAD_PATH",
+        http=400,
+        rpc=-32602,
+        hint="Give a path below the session's folders, as `list` shows it.",
+    )
+)
+OUTSIDE_ROOTS = register(
+    Code(
+        name="OUTSIDE_ROOTS",
+        http=403,
+        hint="Stay in the session's folders, or open a session that has the other one among its directories.",
+    )
+)
+NO_FILE = register(Code(name="NO_FILE", http=404, hint="Look at what is there with `list` or `find`."))
+NOT_A_FILE = register(
+    Code(name="NOT_A_FILE", http=409, hint="Name a file to read or change, and a folder to list.")
+)
+NOT_TEXT = register(Code(name="NOT_TEXT", http=415, hint="These tools read and write text in UTF-8 only."))
+FILE_TOO_LARGE = register(
+    Code(
+        name="FILE_TOO_LARGE", http=413, hint="Work on smaller files; `find` can look into parts of a folder."
+    )
+)
+NO_MATCH = register(
+    Code(
+        name="NO_MATCH",
+        http=409,
+        hint="Read the file again, and give its text to the letter, blanks included.",
+    )
+)
+SEVERAL_MATCHES = register(
+    Code(name="SEVERAL_MATCHES", http=409, hint="Give more of the text around it, or set `all` to true.")
+)
+FILE_CHANGED = register(
+    Code(
+        name="FILE_CHANGED",
+        http=409,
+        retryable=True,
+        hint="Somebody else is writing there; read the file again and repeat the change.",
+    )
+)
+FILE_TROUBLE = register(
+    Code(name="FILE_TROUBLE", http=500, hint="The message says what the system refused; correct that first.")
+)
+EDITOR_REFUSED = register(
+    Code(
+        name="EDITOR_REFUSED",
+        http=502,
+        hint="The editor writes this session's files; see what it says about it.",
+    )
+)

@@ -1,7 +1,7 @@
 """What a server is given that nobody else may read."""
 
 from holdfast.model.mask import secrets_in
-from holdfast.model.server import Http, ServerSpec, Sse, Stdio
+from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 
 def secrets_of(spec: ServerSpec) -> tuple[str, ...]:
@@ -11,3 +11,5 @@ def secrets_of(spec: ServerSpec) -> tuple[str, ...]:
             return secrets_in(env)
         case Http(headers=headers) | Sse(headers=headers):
             return secrets_in(headers)
+        case InProcess():
+            return ()

@@ -39,6 +39,9 @@ class Stdio:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
     network: tuple[str, ...] = ()
+    """Hosts it may reach while it is confined."""
+    readable: tuple[str, ...] = ()
+    """What it may read besides its roots while it is confined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,14 @@ class Sse:
     headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
 
 
-Transport: TypeAlias = Stdio | Http | Sse
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProcess:
+    """A first-party server that lives in the host's own process, by the name that the host knows it by."""
+
+    service: str
+
+
+Transport: TypeAlias = Stdio | Http | Sse | InProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from holdfast.model.address import why_forbidden
 from holdfast.model.launch import Confinement, Quota
 from holdfast.model.resolution import Resolution, Stage
-from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.environment import confined, passed_on
 
@@ -40,6 +40,8 @@ def _objection(server: ServerSpec, trust: Trust, walls: Walls) -> str | None:
         if trust is Trust.SANDBOXED and walls.no_sandbox:
             return f"This session is sandboxed, and no sandbox works here. {walls.no_sandbox}"
         return _overlap(walls) if trust is Trust.SANDBOXED else None
+    if isinstance(server.transport, InProcess):
+        return _overlap(walls) if trust is Trust.SANDBOXED else None
     if trust is Trust.DIRECT and server.source is not Source.CLIENT:
         return None
     host = urlsplit(server.transport.url).hostname or ""
@@ -66,6 +68,10 @@ def _walled(server: ServerSpec, trust: Trust, walls: Walls) -> ServerSpec:
         return replace(server, transport=replace(stdio, env=env))
     env = {**confined(walls.environ), **stdio.env}
     confinement = Confinement(
-        roots=walls.roots, network=stdio.network, reachable=walls.reachable, quota=walls.quota
+        roots=walls.roots,
+        readable=stdio.readable,
+        network=stdio.network,
+        reachable=walls.reachable,
+        quota=walls.quota,
     )
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)

@@ -7,7 +7,7 @@ from holdfast.model.aliases import NO_ALIASES, Aliases
 from holdfast.model.carriers import CONTEXT_VARIABLES, HEADER, SHARED, context_env
 from holdfast.model.context import SessionContext
 from holdfast.model.resolution import Caution, Resolution, Stage
-from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.variables import is_context_variable
 
 
@@ -39,6 +39,8 @@ def _told(server: ServerSpec, own: Mapping[str, str], other_names: set[str]) -> 
             claimed = sorted(name for name in remote.headers if name.lower() == HEADER.lower())
             headers = {name: value for name, value in remote.headers.items() if name not in claimed}
             return replace(server, transport=replace(remote, headers=headers)), claimed
+        case InProcess():
+            return server, []
 
 
 def _is_claim(name: str, source: Source) -> bool:

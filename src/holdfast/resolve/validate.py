@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
 # What only its own host or user may decide about a server; a project or a client cannot speak for itself.
-_OURS = ("trust_level", "lifetime", "network", "asks")
+_OURS = ("trust_level", "lifetime", "network", "readable", "asks")
 
 
 class _Written(msgspec.Struct, rename={"kind": "type"}):
@@ -36,6 +36,7 @@ class _Written(msgspec.Struct, rename={"kind": "type"}):
     trust_level: str | None = None
     lifetime: Lifetime = Lifetime.SESSION
     network: list[str] = []
+    readable: list[str] = []
     tools: Literal["all", "none"] | list[str] = "all"
     asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
     disabled: bool = False
@@ -155,7 +156,17 @@ def _stdio(entry: Entry, written: _Written, fill: Callable[[str], str]) -> Stdio
     for host in written.network:
         if not _HOST.fullmatch(host):
             raise _Invalid(f"network: {host!r} is no host name. Write example.org or example.org:443.")
-    return Stdio(command=command, args=args, env=env, network=tuple(written.network) if vouched else ())
+    readable = tuple(fill(place) for place in written.readable)
+    for place in readable:
+        if not place.startswith("/"):
+            raise _Invalid(f"readable: {place!r} is no absolute path.")
+    return Stdio(
+        command=command,
+        args=args,
+        env=env,
+        network=tuple(written.network) if vouched else (),
+        readable=readable if vouched else (),
+    )
 
 
 def _checked_url(url: str) -> str:
