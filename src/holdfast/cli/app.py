@@ -19,12 +19,19 @@ COMMANDS = {
     "call": Lazy(
         target="holdfast.cli.call:call", help="Call one tool of one server, in a session of its own."
     ),
+    "chat": Lazy(target="holdfast.cli.chat:chat", help="Talk in a session of its own, at this terminal."),
     "doctor": Lazy(
         target="holdfast.cli.doctor:doctor", help="Try to break out of the sandbox, and tell what held."
+    ),
+    "keys": Lazy(
+        target="holdfast.cli.keys:keys", help="Show and change the keys that sign a session's context."
     ),
     "probe": Lazy(target="holdfast.cli.probe:probe", help="Ask an MCP server who it is and what it offers."),
     "servers": Lazy(
         target="holdfast.cli.servers:servers", help="List, explain, approve and import MCP servers."
+    ),
+    "sessions": Lazy(
+        target="holdfast.cli.sessions:sessions", help="List, show, search, move and delete sessions."
     ),
     "settings": Lazy(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -47,6 +54,9 @@ and remembers everything.
 
 \b
 Examples:
+  holdfast chat                   a session in this folder, at this terminal
+  holdfast sessions list          the sessions there are; chat --resume goes on with one
+  holdfast acp                    what an editor runs as its agent
   holdfast probe -- COMMAND ...   what an MCP server says of itself, and its tools
   holdfast servers list           which servers a session here gets, and why not the others
   holdfast call SERVER.TOOL JSON  one call of one tool
