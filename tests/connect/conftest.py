@@ -28,26 +28,56 @@ def counter(*flags: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def for_sandboxed(entry: dict[str, Any]) -> dict[str, Any]:
+    """The same server, marked for sandboxed use; what it is made of may be read."""
+    return {**entry, "trust_level": "sandboxed", "readable": [str(Path(__file__).parents[2])]}
+
+
+def hostile(kind: str, *size: int) -> dict[str, Any]:
+    """The entry of a server that means harm in this way."""
+    script = str(Path(__file__).with_name("hostile.py"))
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", script, kind, *map(str, size)],
+        "env": {"tests_marker": str(os.getpid())},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder for sessions, beside what the host keeps."""
+    path = tmp_path.resolve() / "folder"
+    path.mkdir()
+    return path
+
+
 @pytest.fixture
 def make_host(tmp_path: Path) -> HostFactory:
-    """Makes a host with these servers, a memory store, and nothing of this machine's configuration."""
+    """Makes a host with these servers, a store in memory (or `durable`), and nothing of this machine's configuration."""
 
-    def make(servers: dict[str, Any], *, terms: Terms | None = None, **variables: str) -> Host:
+    def make(
+        servers: dict[str, Any], *, terms: Terms | None = None, durable: bool = False, **variables: str
+    ) -> Host:
+        own = tmp_path / "own"
+        own.mkdir(exist_ok=True)
         environ = {
             "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
-            "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "mcp.json"),
-            "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
+            "HOLDFAST_SERVERS_USER_FILE": str(own / "mcp.json"),
+            "HOLDFAST_SERVERS_HOST_FILE": str(own / "host.json"),
             **variables,
         }
-        loaded = settings.load(_empty(tmp_path), environ)
+        loaded = settings.load(_empty(own), environ)
         return Host(
-            settings=loaded, servers=servers, store=MemoryStore(), terms=terms or Terms(end_seconds=0.5)
+            settings=loaded,
+            servers=servers,
+            store=None if durable else MemoryStore(),
+            terms=terms or Terms(end_seconds=0.5),
         )
 
     return make
 
 
-def _empty(tmp_path: Path) -> Path:
-    file = tmp_path / "config.toml"
+def _empty(folder: Path) -> Path:
+    file = folder / "config.toml"
     file.touch()
     return file

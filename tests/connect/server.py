@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,20 +12,41 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.carriers import META_KEY
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Era, Implementation, Introduction
+from holdfast.wire.frame import Notification, Request
+from holdfast.wire.mcp.eras import Implementation, Introduction
 from holdfast.wire.mcp.server import Ask, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
-from holdfast.wire.peer import Peer
+from holdfast.wire.peer import Handle, Peer
 from holdfast.wire.pipe import over_stdio
 
-TOOLS = ["count", "whoami", "sleep", "die", "fail", "progress", "roots", "sample", "grow", "orphan", "refuse"]
+TOOLS = [
+    "count",
+    "whoami",
+    "sleep",
+    "die",
+    "fail",
+    "progress",
+    "roots",
+    "sample",
+    "grow",
+    "orphan",
+    "refuse",
+    "linger",
+    "cancelled",
+    "heard",
+    "read",
+    "elicit",
+    "wants",
+]
 
 
 class Counter:
     def __init__(self) -> None:
         self.count = 0
         self.extra: list[str] = []
+        self.cancelled: list[str] = []
+        self.heard: dict[str, Any] = {}
+        self.more = {"nextCursor": "again"} if "--endless" in sys.argv else {}
         self.peer: Peer
         extensions = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
         self.introduction = Introduction(
@@ -32,8 +54,7 @@ class Counter:
         )
 
     async def answer(self, ask: Ask) -> Any:
-        if "--handshake" in sys.argv and ask.caller.era is Era.MODERN:
-            raise HoldfastError(codes.METHOD_NOT_FOUND, "Method not found")
+        self.heard[ask.method] = ask.meta.get(META_KEY)
         match ask.method:
             case "tools/list":
                 return {
@@ -45,11 +66,11 @@ class Counter:
                 params = ask.read(CallParams)
                 return await self.call(ask, params.name, msgspec.json.decode(params.arguments))
             case "resources/list":
-                return {"resources": [{"uri": "note://one", "name": "one"}]}
+                return {"resources": [{"uri": "note://one", "name": "one"}], **self.more}
             case "resources/read":
                 return {"contents": [{"uri": "note://one", "text": "hello"}]}
             case "prompts/list":
-                return {"prompts": [{"name": "greet"}]}
+                return {"prompts": [{"name": "greet"}], **self.more}
             case "prompts/get":
                 return {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}
             case _:
@@ -66,9 +87,10 @@ class Counter:
                     "meta": ask.meta.get(META_KEY),
                     "initialize": ask.caller.meta.get(META_KEY),
                     "pid": os.getpid(),
-                    "cwd": os.getcwd(),
+                    "cwd": str(Path.cwd()),
                     "arguments": arguments,
                     "era": ask.caller.era,
+                    "keys": sorted(ask.meta),
                 }
                 return {"content": [], "structuredContent": said}
             case "sleep":
@@ -77,6 +99,30 @@ class Counter:
             case "die":
                 print(arguments.get("words", "\x1b[31mlast words"), file=sys.stderr, flush=True)
                 os._exit(3)
+            case "linger":
+                if "progressToken" in ask.meta:
+                    await ask.notify(
+                        "notifications/progress", {"progressToken": ask.meta["progressToken"], "progress": 0}
+                    )
+                try:
+                    await asyncio.sleep(600)
+                finally:
+                    self.cancelled.append(name)
+            case "read":
+                return text_result(Path(arguments["path"]).read_text())
+            case "elicit":
+                return text_result(
+                    bytes(await self.peer.request("elicitation/create", {}, timeout=5)).decode()
+                )
+            case "wants":
+                if "inputResponses" in (params := msgspec.json.decode(ask.params)):
+                    return text_result(msgspec.json.encode(params["inputResponses"]).decode())
+                wanted = {"it": {"method": arguments["method"], "params": {}}}
+                return {"resultType": "input_required", "inputRequests": wanted}
+            case "heard":
+                return {"content": [], "structuredContent": self.heard}
+            case "cancelled":
+                return text_result(" ".join(self.cancelled))
             case "fail":
                 return text_result("it did not work", is_error=True)
             case "refuse":
@@ -112,6 +158,17 @@ class Counter:
         pass
 
 
+def without_discovery(handle: Handle) -> Handle:
+    """As before the modern era: nobody knows `server/discover`, so nobody leaves out the handshake."""
+
+    async def answer(request: Request) -> Any:
+        if request.method == "server/discover":
+            raise HoldfastError(codes.METHOD_NOT_FOUND, "Method not found")
+        return await handle(request)
+
+    return answer
+
+
 async def main() -> None:
     if "--slow" in sys.argv:
         await asyncio.sleep(0.3)
@@ -119,6 +176,8 @@ async def main() -> None:
         await asyncio.sleep(600)
     service = Counter()
     service.peer = server_peer(service)
+    if "--handshake" in sys.argv:
+        service.peer._handle = without_discovery(service.peer._handle)
     async with over_stdio(service.peer):
         if "--stubborn" in sys.argv:
             import signal

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.connect.scope import Scope, current_scope
 from holdfast.connect.terms import Terms
-from holdfast.host import Opening
+from holdfast.host import Host, Opening
 from holdfast.model import codes
 from holdfast.model.context import current_context
 from holdfast.model.errors import HoldfastError
@@ -35,9 +35,12 @@ async def test_within_a_session_the_same_server_keeps_its_state(make_host: HostF
 
 
 async def test_two_sessions_have_servers_of_their_own(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host:
-        async with host.session(cwd=tmp_path) as one, host.session(cwd=tmp_path) as other:
-            answers = [(await session.call("c.count")).text for session in (one, one, other)]
+    async with (
+        make_host({"c": counter()}) as host,
+        host.session(cwd=tmp_path) as one,
+        host.session(cwd=tmp_path) as other,
+    ):
+        answers = [(await session.call("c.count")).text for session in (one, one, other)]
 
     assert answers == ["1", "2", "1"]
 
@@ -87,16 +90,19 @@ async def test_a_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory
 async def test_a_shared_server_is_one_process_and_learns_from_each_request_who_calls(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter("--shared", lifetime="host")}) as host:
-        async with host.session(cwd=tmp_path) as one, host.session(cwd=tmp_path) as other:
-            first, second = (await one.call("c.whoami")).data, (await other.call("c.whoami")).data
+    async with (
+        make_host({"c": counter("--shared", lifetime="host")}) as host,
+        host.session(cwd=tmp_path) as one,
+        host.session(cwd=tmp_path) as other,
+    ):
+        first, second = (await one.call("c.whoami")).data, (await other.call("c.whoami")).data
 
-            assert first["pid"] == second["pid"]
-            assert [first["meta"]["session_id"], second["meta"]["session_id"]] == [
-                one.context.session_id,
-                other.context.session_id,
-            ]
-            assert first["env"] == {"HOLDFAST_SHARED": "1"}
+        assert first["pid"] == second["pid"]
+        assert [first["meta"]["session_id"], second["meta"]["session_id"]] == [
+            one.context.session_id,
+            other.context.session_id,
+        ]
+        assert first["env"] == {"HOLDFAST_SHARED": "1"}
 
 
 async def test_a_server_that_does_not_read_who_calls_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
@@ -162,12 +168,14 @@ async def test_a_session_opens_degraded_and_on_time_when_a_server_never_answers(
     make_host: HostFactory, tmp_path: Path
 ):
     terms = Terms(connect_seconds=1.0, end_seconds=0.2)
-    async with make_host({"good": counter(), "mute": counter("--mute")}, terms=terms) as host:
-        async with host.session(cwd=tmp_path) as session:
-            assert (await session.call("good.count")).text == "1"
-            assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-                ("mute", "Could not start 'mute': The server did not introduce itself within 1 seconds.")
-            ]
+    async with (
+        make_host({"good": counter(), "mute": counter("--mute")}, terms=terms) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        assert (await session.call("good.count")).text == "1"
+        assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
+            ("mute", "Could not start 'mute': The server did not introduce itself within 1 seconds.")
+        ]
 
 
 @pytest.mark.promise("LNK-09")
@@ -281,7 +289,7 @@ async def test_roots_are_answered_from_the_session_and_the_rest_is_refused_witho
 async def test_a_server_whose_entry_changed_gets_a_new_link(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host:
         session = await host.open(Opening(cwd=tmp_path))
-        (spec,) = session._resolution.servers
+        spec = session.server("c")
         link, _ = await host.links.connected(session.scope, spec)
         from dataclasses import replace
 
@@ -296,10 +304,10 @@ async def test_a_server_whose_entry_changed_gets_a_new_link(make_host: HostFacto
 @pytest.mark.promise("LNK-10")
 async def test_the_number_of_links_is_capped_with_a_clear_refusal(make_host: HostFactory, tmp_path: Path):
     async with make_host({f"c{n}": counter() for n in range(3)}) as host:
-        host.links._most = 2
+        host.links._most = 3  # one of them is built in
         async with host.session(cwd=tmp_path) as session:
             assert [refusal.reason for refusal in session.refusals] == [
-                "2 servers are connected already; 'c2' has to wait."
+                "3 servers are connected already; 'c2' has to wait."
             ]
 
 
@@ -322,8 +330,8 @@ async def test_links_are_closed_on_success_on_error_on_cancellation_and_at_shutd
 ):
     pids: list[int] = []
 
-    async def run(host: object, ending: str) -> None:
-        async with host.session(cwd=tmp_path) as session:  # type: ignore[attr-defined]
+    async def run(host: Host, ending: str) -> None:
+        async with host.session(cwd=tmp_path) as session:
             pids.append((await session.call("c.whoami")).data["pid"])
             match ending:
                 case "error":
@@ -401,7 +409,7 @@ async def test_the_era_is_found_once_per_server_and_remembered(make_host: HostFa
     async with make_host({"c": counter()}, terms=terms) as host, host.session(cwd=tmp_path) as session:
         era = (await session.call("c.whoami")).data["era"]
 
-    assert (era, list(terms.eras.values())) == ("modern", ["modern"])
+    assert (era, set(terms.eras.values())) == ("modern", {"modern"})
 
 
 async def test_scopes_of_one_session_share_its_context(make_host: HostFactory, tmp_path: Path):

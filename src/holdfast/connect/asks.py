@@ -11,7 +11,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.ports import Door
-from holdfast.model.server import ServerSpec, Stdio
+from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.frame import Raw
 
@@ -74,7 +74,7 @@ class Asks:
         return self._door is not None and self._door.powers.samples and self._may("sampling")
 
     def _may(self, what: str) -> bool:
-        if isinstance(self._spec.transport, Stdio):
+        if not isinstance(self._spec.transport, Http | Sse):
             return self._spec.may_ask(what)
         # A remote server has no use for local paths, and no walls to tell that its session is sandboxed.
         sandboxed = self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED

@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import httpcore2
@@ -28,8 +29,14 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     to another address a moment later gains nothing.
     """
 
-    def __init__(self, reachable: Collection[str] = (), resolve: Resolve | None = None) -> None:
-        self._plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+    def __init__(
+        self,
+        reachable: Collection[str] = (),
+        *,
+        resolve: Resolve | None = None,
+        backend: httpcore2.AsyncNetworkBackend | None = None,
+    ) -> None:
+        self._plain = backend or cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
         self._reachable = {host.strip("[]").rstrip(".").lower() for host in reachable}
         self._resolve = resolve or _addresses
 
@@ -43,14 +50,17 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Look up, look at, connect."""
         failure: Exception | None = None
-        async with asyncio.timeout(timeout):
-            for address in await self._allowed(host, port):
-                try:
-                    return await self._plain.connect_tcp(
-                        address, port, timeout, local_address, socket_options
-                    )
-                except httpcore2.ConnectError as error:
-                    failure = error
+        try:
+            async with asyncio.timeout(timeout):
+                for address in await self._allowed(host, port):
+                    try:
+                        return await self._plain.connect_tcp(
+                            address, port, timeout, local_address, socket_options
+                        )
+                    except httpcore2.ConnectError as error:
+                        failure = error
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout("no answer in time") from None
         raise failure or httpcore2.ConnectError(f"{host} has no address")
 
     async def sleep(self, seconds: float) -> None:
@@ -60,8 +70,8 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     async def _allowed(self, host: str, port: int) -> list[str]:
         try:
             addresses = await self._resolve(host, port)
-        except OSError as error:
-            raise httpcore2.ConnectError(f"{host} is not found: {error.strerror}") from None
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"{host} is not found: {error}") from None
         if {host.rstrip(".").lower(), f"{host.rstrip('.').lower()}:{port}"} & self._reachable:
             return addresses
         why = {address: _why_inside(address) for address in addresses}
@@ -90,20 +100,30 @@ class Guard(httpx2.AsyncHTTPTransport):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Two pools of connections to the same places.
+
+    A pool looks through all it has at each request, so the streams that stay open for long, one or more for each
+    link, are kept apart.
+    """
+
+    brief: httpx2.AsyncBaseTransport
+    long: httpx2.AsyncBaseTransport
+
+    def for_request(self, request: httpx2.Request) -> httpx2.AsyncBaseTransport:
+        """The pool for this request."""
+        stays = request.method == "GET" or request.headers.get("mcp-method") == "subscriptions/listen"
+        return self.long if stays else self.brief
+
+
 class Passage(httpx2.AsyncBaseTransport):
     """One link's way out: to its own server's host directly where it may, to every other place past the guard.
 
     What comes back is bounded and plain: a body over the limit, or a compressed one, is an error.
     """
 
-    def __init__(
-        self,
-        *,
-        direct: httpx2.AsyncBaseTransport,
-        guarded: httpx2.AsyncBaseTransport,
-        home: str,
-        most_bytes: int,
-    ) -> None:
+    def __init__(self, *, direct: Way, guarded: Way, home: str, most_bytes: int) -> None:
         self._direct = direct
         self._guarded = guarded
         self._home = home
@@ -113,7 +133,7 @@ class Passage(httpx2.AsyncBaseTransport):
         """Send it the right way."""
         request.headers["accept-encoding"] = "identity"
         way = self._direct if request.url.host == self._home else self._guarded
-        response = await way.handle_async_request(request)
+        response = await way.for_request(request).handle_async_request(request)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise HoldfastError(

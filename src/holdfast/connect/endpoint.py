@@ -138,7 +138,7 @@ class Endpoint:
             yield
         except httpx2.SSEError as error:
             raise HoldfastError(codes.BAD_ANSWER, f"{self.place} broke its stream: {error}") from None
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, UnicodeError) as error:
             raise HoldfastError(
                 codes.CONNECTION_CLOSED, f"{self.place} cannot be reached: {_words(error)}."
             ) from None

@@ -49,8 +49,12 @@ class Link:
 
     @property
     def usable(self) -> bool:
-        """Whether asking it makes sense."""
-        return self.state in (State.CONNECTING, State.LIVE) and not self._closing.is_set()
+        """Whether asking it makes sense: it is starting or stands, and its server is not gone at this very moment."""
+        if self._closing.is_set():
+            return False
+        if self.state is State.LIVE:
+            return not self._ready.result().ended.is_set()
+        return self.state is State.CONNECTING
 
     @property
     def forgets(self) -> bool:

@@ -8,7 +8,7 @@ from tempfile import mkstemp
 import msgspec
 
 from holdfast.model.json import Json
-from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.token.audience import audience_of
 
 LOGINS = "oauth"
@@ -27,7 +27,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 def has_login(spec: ServerSpec) -> bool:
     """Whether people log in to it here: not where its entry gives credentials, nor for what a client brought."""
-    if spec.source is Source.CLIENT or isinstance(spec.transport, Stdio):
+    if spec.source is Source.CLIENT or isinstance(spec.transport, Stdio | InProcess):
         return False
     return not any(name.lower() == "authorization" for name in spec.transport.headers)
 

@@ -8,31 +8,33 @@ from typing import Self
 
 import httpx2
 
-from holdfast.connect.egress import KEPT, Guard, Guarded, Passage, Resolve
+from holdfast.connect.egress import KEPT, Guard, Guarded, Passage, Way
 from holdfast.connect.logins import has_login, login_file
 from holdfast.connect.terms import Terms
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Sse
 
 
 class Passages:
-    """Two pools of connections, one of them guarded, on one TLS context. Sessions share them, but no cookie."""
+    """The connections, guarded and not, on one TLS context. Sessions share them, but no cookie."""
 
-    def __init__(self, reachable: tuple[str, ...], logins: Path, resolve: Resolve | None = None) -> None:
+    def __init__(self, reachable: tuple[str, ...], logins: Path) -> None:
         tls = httpx2.create_ssl_context()
-        self._direct = httpx2.AsyncHTTPTransport(verify=tls, limits=KEPT)
-        self._guarded = Guard(Guarded(reachable, resolve), tls)
+        guard = Guarded(reachable)
+        self._direct = Way(*(httpx2.AsyncHTTPTransport(verify=tls, limits=KEPT) for _ in range(2)))
+        self._guarded = Way(*(Guard(guard, tls) for _ in range(2)))
         self._logins = logins
 
     async def __aenter__(self) -> Self:
-        await self._direct.__aenter__()
-        await self._guarded.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._direct.aclose()
-        await self._guarded.aclose()
+        for way in (self._direct, self._guarded):
+            await way.brief.aclose()
+            await way.long.aclose()
 
     @asynccontextmanager
     async def client(
@@ -40,10 +42,16 @@ class Passages:
     ) -> AsyncIterator[httpx2.AsyncClient]:
         """A link's own client: its own cookies and credentials, over connections that are shared."""
         assert isinstance(spec.transport, Http | Sse)
+        try:
+            host = httpx2.URL(spec.transport.url).host
+        except httpx2.InvalidURL as error:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"The address of {spec.name!r} is no address: {error}."
+            ) from None
         passage = Passage(
             direct=self._direct,
             guarded=self._guarded,
-            home="" if guarded else httpx2.URL(spec.transport.url).host,
+            home="" if guarded else host,
             most_bytes=terms.limits.line_bytes,
         )
         timeout = httpx2.Timeout(terms.connect_seconds, read=None, pool=None)

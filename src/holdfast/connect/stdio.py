@@ -47,6 +47,7 @@ async def open_stdio(
         finally:
             stderr.close()
     finally:
+        child.close()  # what was cancelled half-way has handed nothing on yet
         await child.end(terms.end_seconds)
 
 

@@ -21,6 +21,7 @@ _TELLING = {
 }  # fmt: skip
 _TELLING_PAIRS = {("access", "key"), ("api", "key"), ("private", "key"), ("pass", "word"), ("pass", "phrase")}
 _INNOCENT = {("progress", "token"), ("page", "token")}
+_FOLDERS = {"PWD", "OLDPWD"}  # every shell's word for where it is
 
 _SPOKEN = (
     re.compile(r"(?i)\b((?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}"),
@@ -92,7 +93,7 @@ def secrets_in(entries: Mapping[str, str]) -> tuple[str, ...]:
     """The secret values of an environment or of headers: those under telling names, with and without their scheme."""
     found: list[str] = []
     for name, value in entries.items():
-        if tells(name) and value:
+        if tells(name) and value and name not in _FOLDERS:
             found.append(value)
             scheme, _, rest = value.partition(" ")
             if rest and scheme.lower() in {"bearer", "basic", "token"}:

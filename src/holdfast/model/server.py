@@ -87,6 +87,8 @@ class ServerSpec:
     asks: Choice = NONE
     """What it may ask back of the session while it is confined: roots, sampling, elicitation."""
     confinement: Confinement | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What its entry was given of the host's own secrets, wherever in it."""
 
     def may_ask(self, what: str) -> bool:
         """Whether it may ask this of the session: freely when it is not confined, else only what was granted."""

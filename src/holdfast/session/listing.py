@@ -54,16 +54,19 @@ class Listing:
 
     async def _own(self) -> None:
         try:
+            await self._once()
+            pause = _SHORTEST_PAUSE  # the first look waited for the server to start, and is no measure
             while True:
-                began = time.monotonic()
-                await self._once()
                 self._told()
                 self._fresh.set()
                 if self._stale.is_set():
                     self._fresh.clear()
-                await asyncio.sleep(max(_SHORTEST_PAUSE, _SHARE * (time.monotonic() - began)))
+                await asyncio.sleep(pause)
                 await self._stale.wait()
                 self._stale.clear()
+                began = time.monotonic()
+                await self._once()
+                pause = max(_SHORTEST_PAUSE, _SHARE * (time.monotonic() - began))
         finally:
             self._fresh.set()
 

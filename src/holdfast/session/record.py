@@ -17,6 +17,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Decision,
     Event,
+    ModeChanged,
     PermissionDecided,
     ServersResolved,
     ToolCalled,
@@ -27,12 +28,16 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
 from holdfast.store.appender import Also, Ticket
+from holdfast.store.masked import masked
+from holdfast.store.rows import SessionChange
 from holdfast.store.store import Store, Tx
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], Awaitable[None]]
-_WINDOW = 256
+Listeners = Callable[[Sequence[Event]], Awaitable[None]]
+_WINDOW = 1024
+"""How many events may be on their way to the disk and to the listener."""
 
 
 class Record:
@@ -43,14 +48,25 @@ class Record:
         self._audit = audit
         self.mask = mask
         """What is kept out of all that is written."""
-        self._appender = store.appender(context.session_id, mask=mask)
-        self._listener: Listener | None = None
+        self._appender = store.appender(context.session_id, window=_WINDOW)
+        self._listener: Listeners | None = None
         self._untold: deque[tuple[Ticket, Event]] = deque()
-        self._room = asyncio.Semaphore(_WINDOW)
+        self._on_their_way = 0
+        self._room = asyncio.Event()
+        self._room.set()
         self._teller: asyncio.Task[None] | None = None
 
     def listen(self, listener: Listener) -> None:
         """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
+
+        async def each(events: Sequence[Event]) -> None:
+            for event in events:
+                await listener(event)
+
+        self.listen_to_many(each)
+
+    def listen_to_many(self, listener: Listeners) -> None:
+        """The same for a listener that takes at once what became durable at once."""
         self._listener = listener
 
     async def add(self, event: Event) -> None:
@@ -59,10 +75,18 @@ class Record:
 
     async def stream(self, event: Event, also: Also | None = None) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
+        event = masked(event, self.mask)  # what is told is what is stored
         if self._listener is None:
             return await self._appender.append(event, also=also)
-        await self._room.acquire()
-        ticket = await self._appender.append(event, also=also)
+        while self._on_their_way >= _WINDOW:
+            self._room.clear()
+            await self._room.wait()
+        self._on_their_way += 1
+        try:
+            ticket = await self._appender.append(event, also=also)
+        except BaseException:
+            self._arrived(1)
+            raise
         self._untold.append((ticket, event))
         if self._teller is None:
             self._teller = asyncio.create_task(self._tell(self._listener))
@@ -74,24 +98,36 @@ class Record:
             await asyncio.shield(self._teller)
         await self._appender.flush()
 
-    async def _tell(self, listener: Listener) -> None:
+    async def _tell(self, listener: Listeners) -> None:
+        untold = self._untold
         try:
-            while self._untold:
-                ticket, event = self._untold[0]
+            while untold:
+                ticket = untold[0][0]
                 if not ticket.is_durable:
                     await ticket.durable()
-                await listener(event)
-                self._untold.popleft()
-                self._room.release()
+                events: list[Event] = []
+                while untold and untold[0][0].is_durable:
+                    events.append(untold.popleft()[1])
+                try:
+                    await listener(events)
+                except HoldfastError:
+                    raise
+                except Exception:  # what cannot be told does not silence the rest
+                    log.exception("events not told", extra={"count": len(events)})
+                finally:
+                    self._arrived(len(events))
         except HoldfastError as error:
             # The disk is full, or nobody listens any more: what cannot be told is not told, what is stored is stored.
             log.warning("events are not told any more", extra={"reason": error.message})
             self._listener = None
-            for _ in self._untold:
-                self._room.release()
-            self._untold.clear()
+            self._arrived(len(untold))
+            untold.clear()
         finally:
             self._teller = None
+
+    def _arrived(self, count: int) -> None:
+        self._on_their_way -= count
+        self._room.set()
 
     async def resolved(self, servers: Sequence[str], refusals: Sequence[Refusal]) -> None:
         """Who stands and who fell; each refusal is a record of the audit, in the same commit."""
@@ -112,6 +148,17 @@ class Record:
 
         event = ServersResolved(servers=tuple(servers), refusals=tuple(refusals))
         await (await self.stream(event, also=also)).durable()
+
+    async def mode_changed(self, mode: str) -> None:
+        """Permission is asked differently from here on, and when the session is taken up again."""
+        session_id = self._context.session_id
+
+        def also(tx: Tx) -> None:
+            stored = tx.session(session_id)
+            if stored is not None:
+                tx.change(session_id, SessionChange(settings={**stored.settings, "mode": mode}))
+
+        await (await self.stream(ModeChanged(mode=mode), also=also)).durable()
 
     async def called(self, asked: ToolCall, *, title: str = "", kind: str = "other") -> None:
         """A call begins. Nobody waits for this: what comes of it is stored after it, in order."""

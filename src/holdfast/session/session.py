@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,22 +22,20 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, SessionClosed, SessionOpened, TrustLowered
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.resolution import Caution, Refusal, Resolution
+from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
 from holdfast.resolve.pins import Held, Sifted
 from holdfast.session.listing import Listing
+from holdfast.session.outlast import outlast
 from holdfast.session.permission import kind_of
 from holdfast.session.record import Record
-from holdfast.wire.mcp.tools import CallResult, Tool
+from holdfast.wire.mcp.tools import Tool
 
 _PAGES = 1000
 
-CANCELLED = Answer(
-    result=CallResult(content=[], is_error=True),
-    outcome=Outcome.CANCELLED,
-    code=codes.CANCELLED.name,
-    message="The call was cancelled.",
+CANCELLED = replace(
+    failed(HoldfastError(codes.CANCELLED, "The call was cancelled.")), outcome=Outcome.CANCELLED
 )
 
 Permit = Callable[[ToolCall, Offer], Awaitable[Answer | None]]
@@ -89,8 +88,14 @@ class Session:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What there is to know about servers that stand."""
-        return self._resolution.cautions
+        """What there is to know about servers that stand: what they claimed to be, what their tools tried to hide."""
+        flags = (
+            Caution(server=name, stage=Stage.CONNECT, text=flag)
+            for name, listing in self._listings.items()
+            if listing.sifted is not None
+            for flag in listing.sifted.flags
+        )
+        return (*self._resolution.cautions, *flags)
 
     @property
     def held_back(self) -> Mapping[str, tuple[Held, ...]]:
@@ -180,22 +185,22 @@ class Session:
             )
         finally:
             # Also when the caller is cancelled: the end of a call is stored whatever ended it.
-            await asyncio.shield(self._record.ended(asked, answer, time.monotonic() - began))
+            await outlast(self._record.ended(asked, answer, time.monotonic() - began))
         return answer
 
-    async def resources(self, server: str) -> list[JsonObject]:
+    async def resources(self, server: str) -> list[dict[str, Any]]:
         """The resources that a server has."""
         return await self._list_all(server, "resources/list", "resources")
 
-    async def read_resource(self, server: str, uri: str) -> JsonObject:
+    async def read_resource(self, server: str, uri: str) -> dict[str, Any]:
         """One resource's content."""
         return await self._ask(server, "resources/read", {"uri": uri})
 
-    async def prompts(self, server: str) -> list[JsonObject]:
+    async def prompts(self, server: str) -> list[dict[str, Any]]:
         """The prompts that a server has."""
         return await self._list_all(server, "prompts/list", "prompts")
 
-    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> JsonObject:
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
         """One prompt, filled in."""
         return await self._ask(server, "prompts/get", {"name": name, "arguments": dict(arguments or {})})
 
@@ -239,9 +244,20 @@ class Session:
 
     async def _look(self, spec: ServerSpec) -> Sifted:
         link, connection = await self._means.links.connected(self.scope, spec)
-        with link.used():
-            tools = await connection.tools(timeout=self._means.terms.list_seconds)
+        with link.used(), self._in_time(spec.name, "tools"):
+            async with asyncio.timeout(self._means.terms.list_seconds):
+                tools = await connection.tools()
         return await self._means.screen(spec, tools)
+
+    @contextmanager
+    def _in_time(self, server: str, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            seconds = self._means.terms.list_seconds
+            raise HoldfastError(
+                codes.TIMEOUT, f"{server!r} did not list its {what} within {seconds:g} seconds."
+            ) from None
 
     def _make_catalog(self) -> None:
         listings = self._listings.values()
@@ -261,16 +277,20 @@ class Session:
             await self.ready()  # its server may still be starting
             return self._catalog.find(name)
 
-    async def _list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
-        found: list[JsonObject] = []
+    async def _list_all(self, server: str, method: str, key: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         cursor: Json = None
-        for _ in range(_PAGES):
-            page = await self._ask(server, method, {} if cursor is None else {"cursor": cursor})
-            items = page.get(key)
-            found += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-            cursor = page.get("nextCursor")
-            if cursor is None:
-                return found
+        with self._in_time(server, key):
+            async with asyncio.timeout(self._means.terms.list_seconds):
+                for _ in range(_PAGES):
+                    page = await self._ask(server, method, {} if cursor is None else {"cursor": cursor})
+                    items = page.get(key)
+                    found += (
+                        [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+                    )
+                    cursor = page.get("nextCursor")
+                    if cursor is None:
+                        return found
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} lists its {key} without end.")
 
     async def _ask(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:

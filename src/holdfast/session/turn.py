@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from holdfast.agent.agent import Agent, Standing
 from holdfast.connect.call import Answer, failed
@@ -13,13 +16,16 @@ from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Planned, Prompted, Replied, StopReason, Thought, Titled, TurnEnded
 from holdfast.model.ids import new_call_id, new_message_id, new_turn_id
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.ports import Door
+from holdfast.session.outlast import outlast
 from holdfast.session.permission import Due, Mode, due
 from holdfast.session.session import Session, encoded
 
 log = logging.getLogger(__name__)
 
+Before = Callable[[], Awaitable[str]]
+"""Runs before the agent does; what it gives is said first."""
 _TITLE_LENGTH = 80
 APOLOGY = "Something went wrong inside Holdfast; its log has the details. The session goes on."
 
@@ -28,40 +34,57 @@ class Conversation:
     """A session's turns, one at a time and in order; a prompt that comes during another waits for it."""
 
     def __init__(
-        self, session: Session, agent: Agent, door: Door | None = None, *, titled: bool = False
+        self,
+        session: Session,
+        agent: Agent,
+        door: Door | None = None,
+        *,
+        titled: bool = False,
+        before: Before | None = None,
     ) -> None:
         self.session = session
         self.agent = agent
         self.mode = Mode.ASK
         self._door = door
         self._titled = titled
+        self._before = before
         self._allowed: set[tuple[str, str]] = set()
         self._turn = asyncio.Lock()
-        self._waiting: set[asyncio.Task[StopReason]] = set()
+        self._turns: set[asyncio.Task[StopReason]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs or waits."""
+        return bool(self._turns)
 
     async def prompt(self, blocks: Sequence[JsonObject]) -> StopReason:
         """Take the user's words; returns when the last word of the answer is stored and told."""
         task = asyncio.create_task(self._take(blocks))
-        self._waiting.add(task)
+        self._turns.add(task)
+        task.add_done_callback(self._turns.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.cancel()
+            await outlast(_end_of(task))
             raise
-        finally:
-            self._waiting.discard(task)
 
     def cancel(self) -> None:
         """End the turn that runs, and those that wait: each ends as cancelled."""
-        for task in self._waiting:
+        for task in self._turns:
             task.cancel()
 
     async def stop(self) -> None:
         """Cancel, and wait until every turn has ended."""
-        waiting = set(self._waiting)
+        turns = set(self._turns)
         self.cancel()
-        if waiting:
-            await asyncio.wait(waiting)
+        if turns:
+            await asyncio.wait(turns)
+
+    async def change_mode(self, mode: Mode) -> None:
+        """Ask for permission differently from here on, and when the session is taken up again."""
+        await self.session.record.mode_changed(mode)
+        self.mode = mode
 
     async def _take(self, blocks: Sequence[JsonObject]) -> StopReason:
         try:
@@ -71,28 +94,36 @@ class Conversation:
             return StopReason.CANCELLED
 
     async def _run(self, blocks: Sequence[JsonObject]) -> StopReason:
-        record = self.session.record
         turn_id = new_turn_id()
-        await record.add(Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks)))
-        if not self._titled:
-            self._titled = True
-            await record.stream(Titled(title=_title(blocks)))
-        reason = StopReason.CANCELLED
+        desk = _Desk(self)
+        await self.session.record.stream(
+            Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks))
+        )
         try:
-            reason = await self.agent.turn(blocks, _Desk(self))
+            reason = await self._answer(blocks, desk)
+        except asyncio.CancelledError:
+            reason = StopReason.CANCELLED
+        await outlast(self._end(TurnEnded(turn_id=turn_id, reason=reason, usage=desk.usage)))
+        return reason
+
+    async def _answer(self, blocks: Sequence[JsonObject], desk: "_Desk") -> StopReason:
+        record = self.session.record
+        try:
+            if not self._titled and (title := _title(blocks)):
+                self._titled = True
+                await record.stream(Titled(title=title))
+            if self._before is not None and (news := await self._before()):
+                await record.stream(Replied(message_id=new_message_id(), text=news))
+            return await self.agent.turn(blocks, desk)
         except HoldfastError as error:
-            reason = StopReason.END_TURN
             await record.stream(Replied(message_id=new_message_id(), text=error.message))
         except Exception:
             log.exception("turn crashed")
-            reason = StopReason.END_TURN
             await record.stream(Replied(message_id=new_message_id(), text=APOLOGY))
-        finally:
-            await asyncio.shield(self._end(turn_id, reason))
-        return reason
+        return StopReason.END_TURN
 
-    async def _end(self, turn_id: str, reason: StopReason) -> None:
-        await self.session.record.stream(TurnEnded(turn_id=turn_id, reason=reason))
+    async def _end(self, ended: TurnEnded) -> None:
+        await self.session.record.stream(ended)
         await self.session.record.told()
 
     async def permit(self, asked: ToolCall, offer: Offer) -> Answer | None:
@@ -108,11 +139,16 @@ class Conversation:
         if self._door is None or not self._door.powers.permits:
             return _denied(f"{offer.name} needs somebody's permission, and there is nobody to ask.")
         await self.session.record.told()  # whoever is asked has seen what it is about
-        decision = await self._door.permit(asked, offer.tool.title or offer.name)
+        decision = await self._door.permit(self._shown(asked), offer.tool.title or offer.name)
         await self.session.record.decided(asked, decision)
         if decision is Decision.ALLOW_ALWAYS:
             self._allowed.add(tool)
         return _denied(f"{offer.name} was not permitted.") if decision is Decision.REJECT else None
+
+    def _shown(self, asked: ToolCall) -> ToolCall:
+        """The call as it is stored and told: without secrets."""
+        arguments: Json = msgspec.json.decode(asked.arguments)
+        return replace(asked, arguments=msgspec.json.encode(self.session.record.mask.json(arguments)))
 
 
 class _Desk:
@@ -122,6 +158,7 @@ class _Desk:
         self._conversation = conversation
         self._session = conversation.session
         self._message_id = new_message_id()
+        self.usage: JsonObject = {}
 
     async def reply(self, text: str) -> None:
         if text:
@@ -133,6 +170,9 @@ class _Desk:
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
         await self._session.record.stream(Planned(entries=tuple(entries)))
+
+    def used(self, usage: JsonObject) -> None:
+        self.usage = usage
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         asked = ToolCall(call_id=new_call_id(), server="", tool=name, arguments=encoded(arguments))
@@ -152,6 +192,10 @@ class _Desk:
             cautions=session.cautions,
             held_back={name: tuple(held.name for held in tools) for name, tools in session.held_back.items()},
         )
+
+
+async def _end_of(task: asyncio.Task[StopReason]) -> None:
+    await asyncio.wait([task])
 
 
 def _denied(reason: str) -> Answer:

@@ -11,7 +11,7 @@ to write to. What it guarantees:
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -176,6 +176,19 @@ class Peer:
         if not self._writable.is_set():
             await self._writable.wait()
         self._write(line)
+
+    async def notify_all(self, method: str, params: Iterable[Any]) -> None:
+        """Tell many things in one write."""
+        lines = [self._bounded(notification_line(method, each)) for each in params]
+        if not self._writable.is_set():
+            await self._writable.wait()
+        if lines:
+            self._write(b"".join(lines))
+
+    async def idle(self) -> None:
+        """Wait until every request of the other side is answered."""
+        while tasks := self._others():
+            await asyncio.wait(tasks)
 
     async def close(self, *, grace: float = 0.0) -> None:
         """End the conversation: handlers get the grace to finish, waiting callers a clear error."""

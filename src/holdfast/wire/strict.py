@@ -52,6 +52,13 @@ def check(raw: bytes | msgspec.Raw, limits: Limits) -> None:
         raise Unreadable("the same key stands twice in one object")
 
 
+def nested_within(text: bytes, depth: int) -> bool:
+    """Whether a well-formed document is nested no deeper than this."""
+    if text.count(b"{") + text.count(b"[") <= depth:
+        return True
+    return not _is_deeper(outside_strings(text), depth)
+
+
 def members(text: bytes) -> int:
     """How many `"key": value` pairs a well-formed document has, at any depth."""
     return outside_strings(text).count(b":")
@@ -83,17 +90,21 @@ def _within(text: bytes, limits: Limits) -> bytes:
         raise Unreadable(_too_many(limits))
     if re.search(rb"[0-9]{%d}" % (limits.digits + 1), bare):
         raise Unreadable(f"a number has more than {limits.digits} digits")
+    if _is_deeper(bare, limits.depth):
+        raise Unreadable(f"it is nested more than {limits.depth} deep")
+    return bare
+
+
+def _is_deeper(bare: bytes, depth: int) -> bool:
     brackets = bare.translate(_ROUND, _NOT_BRACKETS)
-    for _ in range(limits.depth):
+    for _ in range(depth):
         if not brackets:
-            return bare
+            return False
         inner = brackets.replace(b"()", b"")
         if len(inner) == len(brackets):
             break  # not balanced: the decoder will say so
         brackets = inner
-    if brackets and b"()" in brackets:
-        raise Unreadable(f"it is nested more than {limits.depth} deep")
-    return bare
+    return b"()" in brackets
 
 
 def _too_many(limits: Limits) -> str:

@@ -1,0 +1,305 @@
+"""However a connection, a call or a session ends: clearly, completely, and without touching the others."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.connect.connection import Connection
+from holdfast.connect.terms import Terms
+from holdfast.host import Host, Opening
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import ServerSpec
+from holdfast.model.trust import Trust
+from holdfast.session.session import Session
+from holdfast.wire.frame import Raw
+from tests.connect.conftest import HostFactory, counter
+from tests.connect.processes import alive, kill, ours, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def pid_of(session: Session) -> int:
+    return (await session.call("c.whoami")).data["pid"]
+
+
+@pytest.mark.promise("LNK-07")
+async def test_a_server_killed_from_outside_in_mid_call_is_missed_once_and_comes_back_empty(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        pid = await pid_of(session)
+        await session.call("c.count")
+        in_flight = [asyncio.create_task(session.call("c.sleep", {"seconds": 60})) for _ in range(3)]
+        await session.call("c.count")  # those before it have arrived
+        kill(pid)
+        failed = await asyncio.gather(*in_flight)
+        after = await asyncio.gather(*(session.call("c.count") for _ in range(3)))
+
+    assert [(answer.code, answer.message) for answer in failed] == [
+        ("CONNECTION_CLOSED", "'c' is gone and has not answered c.sleep; whether it did it is not known.")
+    ] * 3
+    assert (
+        sorted(answer.text[-1] for answer in after),
+        [answer.state_lost for answer in after].count(True),
+    ) == (
+        ["1", "2", "3"],
+        1,
+    )
+
+
+@pytest.mark.promise("LNK-07")
+async def test_that_the_state_is_lost_is_told_even_when_the_first_attempt_to_reconnect_fails(
+    make_host: HostFactory, tmp_path: Path
+):
+    broken = tmp_path / "broken"
+    entry = {
+        "command": "sh",
+        "args": [
+            "-c",
+            f'[ -e {broken} ] && exit 1; exec "$@"',
+            "sh",
+            counter()["command"],
+            *counter()["args"],
+        ],
+        "env": counter()["env"],
+    }
+    async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.count")
+        broken.touch()
+        await session.call("c.die")
+        failed = await session.call("c.count")
+        broken.unlink()
+        after, again = await session.call("c.count"), await session.call("c.count")
+
+    assert [(answer.ok, answer.state_lost) for answer in (failed, after, again)] == [
+        (False, False),
+        (True, True),
+        (True, False),
+    ]
+
+
+@pytest.mark.promise("LNK-07")
+async def test_after_a_reconnect_the_server_knows_again_who_is_calling(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter("--handshake")}) as host, host.session(cwd=tmp_path) as session:
+        before = (await session.call("c.whoami")).data
+        await session.call("c.die")
+        after = (await session.call("c.whoami")).data
+
+    assert before.pop("pid") != after.pop("pid")
+    assert before == after
+
+
+@pytest.mark.promise("LNK-07")
+async def test_who_asks_again_at_once_gets_a_new_connection(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        spec = session.server("c")
+        _, connection = await host.links.connected(session.scope, spec)
+        with pytest.raises(HoldfastError):
+            await connection.call("die", Raw(b"{}"))
+        _, other = await host.links.connected(session.scope, spec)
+
+        assert (other is connection, other.ended.is_set()) == (False, False)
+
+
+@pytest.mark.promise("LNK-06")
+@pytest.mark.promise("LNK-04")
+async def test_a_session_cancelled_while_it_connects_leaves_nothing(make_host: HostFactory, tmp_path: Path):
+    async def run(host: Host) -> None:
+        async with host.session(cwd=tmp_path):
+            raise AssertionError("a server that never answers does not come up")
+
+    async with make_host({"c": counter("--mute"), "d": counter()}) as host:
+        task = asyncio.create_task(run(host))
+        await until(lambda: len(ours()) == 2)
+        task.cancel()
+        await asyncio.wait([task])
+
+        assert task.cancelled()
+        await until(lambda: ours() == set())
+
+
+@pytest.mark.promise("LNK-04")
+async def test_who_waits_for_a_connection_may_give_up_without_ending_it_for_the_others(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter("--slow")}) as host:
+        session = await host.open(Opening(cwd=tmp_path))
+        patient, hasty = (asyncio.create_task(session.call("c.count")) for _ in range(2))
+        await asyncio.sleep(0)
+        hasty.cancel()
+
+        assert (await patient).text == "1"
+        assert hasty.cancelled()
+        await host.close_session(session)
+
+
+async def test_a_cancelled_call_is_cancelled_in_the_server(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        begun = asyncio.Event()
+        call = asyncio.create_task(session.call("c.linger", progress=lambda report: begun.set()))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        told = (await session.call("c.cancelled")).text
+
+    assert (call.cancelled(), told) == (True, "linger")
+
+
+async def test_a_call_past_its_deadline_is_cancelled_in_the_server(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.linger", timeout=0.1)
+        told = (await session.call("c.cancelled")).text
+
+    assert told == "linger"
+
+
+@pytest.mark.promise("LNK-04")
+@pytest.mark.parametrize("order", [*itertools.permutations("abc"), "aab", "abcabc", "cba" * 2, "bca" * 3])
+async def test_sessions_are_opened_and_closed_by_any_task_in_any_order(
+    make_host: HostFactory, tmp_path: Path, order: str
+):
+    async with make_host({"c": counter()}) as host:
+        sessions = dict(
+            zip("abc", await asyncio.gather(*(_opened_elsewhere(host, tmp_path) for _ in "abc")), strict=True)
+        )
+        pids = {name: await pid_of(session) for name, session in sessions.items()}
+
+        for name in order:
+            await asyncio.create_task(host.close_session(sessions[name]))
+            assert not alive(pids[name])
+        left = [name for name in "abc" if name not in order]
+        assert [alive(pids[name]) for name in left] == [True for _ in left]
+        current = asyncio.current_task()
+        assert current is not None
+        assert current.cancelling() == 0
+
+
+async def _opened_elsewhere(host: Host, folder: Path) -> Session:
+    return await asyncio.create_task(host.open(Opening(cwd=folder)))
+
+
+@pytest.mark.promise("LNK-06")
+async def test_one_failing_close_does_not_stop_the_others(
+    make_host: HostFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    servers = {name: counter() for name in ("c", "crash", "stuck")}
+    async with make_host(servers) as host:
+        connect = host.links._connect
+        host.links._connect = lambda spec, scope: _closing_badly(connect(spec, scope), spec)
+        async with host.session(cwd=tmp_path) as session:
+            pid = await pid_of(session)
+            assert session.refusals == ()
+
+        assert (alive(pid), ours(), session.scope.closed) == (False, set(), True)
+    assert [record.getMessage() for record in caplog.records] == ["link crashed"]
+
+
+@asynccontextmanager
+async def _closing_badly(opening: object, spec: ServerSpec) -> AsyncIterator[Connection]:
+    async with opening as connection:  # type: ignore[attr-defined]
+        try:
+            yield connection  # pyright: ignore[reportUnknownVariableType]
+        finally:
+            if spec.name == "crash":
+                raise RuntimeError("it will not close")
+            if spec.name == "stuck":
+                raise HoldfastError(codes.CONNECTION_CLOSED, "it will not close, either")
+
+
+@pytest.mark.promise("LNK-06")
+async def test_when_the_store_fails_the_servers_are_closed_all_the_same(
+    make_host: HostFactory, tmp_path: Path
+):
+    pids: list[int] = []
+
+    async def store_failing() -> None:
+        async with make_host({"c": counter()}) as host:
+            for _ in range(3):
+                pids.append(await pid_of(await host.open(Opening(cwd=tmp_path))))
+            await host.store.close()
+
+    with pytest.raises(HoldfastError, match="closed"):
+        await store_failing()
+
+    assert ([alive(pid) for pid in pids], ours()) == ([False] * 3, set())
+
+
+@pytest.mark.promise("LNK-06")
+async def test_a_link_closed_twice_while_it_connects_is_cleaned_up_once_and_whole(
+    make_host: HostFactory, tmp_path: Path
+):
+    terms = Terms(end_seconds=0.3)
+    async with make_host({"c": counter("--mute")}, terms=terms) as host:
+        session = await host.open(Opening(cwd=tmp_path))
+        await until(lambda: len(ours()) == 1)
+        link = host.links.obtain(session.scope, session.server("c"))
+        await asyncio.gather(link.close(), link.close(), link.close())
+
+        await until(lambda: ours() == set())
+        await host.close_session(session)
+
+
+@pytest.mark.promise("LNK-02")
+@pytest.mark.promise("LNK-04")
+async def test_a_session_closed_under_a_run_takes_the_servers_of_the_run_along(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with (
+        make_host({"c": counter(lifetime="run")}) as host,
+        host.session(cwd=tmp_path) as session,
+        host.run(),
+    ):
+        pid = (await host.call("c.whoami")).data["pid"]
+        await host.close_session(session)
+
+        assert (alive(pid), ours()) == (False, set())
+
+
+@pytest.mark.promise("LNK-08")
+async def test_a_shared_server_is_shared_only_by_sessions_that_need_it_the_same(
+    make_host: HostFactory, tmp_path: Path
+):
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    async with make_host({"c": counter("--shared", lifetime="host")}) as host:
+        slug = host.registry.add(other_folder, trust=Trust.DIRECT).slug
+        with (tmp_path / "data" / "workspaces" / f"{slug}.toml").open("a") as file:
+            file.write('[env.c]\nCOLOUR = "red"\n')
+        async with host.session(cwd=tmp_path) as one, host.session(cwd=other_folder) as other:
+            answers = [await session.call("c.count") for session in (one, other, one, other)]
+
+    assert [(answer.text, answer.state_lost) for answer in answers] == [
+        ("1", False),
+        ("1", False),
+        ("2", False),
+        ("2", False),
+    ]
+
+
+@pytest.mark.promise("LNK-04")
+async def test_a_host_that_is_cancelled_leaves_nothing(make_host: HostFactory, tmp_path: Path):
+    async def serve() -> None:
+        async with (
+            make_host({"c": counter(), "s": counter("--stubborn")}) as host,
+            host.session(cwd=tmp_path),
+        ):
+            opened.set()
+            await asyncio.Event().wait()
+
+    opened = asyncio.Event()
+    before = len(os.listdir("/proc/self/fd"))
+    task = asyncio.create_task(serve())
+    await opened.wait()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert (task.cancelled(), ours()) == (True, set())
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before)

@@ -1,0 +1,340 @@
+"""Remote links through a host, with real servers on loopback."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+
+from holdfast.host import KEYS, Host, Opening
+from holdfast.model.carriers import META_KEY
+from holdfast.session.session import Session
+from holdfast.token import Seen, Signer, Verifier, audience_of
+from holdfast.wire.mcp.eras import Era
+from tests.connect.conftest import HostFactory
+from tests.connect.web import (
+    ERAS,
+    HEADER,
+    Plain,
+    begun_and_hanging,
+    data_dir,
+    free_port,
+    http,
+    linked,
+    sdk_server,
+    serving,
+    sse,
+    terms,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def texts(session: Session, *names: str) -> list[str]:
+    return [(await session.call(name)).text for name in names]
+
+
+@pytest.mark.promise("LNK-01")
+@pytest.mark.parametrize("answers", ["events", "json"])
+async def test_within_a_session_a_stateful_http_server_keeps_its_state(
+    make_host: HostFactory, folder: Path, answers: str
+):
+    app = sdk_server().streamable_http_app(json_response=answers == "json")
+    async with (
+        serving(app) as url,
+        make_host({"web": http(url)}, terms=terms(Era.HANDSHAKE)) as host,
+        host.session(cwd=folder) as one,
+        host.session(cwd=folder) as other,
+    ):
+        counts = [
+            *await texts(one, "web.count", "web.count"),
+            *await texts(other, "web.count"),
+            *await texts(one, "web.count"),
+        ]
+
+    assert counts == ["1", "2", "1", "3"]
+
+
+@pytest.mark.promise("LNK-01")
+async def test_within_a_session_an_sse_server_is_one_connection(make_host: HostFactory, folder: Path):
+    app = sdk_server().sse_app()
+    connections: list[str] = []
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("method") == "GET":
+            connections.append(scope["path"])
+        await app(scope, receive, send)
+
+    async with serving(counting) as url, linked(make_host, folder, {"web": sse(url)}, terms()) as session:
+        assert await texts(session, "web.progress", "web.progress") == ["done", "done"]
+
+    assert connections == ["/sse"]
+
+
+@pytest.mark.promise("LNK-14")
+async def test_the_era_of_a_remote_server_is_found_and_remembered(make_host: HostFactory, folder: Path):
+    modern, old = Plain(), sdk_server().sse_app()
+    ours = terms()
+    async with (
+        serving(modern) as one,
+        serving(old) as other,
+        linked(make_host, folder, {"modern": http(one), "old": sse(other)}, ours),
+    ):
+        pass
+
+    found = {key.split()[0]: era for key, era in ours.eras.items()}
+    assert (found["modern"], found["old"]) == (Era.MODERN, Era.HANDSHAKE)
+
+
+@pytest.mark.promise("CTX-05")
+@pytest.mark.parametrize("era", ERAS)
+async def test_every_request_carries_the_context_in_its_meta(make_host: HostFactory, folder: Path, era: str):
+    app = sdk_server().streamable_http_app()
+    async with (
+        serving(app) as url,
+        linked(make_host, folder, {"web": http(url)}, terms(ERAS[era])) as session,
+    ):
+        answer = await session.call("web.meta", meta={META_KEY: {"session_id": "forged"}})
+
+    assert json.loads(answer.text)[META_KEY] == {
+        "session_id": session.context.session_id,
+        "workspace_id": "",
+        "trust_level": "direct",
+    }
+
+
+@pytest.mark.promise("CTX-08")
+@pytest.mark.promise("CTX-06")
+async def test_every_http_request_is_signed_anew_for_this_server_and_this_body_whatever_the_config_says(
+    make_host: HostFactory, folder: Path
+):
+    plain = Plain()
+    forged = {
+        "Holdfast-Context": "forged",
+        "HOLDFAST-CONTEXT": "forged",
+        "X-Key": "mine",
+        "Mcp-Method": "forged",
+    }
+    async with (
+        serving(plain) as url,
+        linked(make_host, folder, {"web": http(url, headers=forged)}, terms()) as session,
+    ):
+        await texts(session, "web.go", "web.go")
+
+    verifier, seen = Verifier(Signer(data_dir(make_host) / KEYS).public_file), Seen()
+    claims = [
+        verifier.verify(headers[HEADER], audience_of(f"{url}/mcp"), request=body)
+        for _, headers, body in plain.asked
+    ]
+    for claim in claims:
+        seen.once(claim)
+    assert {claim.context.session_id for claim in claims} == {session.context.session_id}
+    assert {headers["x-key"] for _, headers, _ in plain.asked} == {"mine"}
+    assert [headers["mcp-method"] for headers, _ in plain.calls()] == ["tools/call", "tools/call"]
+
+
+@pytest.mark.promise("CTX-10")
+async def test_sessions_that_call_at_once_are_never_taken_for_one_another(
+    make_host: HostFactory, folder: Path
+):
+    plain = Plain()
+    async with serving(plain) as url, make_host({"web": http(url)}, terms=terms()) as host:
+        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(10)))
+        calls = [
+            session.call("web.go", {"me": session.context.session_id})
+            for session in sessions
+            for _ in range(10)
+        ]
+        answers = await asyncio.gather(*calls)
+        await asyncio.gather(*(host.close_session(session) for session in sessions))
+
+    verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
+    crossed = [
+        params
+        for headers, body in plain.calls()
+        if len(
+            {
+                (params := json.loads(body)["params"])["arguments"]["me"],
+                params["_meta"][META_KEY]["session_id"],
+                verifier.verify(headers[HEADER], audience_of(f"{url}/mcp"), request=body).context.session_id,
+            }
+        )
+        != 1
+    ]
+    assert (len(plain.calls()), all(answer.ok for answer in answers), crossed) == (100, True, [])
+
+
+async def test_a_call_carries_these_headers_and_no_others(make_host: HostFactory, folder: Path):
+    plain = Plain()
+    async with serving(plain) as url, linked(make_host, folder, {"web": http(url)}, terms()) as session:
+        await session.call("web.go")
+
+    assert sorted(plain.calls()[0][0]) == [
+        *(
+            "accept",
+            "accept-encoding",
+            "connection",
+            "content-length",
+            "content-type",
+            "holdfast-context",
+            "host",
+        ),
+        *("mcp-method", "mcp-name", "mcp-protocol-version", "user-agent"),
+    ]
+    assert sorted(json.loads(plain.calls()[0][1])["params"]["_meta"]) == [
+        "dev.holdfast/session",
+        "io.modelcontextprotocol/clientCapabilities",
+        "io.modelcontextprotocol/clientInfo",
+        "io.modelcontextprotocol/protocolVersion",
+    ]
+
+
+async def test_no_path_of_this_machine_goes_to_a_remote_server(make_host: HostFactory, folder: Path):
+    plain = Plain()
+    async with serving(plain) as url, linked(make_host, folder, {"web": http(url)}, terms()) as session:
+        await session.call("web.go")
+
+    assert [body for _, _, body in plain.asked if str(folder).encode() in body or b'"roots"' in body] == []
+
+
+async def test_what_the_server_says_on_the_way_is_heard(make_host: HostFactory, folder: Path):
+    heard: list[Any] = []
+    app = sdk_server().streamable_http_app()
+    async with serving(app) as url, linked(make_host, folder, {"web": http(url)}, terms()) as session:
+        answer = await session.call("web.progress", progress=heard.append)
+
+    assert (answer.text, [report["progress"] for report in heard]) == ("done", [1])
+
+
+@pytest.mark.promise("LNK-17")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_remote_server_that_says_its_tools_changed_is_listed_again(
+    make_host: HostFactory, folder: Path, era: str
+):
+    app = sdk_server().streamable_http_app()
+    async with (
+        serving(app) as url,
+        linked(make_host, folder, {"web": http(url)}, terms(ERAS[era])) as session,
+    ):
+        await session.call("web.grow")
+        await _until(lambda: bool(session.held_back.get("web")))
+
+    assert [held.name for held in session.held_back["web"]] == ["grown"]
+
+
+@pytest.mark.promise("LNK-07")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_was_stopped_and_started_again_says_once_that_its_state_is_lost(
+    make_host: HostFactory, folder: Path, era: str
+):
+    port = free_port()
+    async with make_host({"web": http(f"http://127.0.0.1:{port}")}, terms=terms(ERAS[era])) as host:
+        async with serving(sdk_server().streamable_http_app(), port):
+            session = await host.open(Opening(cwd=folder))
+            before = await session.call("web.count")
+        down = await session.call("web.count")
+        async with serving(sdk_server().streamable_http_app(), port):
+            after = [await session.call("web.count") for _ in range(2)]
+            await host.close_session(session)
+
+    assert (before.text, down.code) == ("1", "CONNECTION_CLOSED")
+    assert [answer.state_lost for answer in after] == [True, False]
+    assert [answer.content[-1]["text"] for answer in after] == ["1", "2"]
+
+
+@pytest.mark.promise("LNK-07")
+async def test_a_server_that_dies_in_the_middle_of_a_call_fails_that_call_and_is_connected_anew(
+    make_host: HostFactory, folder: Path
+):
+    port, dying = free_port(), Plain(begun_and_hanging)
+    async with make_host({"web": http(f"http://127.0.0.1:{port}")}, terms=terms()) as host:
+        async with serving(dying, port):
+            session = await host.open(Opening(cwd=folder))
+            call = asyncio.create_task(session.call("web.go"))
+            await dying.called.wait()
+        dead = await call
+        async with serving(Plain(), port):
+            after = await session.call("web.go")
+            await host.close_session(session)
+
+    assert (dead.code, dead.message) == (
+        "CONNECTION_CLOSED",
+        "'web' is gone and has not answered web.go; whether it did it is not known.",
+    )
+    assert (after.ok, after.state_lost) == (True, True)
+
+
+@pytest.mark.promise("LNK-09")
+async def test_a_remote_server_that_never_answers_is_left_out_on_time(make_host: HostFactory, folder: Path):
+    async def hang(plain: Plain, request: Any, message: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(Plain(hang)) as url:
+        servers = {"web": http(url), "sse": sse(url)}
+        async with linked(make_host, folder, servers, terms(connect_seconds=0.3)) as session:
+            reasons = {
+                refusal.server: refusal.reason for refusal in session.refusals if refusal.server in servers
+            }
+
+    assert reasons == {
+        name: f"Could not connect to {name!r}: The server did not introduce itself within 0.3 seconds."
+        for name in ("web", "sse")
+    }
+
+
+@pytest.mark.promise("LNK-04")
+async def test_remote_links_close_in_any_order_and_from_any_task(make_host: HostFactory, folder: Path):
+    app = sdk_server().streamable_http_app()
+    async with serving(app) as url, make_host({"web": http(url)}, terms=terms(Era.HANDSHAKE)) as host:
+        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(4)))
+        await asyncio.gather(*(session.settle() for session in sessions))
+        await asyncio.create_task(host.close_session(sessions[2]))
+        await host.close_session(sessions[0])
+        left = await texts(sessions[1], "web.count", "web.count")
+        await asyncio.gather(*(asyncio.create_task(host.close_session(sessions[n])) for n in (3, 1)))
+
+    assert left == ["1", "2"]
+
+
+@pytest.mark.promise("LNK-04")
+async def test_opening_and_closing_remote_links_leaves_nothing_behind(make_host: HostFactory, folder: Path):
+    app = Starlette(routes=[*sdk_server().sse_app().routes])
+    stateful = sdk_server().streamable_http_app()
+    async with serving(stateful) as url, serving(app) as other, serving(Plain(_rude)) as rude:
+        servers = {
+            "web": http(url),
+            "sse": sse(other),
+            "rude": http(rude),
+            "none": http("http://127.0.0.1:9"),
+        }
+        async with make_host(servers, terms=terms(Era.HANDSHAKE)) as host:
+            await _sessions(host, folder, 3)
+            before = _descriptors(), len(asyncio.all_tasks())
+            await _sessions(host, folder, 50)
+            await _until(lambda: len(asyncio.all_tasks()) <= before[1])
+            after = _descriptors()
+
+    assert after <= before[0] + 4  # connections that are kept for a while
+
+
+async def _sessions(host: Host, folder: Path, number: int) -> None:
+    for _ in range(number):
+        async with host.session(cwd=folder) as session:
+            await session.call("web.count")
+
+
+async def _rude(plain: Plain, request: Any, message: dict[str, Any]) -> Any:
+    return Response("<html>", media_type="text/html")
+
+
+def _descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def _until(condition: Any, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)

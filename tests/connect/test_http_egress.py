@@ -1,0 +1,301 @@
+"""Where remote links may go: the address is looked at when a connection is made, and only then connected to."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpcore2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.connect.egress import Guarded
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json
+from holdfast.model.trust import Trust
+from tests.connect.conftest import HostFactory
+from tests.connect.web import Plain, http, serving, terms
+
+pytestmark = pytest.mark.anyio
+
+NAME = "tools.example.com"
+
+
+class Names:
+    """What the network's names stand for, as long as a test runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._known: dict[str, list[str]] = {}
+        real = socket.getaddrinfo
+
+        def look_up(host: Any, *rest: Any, **more: Any) -> Any:
+            addresses = self._known.get(host.decode() if isinstance(host, bytes) else host)
+            if not addresses:
+                return real(host, *rest, **more)
+            address = addresses.pop(0) if len(addresses) > 1 else addresses[0]
+            return real(address, *rest, **more)
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    def set(self, host: str, *addresses: str) -> None:
+        """Looked up again and again, the name gives these one after the other."""
+        self._known[host] = [*addresses]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    return Names(monkeypatch)
+
+
+@asynccontextmanager
+async def knocked() -> AsyncIterator[tuple[int, list[int]]]:
+    """A listener that counts who comes."""
+    count: list[int] = []
+
+    async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        count.append(1)
+        writer.close()
+
+    server = await asyncio.start_server(come, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], count
+
+
+def at(url: str, **more: Any) -> dict[str, Any]:
+    return http(url.replace("127.0.0.1", NAME), **more)
+
+
+CASES = {
+    "direct: the user's own": (Trust.DIRECT, False, "", True),
+    "sandboxed": (Trust.SANDBOXED, False, "", False),
+    "brought by a client": (Trust.DIRECT, True, "", False),
+    "allowed by the host": (Trust.SANDBOXED, False, NAME, True),
+}
+
+
+@pytest.mark.promise("RES-05")
+@pytest.mark.parametrize("case", CASES)
+async def test_a_name_that_turns_out_to_be_inside_is_not_connected_to(
+    make_host: HostFactory, folder: Path, names: Names, case: str
+):
+    trust, brought, reachable, connects = CASES[case]
+    names.set(NAME, "127.0.0.1")
+    plain = Plain()
+    async with serving(plain) as url:
+        entry = at(url, trust_level="sandboxed") if not brought else {"name": "web", **at(url, headers=[])}
+        servers = {} if brought else {"web": entry}
+        client_brings: list[Json] = [entry] if brought else []
+        async with (
+            make_host(servers, terms=terms(), HOLDFAST_SERVERS_REACHABLE=reachable) as host,
+            host.session(cwd=folder, trust=trust, servers=client_brings) as session,
+        ):
+            reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
+
+    refused = (
+        f"Could not connect to 'web': {NAME} is at 127.0.0.1, a loopback address, which may not be reached"
+    )
+    assert (bool(plain.asked), [reason.partition(" from here")[0] for reason in reasons]) == (
+        (True, []) if connects else (False, [refused])
+    )
+
+
+class Recorder(httpcore2.AsyncNetworkBackend):
+    """Connects nowhere, and keeps where to."""
+
+    def __init__(self) -> None:
+        self.went: list[str] = []
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        self.went.append(host)
+        raise httpcore2.ConnectError("nobody there")
+
+
+OUTSIDE, INSIDE = "93.184.216.34", "169.254.169.254"
+
+
+async def test_a_name_that_changes_its_address_after_the_check_gains_nothing():
+    answers = iter([[OUTSIDE], [INSIDE]])
+    went = Recorder()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return next(answers)
+
+    with pytest.raises(httpcore2.ConnectError):
+        await Guarded(resolve=resolve, backend=went).connect_tcp(NAME, 443)
+
+    assert went.went == [OUTSIDE]
+
+
+async def test_of_several_addresses_only_those_outside_are_tried():
+    went = Recorder()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1", OUTSIDE, "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "2606:2800:220:1::1"]
+
+    with pytest.raises(httpcore2.ConnectError):
+        await Guarded(resolve=resolve, backend=went).connect_tcp(NAME, 443)
+
+    assert went.went == [OUTSIDE, "2606:2800:220:1::1"]
+
+
+@pytest.mark.parametrize(
+    "address", [INSIDE, "127.0.0.1", "10.1.2.3", "::1", "fd00::1", "168.63.129.16", "0.0.0.0"]
+)
+async def test_an_inside_address_is_refused_before_anything_is_sent(address: str):
+    went = Recorder()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return [address]
+
+    with pytest.raises(HoldfastError, match=r"may not be reached"):
+        await Guarded(resolve=resolve, backend=went).connect_tcp(NAME, 80)
+
+    assert went.went == []
+
+
+@pytest.mark.promise("RES-05")
+@pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/", "http://169.254.169.254/latest/meta-data/"])
+async def test_a_redirect_inside_is_not_followed(
+    make_host: HostFactory, folder: Path, names: Names, target: str
+):
+    names.set(NAME, "127.0.0.1")
+    async with knocked() as (port, count):
+
+        async def answer(plain: Plain, request: Request, message: dict[str, Any]) -> Response:
+            return RedirectResponse(target.format(port=port))
+
+        async with serving(Plain(answer)) as url:
+            entry = at(url, trust_level="sandboxed")
+            async with (
+                make_host({"web": entry}, terms=terms(), HOLDFAST_SERVERS_REACHABLE=NAME) as host,
+                host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
+            ):
+                reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
+
+    assert ("where no request is sent" in reasons[0], count) == (True, [])
+
+
+def certificate(folder: Path, name: str) -> dict[str, Any]:
+    """A key and a certificate for this name, for a server."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(who)
+        .issuer_name(who)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, encryption_algorithm=serialization.NoEncryption()
+    )
+    (folder / "key.pem").write_bytes(private)
+    (folder / "certificate.pem").write_bytes(made.public_bytes(pem))
+    return {"ssl_keyfile": str(folder / "key.pem"), "ssl_certfile": str(folder / "certificate.pem")}
+
+
+@pytest.mark.parametrize("name", [NAME, "other.example.com"])
+async def test_past_the_guard_a_certificate_is_still_checked_for_the_name(
+    make_host: HostFactory, folder: Path, names: Names, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    connects = name == NAME
+    names.set(NAME, "127.0.0.1")
+    options = certificate(folder, name)
+    monkeypatch.setenv("SSL_CERT_FILE", options["ssl_certfile"])
+    async with serving(Plain(), **options) as url:
+        entry = at(url.replace("http:", "https:"), trust_level="sandboxed")
+        async with (
+            make_host({"web": entry}, terms=terms(), HOLDFAST_SERVERS_REACHABLE=NAME) as host,
+            host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
+        ):
+            answer = await session.call("web.go")
+            reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
+
+    assert answer.ok is connects
+    assert [("cannot be reached" in reason, "certificate" in reason) for reason in reasons] == (
+        [] if connects else [(True, True)]
+    )
+
+
+async def test_headers_and_cookies_of_one_server_or_session_never_reach_another(
+    make_host: HostFactory, folder: Path
+):
+    async def answer(plain: Plain, request: Request, message: dict[str, Any]) -> Response:
+        response = plain.usual(request, message)
+        response.set_cookie("who", message["params"]["_meta"]["dev.holdfast/session"]["session_id"])
+        return response
+
+    mine, other = Plain(answer), Plain()
+    async with serving(mine) as one, serving(other) as two:
+        servers = {"mine": http(one, headers={"Authorization": "Bearer mine"}), "other": http(two)}
+        async with (
+            make_host(servers, terms=terms()) as host,
+            host.session(cwd=folder) as first,
+            host.session(cwd=folder) as second,
+        ):
+            for session in (first, second):
+                await session.call("mine.go")
+                await session.call("other.go")
+
+    assert {headers.get("authorization") for _, headers, _ in mine.asked} == {"Bearer mine"}
+    assert {(headers.get("authorization"), headers.get("cookie")) for _, headers, _ in other.asked} == {
+        (None, None)
+    }
+    assert [headers["cookie"] for headers, _ in mine.calls()] == [
+        f"who={session.context.session_id}" for session in (first, second)
+    ]
+
+
+def test_a_host_with_local_servers_only_never_imports_http(tmp_path: Path):
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from holdfast.host import Host
+from holdfast.store.memory import MemoryStore
+from tests.connect.conftest import counter
+
+async def main():
+    async with Host(servers={{"c": counter()}}, store=MemoryStore()) as host:
+        async with host.session(cwd={str(tmp_path)!r}) as session:
+            assert (await session.call("c.count")).text == "1"
+    heavy = {{"mcp", "mcp_types", "httpx2", "httpcore2", "pydantic", "anyio"}} & set(sys.modules)
+    print(sorted(heavy))
+
+asyncio.run(main())
+"""
+    root = str(Path(__file__).parents[2])
+    environ = {
+        "PYTHONPATH": root,
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "HOLDFAST_DATA_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr

@@ -1,0 +1,91 @@
+"""Other people's servers over HTTP and SSE, as processes of their own."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+
+from holdfast.host import Opening
+from tests.connect.conftest import HostFactory
+from tests.connect.web import free_port, http, linked, serving, sse, terms
+from tests.peers.spawn import node_server
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def everything(transport: str, port: int) -> Iterator[str]:
+    """The reference server from npm."""
+    process = subprocess.Popen(
+        node_server("mcp-server-everything", transport),
+        env={**os.environ, "PORT": str(port)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if "port" in line:
+                break
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.mark.promise("CTX-07")
+@pytest.mark.parametrize(("transport", "entry"), [("streamableHttp", http), ("sse", sse)])
+async def test_the_reference_server_works_unchanged(
+    make_host: HostFactory, folder: Path, transport: str, entry: Any
+):
+    heard: list[Any] = []
+    with everything(transport, free_port()) as url:
+        async with linked(make_host, folder, {"ref": entry(url)}, terms()) as session:
+            echoed = await session.call("ref.echo", {"message": "hi"})
+            long = await session.call(
+                "ref.trigger-long-running-operation", {"duration": 0.3, "steps": 3}, progress=heard.append
+            )
+
+    assert (echoed.text, long.ok, len(heard)) == ("Echo: hi", True, 3)
+
+
+@pytest.mark.promise("LNK-07")
+async def test_the_reference_server_killed_and_started_again_is_connected_anew(
+    make_host: HostFactory, folder: Path
+):
+    port = free_port()
+    async with make_host({"ref": http(f"http://127.0.0.1:{port}")}, terms=terms()) as host:
+        with everything("streamableHttp", port):
+            session = await host.open(Opening(cwd=folder))
+            first = await session.call("ref.echo", {"message": "one"})
+        with everything("streamableHttp", port):
+            answers = [await session.call("ref.echo", {"message": "two"}) for _ in range(3)]
+            await host.close_session(session)
+
+    assert first.text == "Echo: one"
+    assert sum(answer.state_lost for answer in answers) == 1
+    assert [answer.content[-1]["text"] for answer in answers if answer.ok][-1] == "Echo: two"
+    assert {answer.code for answer in answers if not answer.ok} <= {"CONNECTION_CLOSED"}
+
+
+async def test_a_fastmcp_server_works_unchanged(make_host: HostFactory, folder: Path):
+    server: Any = FastMCP("fast")
+
+    def double(n: int) -> int:
+        """Double."""
+        return 2 * n
+
+    server.tool(double)
+    app = server.http_app(path="/mcp")
+    async with serving(app) as url, linked(make_host, folder, {"fast": http(url)}, terms()) as session:
+        answers = await asyncio.gather(*(session.call("fast.double", {"n": n}) for n in range(10)))
+
+    assert [answer.data["result"] for answer in answers] == [2 * n for n in range(10)]

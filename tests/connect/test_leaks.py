@@ -1,0 +1,141 @@
+"""Nothing is left: not of hundreds of sessions, not of a host that was killed."""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.connect.terms import Terms
+from holdfast.host import Host, Opening
+from tests.connect.conftest import HostFactory, counter, hostile
+from tests.connect.processes import alive, descriptors, kill, marked, ours, tasks, temporary_files, until
+
+pytestmark = pytest.mark.anyio
+
+CYCLES = int(os.environ.get("HOLDFAST_CYCLES", "30"))
+SERVERS = 20
+
+
+@pytest.mark.promise("LNK-04")
+@pytest.mark.promise("LNK-06")
+@pytest.mark.timeout(1800)
+async def test_after_many_sessions_that_ended_well_and_badly_all_is_as_at_the_start(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    terms = Terms(end_seconds=0.2)
+    ready = {"good": counter(), "exits": hostile("exits"), "missing": {"command": "/no/such/program"}}
+    never_ready = {**ready, "mute": counter("--mute")}
+    async with make_host(ready, terms=terms) as host, make_host(never_ready, terms=terms) as waiting:
+        for number in range(5):
+            await _cycle(host, waiting, tmp_path, number)  # what is made once is kept
+        before = await _standing()
+        for number in range(CYCLES):
+            await _cycle(host, waiting, tmp_path, number)
+        await until(lambda: ours() == set())
+        after = await _standing()
+
+        assert after == before
+        assert [(kept.links._by_scope, kept._sessions) for kept in (host, waiting)] == [({}, {})] * 2
+
+
+async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
+    match number % 5:
+        case 0:  # to its end
+            async with host.session(cwd=folder) as session:
+                assert (await session.call("good.count")).text == "1"
+        case 1:  # left to somebody else, while it starts
+            session = await waiting.open(Opening(cwd=folder))
+            await asyncio.sleep(number % 7 / 50)
+            await asyncio.create_task(waiting.close_session(session))
+        case 2:  # cancelled
+            task = asyncio.create_task(_until_cancelled(waiting, folder))
+            await asyncio.sleep(number % 7 / 50)
+            task.cancel()
+            await asyncio.wait([task])
+        case 3:  # its server killed in mid-call
+            session = await host.open(Opening(cwd=folder, only="good"))
+            pid = (await session.call("good.whoami")).data["pid"]
+            call = asyncio.create_task(session.call("good.sleep", {"seconds": 60}))
+            kill(pid)
+            assert (await call).code == "CONNECTION_CLOSED"
+            assert (await session.call("good.count")).state_lost
+            await host.close_session(session)
+        case _:  # by an error
+            with pytest.raises(ZeroDivisionError):
+                async with host.session(cwd=folder):
+                    raise ZeroDivisionError
+
+
+async def _until_cancelled(host: Host, folder: Path) -> None:
+    async with host.session(cwd=folder):
+        await asyncio.Event().wait()
+
+
+async def _standing() -> dict[str, object]:
+    gc.collect()
+    await asyncio.sleep(0.05)
+    return {"files": descriptors(), "tasks": tasks(), "temporary": temporary_files(), "servers": ours()}
+
+
+HOST = """
+import asyncio, json, sys
+from pathlib import Path
+from holdfast import settings
+from holdfast.host import Host, Opening
+
+async def main():
+    folder = Path(sys.argv[1])
+    (folder / "config.toml").touch()
+    environ = {
+        "HOLDFAST_DATA_DIR": str(folder / "data"),
+        "HOLDFAST_SERVERS_USER_FILE": str(folder / "user.json"),
+        "HOLDFAST_SERVERS_HOST_FILE": str(folder / "host.json"),
+    }
+    loaded = settings.load(folder / "config.toml", environ)
+    async with Host(settings=loaded, servers=json.loads(sys.argv[2])) as host:
+        session = await host.open(Opening(cwd=folder))
+        for name in json.loads(sys.argv[2]):
+            if name.startswith("parent"):
+                await session.call(f"{name}.orphan")
+        await session.ready()
+        assert session.refusals == (), session.refusals
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.promise("LNK-11")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can promise this")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_two_seconds_after_a_host_was_killed_none_of_its_servers_is_left(tmp_path: Path, how: int):
+    servers = {
+        **{f"good{n}": counter() for n in range(SERVERS // 2)},
+        **{f"stubborn{n}": counter("--stubborn") for n in range(SERVERS // 4)},
+        **{f"parent{n}": counter() for n in range(SERVERS // 4)},
+    }
+    host = subprocess.Popen(
+        [sys.executable, "-c", HOST, str(tmp_path), json.dumps(servers)], stdout=subprocess.PIPE
+    )
+    assert host.stdout is not None
+    with host.stdout:
+        assert await asyncio.to_thread(host.stdout.readline) == b"ready\n"
+    running = ours()
+
+    host.send_signal(how)
+    host.wait()
+    killed_at = time.monotonic()
+    await until(lambda: not any(map(alive, running)), 2.0)
+
+    assert len(running) >= SERVERS + SERVERS // 4
+    assert (marked(f"tests_marker={os.getpid()}"), time.monotonic() - killed_at < 2.0) == (set(), True)

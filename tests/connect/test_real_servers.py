@@ -1,0 +1,82 @@
+"""Other people's servers through a host: they know nothing of Holdfast, and work unchanged."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.host import Host
+from tests.connect.conftest import HostFactory
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+NODE = ROOT / "peers" / "node_modules" / ".bin"
+OTTER = {"name": "otter", "entityType": "animal", "observations": ["holds fast to kelp"]}
+
+
+def memory(folder: Path) -> dict[str, Any]:
+    return {
+        "command": str(NODE / "mcp-server-memory"),
+        "env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")},
+    }
+
+
+@pytest.mark.promise("LNK-01")
+@pytest.mark.promise("CTX-07")
+async def test_the_memory_server_remembers_for_as_long_as_the_session(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("memory.create_entities", {"entities": [OTTER]})
+        graph = await session.call("memory.read_graph")
+
+    assert json.loads(graph.text) == {"entities": [OTTER], "relations": []}
+
+
+@pytest.mark.promise("LNK-02")
+@pytest.mark.promise("CTX-07")
+async def test_sub_agents_share_the_memory_of_their_root(make_host: HostFactory, tmp_path: Path):
+    async def sub_agent(host: Host, animal: str) -> None:
+        async with host.run():
+            entity = {"name": animal, "entityType": "animal", "observations": []}
+            await host.call("memory.create_entities", {"entities": [entity]})
+
+    async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:
+        for animal in ("otter", "limpet"):  # the server itself loses one of two that are written at once
+            await asyncio.create_task(sub_agent(host, animal))
+        graph = json.loads((await session.call("memory.read_graph")).text)
+
+    assert [entity["name"] for entity in graph["entities"]] == ["otter", "limpet"]
+
+
+@pytest.mark.promise("CTX-07")
+@pytest.mark.promise("LNK-14")
+@pytest.mark.parametrize("script", ["sdk_server.py", "fastmcp_server.py"])
+async def test_servers_on_other_libraries_work_unchanged(make_host: HostFactory, tmp_path: Path, script: str):
+    entry = {"command": sys.executable, "args": [str(ROOT / "tests" / "peers" / script)]}
+    async with make_host({"s": entry}) as host, host.session(cwd=tmp_path) as session:
+        assert session.refusals == ()
+        answers = [await session.call("s.echo", {"text": text}) for text in ("one", "two")]
+
+    assert [(answer.ok, answer.text) for answer in answers] == [(True, "one"), (True, "two")]
+
+
+@pytest.mark.promise("CTX-07")
+async def test_everything_tells_its_progress_and_asks_for_the_roots_of_the_session(
+    make_host: HostFactory, tmp_path: Path
+):
+    steps: list[float] = []
+    async with (
+        make_host({"all": {"command": str(NODE / "mcp-server-everything")}}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        names = {offer.tool.name for offer in await session.tools()}
+        await session.call(
+            "all.trigger-long-running-operation",
+            {"duration": 0.03, "steps": 3},
+            progress=lambda report: steps.append(report["progress"]),
+        )
+
+    assert (steps, {"echo", "get-sum"} <= names) == ([1, 2, 3], True)

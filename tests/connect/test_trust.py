@@ -1,0 +1,120 @@
+"""A session's trust, lowered while it lives: from that moment on everything is as if it had never been more."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.host import Opening
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import TrustLowered
+from holdfast.model.resolution import Stage
+from holdfast.model.trust import Trust
+from tests.connect.conftest import HostFactory, counter, for_sandboxed
+from tests.connect.processes import alive, ours
+from tests.sandbox.conftest import bwrap  # pyright: ignore[reportUnusedImport] # noqa: F401
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
+
+
+def both() -> dict[str, object]:
+    return {"c": for_sandboxed(counter()), "direct": counter()}
+
+
+@pytest.mark.promise("RES-04")
+@pytest.mark.promise("LNK-07")
+async def test_the_next_call_goes_to_a_confined_server_that_says_once_that_it_forgot(
+    make_host: HostFactory, folder: Path
+):
+    async with make_host(both()) as host, host.session(cwd=folder) as session:
+        before = (await session.call("c.whoami")).data
+        await session.call("c.count")
+        await session.lower_trust()
+        after, again = await session.call("c.count"), await session.call("c.count")
+        said = (await session.call("c.whoami")).data
+
+        assert [(answer.text[-1], answer.state_lost) for answer in (after, again)] == [
+            ("1", True),
+            ("2", False),
+        ]
+        assert (before["env"]["HOLDFAST_TRUST_LEVEL"], said["env"]["HOLDFAST_TRUST_LEVEL"]) == (
+            "direct",
+            "sandboxed",
+        )
+        assert (said["meta"]["trust_level"], alive(before["pid"])) == ("sandboxed", False)
+
+
+@pytest.mark.promise("RES-04")
+@pytest.mark.promise("RES-05")
+async def test_servers_that_are_not_for_sandboxed_use_are_gone(make_host: HostFactory, folder: Path):
+    async with make_host(both()) as host, host.session(cwd=folder) as session:
+        pid = (await session.call("direct.whoami")).data["pid"]
+        await session.lower_trust()
+        answer = await session.call("direct.count")
+
+        assert (answer.code, alive(pid)) == ("UNKNOWN_TOOL", False)
+        assert [(refusal.server, refusal.stage) for refusal in session.refusals] == [("direct", Stage.ADMIT)]
+
+
+@pytest.mark.promise("RES-04")
+async def test_a_call_that_was_under_way_ends_and_nothing_of_a_run_is_left(
+    make_host: HostFactory, folder: Path
+):
+    servers = {"c": for_sandboxed(counter(lifetime="run")), "direct": counter()}
+    async with make_host(servers) as host, host.session(cwd=folder) as session, host.run():
+        pid = (await host.call("c.whoami")).data["pid"]
+        call = asyncio.create_task(host.call("direct.sleep", {"seconds": 60}))
+        await host.call("direct.count")
+        await session.lower_trust()
+
+        assert ((await call).code, alive(pid)) == ("CONNECTION_CLOSED", False)
+        assert (await host.call("c.whoami")).data["env"]["HOLDFAST_TRUST_LEVEL"] == "sandboxed"
+
+
+@pytest.mark.promise("RES-04")
+async def test_who_looked_a_server_up_before_cannot_connect_to_it_as_it_was(
+    make_host: HostFactory, folder: Path
+):
+    async with make_host(both()) as host, host.session(cwd=folder) as session:
+        specs = [session.server(name) for name in ("c", "direct")]
+        await session.lower_trust()
+
+        for spec in specs:
+            with pytest.raises(HoldfastError, match="not open to this session any more") as refused:
+                host.links.obtain(session.scope, spec)
+            assert refused.value.code is codes.NOT_GRANTED
+
+
+@pytest.mark.promise("RES-04")
+async def test_it_can_be_lowered_at_any_moment_of_any_call(make_host: HostFactory, folder: Path):
+    async with make_host(both()) as host:
+        for moment in range(12):
+            session = await host.open(Opening(cwd=folder))
+            calls = [asyncio.create_task(session.call(f"{name}.whoami")) for name in ("c", "direct") * 2]
+            for _ in range(moment**2):
+                await asyncio.sleep(0)
+            await session.lower_trust()
+            late = await asyncio.gather(*(session.call("c.whoami") for _ in range(2)))
+            await asyncio.gather(*calls)
+
+            assert {answer.data["env"]["HOLDFAST_TRUST_LEVEL"] for answer in late} == {"sandboxed"}
+            await host.close_session(session)
+        assert ours() == set()
+
+
+@pytest.mark.promise("RES-04")
+async def test_it_is_lowered_once_stored_and_never_raised(make_host: HostFactory, folder: Path):
+    async with make_host(both()) as host:
+        async with host.session(cwd=folder) as session:
+            await asyncio.gather(*(session.lower_trust() for _ in range(3)))
+            async with host.run(isolate=True) as child:
+                assert child.context.trust_level is Trust.SANDBOXED
+        events = [kept.event async for kept in host.store.events(session.context.session_id)]
+        again = await host.reopen(session.context.session_id, Opening(cwd=folder, trust=Trust.DIRECT))
+        await host.close_session(again)
+
+    assert [event for event in events if isinstance(event, TrustLowered)] == [
+        TrustLowered(trust_level=Trust.SANDBOXED)
+    ]
+    assert again.context.trust_level is Trust.SANDBOXED

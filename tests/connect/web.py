@@ -1,0 +1,202 @@
+"""Servers for the tests of remote links, on loopback: the SDK's, and plain ones that do as they are told."""
+
+import asyncio
+import json
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from holdfast.connect.terms import Terms
+from holdfast.host import Host
+from holdfast.session.session import Session
+from holdfast.wire.mcp.eras import Era
+
+App = Callable[..., Awaitable[None]]
+HEADER = "holdfast-context"
+VERSION = "2026-07-28"
+
+
+ERAS = {"handshake": Era.HANDSHAKE, "modern": Era.MODERN}
+
+
+class Eras(dict[str, Era]):
+    """Remembers one era for every server."""
+
+    def __init__(self, era: Era) -> None:
+        super().__init__()
+        self._era = era
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._era
+
+
+def terms(era: Era | None = None, **more: Any) -> Terms:
+    """Terms for tests: ends are quick, and the era is known where one is given."""
+    return Terms(end_seconds=0.5, **({"eras": Eras(era)} if era else {}), **more)
+
+
+def http(url: str, **more: Any) -> dict[str, Any]:
+    return {"type": "http", "url": f"{url}/mcp", **more}
+
+
+def sse(url: str) -> dict[str, Any]:
+    return {"type": "sse", "url": f"{url}/sse"}
+
+
+@asynccontextmanager
+async def linked(
+    make_host: Callable[..., Host], folder: Path, servers: dict[str, Any], terms: Terms
+) -> AsyncIterator[Session]:
+    """A session of a new host with these servers."""
+    async with make_host(servers, terms=terms) as host, host.session(cwd=folder) as session:
+        yield session
+
+
+def data_dir(make_host: Callable[..., Host]) -> Path:
+    """Where the hosts of this test keep what is theirs."""
+    return make_host({}).settings.data_dir
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@asynccontextmanager
+async def serving(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]:
+    """Serve an application; at the end its connections are cut."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=0, **options))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    ready = asyncio.create_task(server.ready.wait())
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        ready.cancel()
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def sdk_server() -> MCPServer:
+    """A server of the official SDK, in both eras; it counts per session of its own, or of ours."""
+    server = MCPServer("sdk", version="1")
+    counts: Counter[str] = Counter()
+
+    def who(context: Context) -> str:
+        headers = context.headers or {}
+        return headers.get("mcp-session-id", "nobody")
+
+    @server.tool()
+    def count(context: Context) -> str:
+        """Count the calls of one session."""
+        counts[who(context)] += 1
+        return str(counts[who(context)])
+
+    @server.tool()
+    def meta(context: Context) -> str:
+        """What came along with the call."""
+        return json.dumps(dict(context.request_context.meta or {}))
+
+    @server.tool()
+    async def progress(context: Context) -> str:
+        """Report, then answer."""
+        await context.report_progress(1, 2)
+        return "done"
+
+    @server.tool()
+    async def grow(context: Context) -> str:
+        """Offer one more tool, and say so."""
+        server.add_tool(lambda: "new", name="grown")
+        if context.protocol_version == VERSION:
+            await context.notify_tools_changed()
+        else:
+            await context.session.send_tool_list_changed()
+        return "grown"
+
+    return server
+
+
+@dataclass
+class Plain:
+    """A server that keeps what it was sent, and answers as it is told."""
+
+    answer: Callable[["Plain", Request, dict[str, Any]], Awaitable[Response | None]] | None = None
+    asked: list[tuple[str, dict[str, str], bytes]] = field(
+        default_factory=list[tuple[str, dict[str, str], bytes]]
+    )
+
+    fine: bool = False
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        self.asked.append((request.method, dict(request.headers), body))
+        message: dict[str, Any] = json.loads(body) if body else {}
+        response = await self.answer(self, request, message) if self.answer else None
+        await (response or self.usual(request, message))(scope, receive, send)
+
+    def usual(self, request: Request, message: dict[str, Any]) -> Response:
+        match message.get("method"):
+            case "server/discover":
+                return answered(message, {"supportedVersions": [VERSION], "capabilities": {"tools": {}}})
+            case "tools/list":
+                return answered(message, {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]})
+            case "tools/call":
+                return answered(message, {"content": [{"type": "text", "text": "gone"}]})
+            case _:
+                return Response(status_code=405)
+
+    def calls(self) -> list[tuple[dict[str, str], bytes]]:
+        """The headers and bodies of the calls that came."""
+        return [(headers, body) for _, headers, body in self.asked if b'"tools/call"' in body]
+
+
+async def begun_and_hanging(plain: Plain, request: Request, message: dict[str, Any]) -> Response | None:
+    """Answer a call with a stream on which nothing comes."""
+    if message.get("method") != "tools/call":
+        return None
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield b": begun\n\n"
+        plain.called.set()
+        await asyncio.Event().wait()
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def answered(message: dict[str, Any], result: dict[str, Any]) -> Response:
+    return JSONResponse(
+        {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete", **result}}
+    )

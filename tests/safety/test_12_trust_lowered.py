@@ -1,0 +1,41 @@
+"""Attack 12: a session goes on with the power it had before its trust was lowered."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.connect.conftest import HostFactory, counter, folder, for_sandboxed, make_host
+from tests.connect.processes import alive
+
+__all__ = ["folder", "make_host"]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
+
+
+@pytest.mark.promise("RES-04")
+async def test_the_next_call_obeys(make_host: HostFactory, folder: Path, tmp_path: Path):
+    (tmp_path / "secret").write_text("out of reach")
+    async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
+        before = await session.call("c.read", {"path": str(tmp_path / "secret")})
+        pid = (await session.call("c.whoami")).data["pid"]
+        await session.lower_trust()
+        after = await session.call("c.read", {"path": str(tmp_path / "secret")})
+
+    assert (before.text, after.ok, alive(pid)) == ("out of reach", False, False)
+    assert "out of reach" not in after.text
+
+
+async def test_control_a_link_that_is_kept_keeps_its_power(
+    make_host: HostFactory, folder: Path, tmp_path: Path
+):
+    (tmp_path / "secret").write_text("out of reach")
+    async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
+        _, connection = await host.links.connected(session.scope, session.server("c"))
+        kept = host.links._by_scope.pop(session.scope)  # so that lowering does not find it
+        await session.lower_trust()
+        from holdfast.wire.frame import Raw
+
+        result = await connection.call("read", Raw(b'{"path": "%b"}' % str(tmp_path / "secret").encode()))
+        for link in kept.values():
+            await link.close()
+
+    assert b"out of reach" in bytes(result.content[0])

@@ -1,0 +1,145 @@
+"""Attack 28: a remote server's OAuth metadata, or a redirect, points at an address inside; or a name changes under way."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.shared.auth import OAuthClientMetadata
+from pydantic import AnyUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from holdfast.connect.egress import Guarded
+from holdfast.connect.login import log_in
+from holdfast.connect.oauth import Provider
+from holdfast.model.address import why_inside
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Source
+from tests.connect.web import Plain, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def inner() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A service inside that must not be reached, and what it was asked."""
+    asked: list[bytes] = []
+
+    async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(come, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+
+
+@pytest.fixture
+def out_there(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the attacker's server, which this machine's resolver knows."""
+    real = socket.getaddrinfo
+
+    def look_up(host: Any, *rest: Any, **more: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        return real("127.0.0.1" if name == "evil.example.com" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return "evil.example.com"
+
+
+def evil(kind: str, inside: str) -> Plain:
+    """A server that wants a login, and names an inside address for a part of it."""
+
+    async def answer(plain: Plain, request: Request, message: dict[str, Any]) -> Response:
+        own = f"{request.url.scheme}://{request.url.netloc}"
+        if request.method == "POST" and kind == "a redirect":
+            return RedirectResponse(f"{inside}/latest/meta-data")
+        if request.url.path == "/resource":
+            servers = [inside if kind == "the authorization server" else own]
+            return JSONResponse({"resource": f"{own}/mcp", "authorization_servers": servers})
+        if request.url.path.startswith("/.well-known/"):
+            return JSONResponse(
+                {
+                    "issuer": own,
+                    "authorization_endpoint": f"{own}/authorize",
+                    "token_endpoint": f"{own}/token",
+                    "registration_endpoint": f"{inside}/register",
+                    "response_types_supported": ["code"],
+                }
+            )
+        where = f"{inside if kind == 'the metadata' else own}/resource"
+        return Response(status_code=401, headers={"www-authenticate": f'Bearer resource_metadata="{where}"'})
+
+    return Plain(answer)
+
+
+KINDS = ["the metadata", "the authorization server", "the registration", "a redirect"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_request_goes_inside_whatever_the_server_says(tmp_path: Path, out_there: str, kind: str):
+    async with inner() as (inside, asked), serving(evil(kind, inside)) as url:
+        spec = ServerSpec(
+            name="evil", source=Source.USER, transport=Http(url=f"{url.replace('127.0.0.1', out_there)}/mcp")
+        )
+        with pytest.raises(HoldfastError) as refused:
+            await log_in(spec, folder=tmp_path, show=print, seconds=10)
+
+    told = "where no request is sent" if kind == "a redirect" else "which may not be reached"
+    assert (told in refused.value.message, asked) == (True, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_control_without_the_guard_the_request_is_sent(tmp_path: Path, out_there: str, kind: str):
+    async with inner() as (inside, asked), serving(evil(kind, inside)) as url:
+        target = f"{url.replace('127.0.0.1', out_there)}/mcp"
+        metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")])
+        storage = Provider(target, tmp_path / "login.json", fresh=True)
+        login = OAuthClientProvider(target, metadata, storage)
+        async with httpx2.AsyncClient(auth=login, follow_redirects=kind == "a redirect") as client:
+            with suppress(OAuthFlowError):
+                await client.post(target, json={})
+
+    assert len(asked) >= 1
+
+
+async def test_a_name_that_is_outside_when_checked_and_inside_when_used_is_not_reached():
+    answers = iter(["93.184.216.34", "127.0.0.1"])
+    tried: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return [next(answers)]
+
+    class Nowhere(Guarded):
+        async def connect_tcp(self, host: str, *rest: Any, **more: Any) -> Any:
+            tried.append(host)
+            raise ConnectionRefusedError
+
+    with pytest.raises(ConnectionRefusedError):
+        await Guarded(resolve=resolve, backend=Nowhere()).connect_tcp("evil.example.com", 80)
+
+    assert tried == ["93.184.216.34"]
+
+
+async def test_control_who_checks_the_name_and_connects_by_name_gets_inside():
+    answers = iter(["93.184.216.34", "127.0.0.1"])
+    async with inner() as (inside, asked):
+        checked = why_inside(ipaddress.ip_address(next(answers)))
+        _, writer = await asyncio.open_connection(next(answers), int(inside.rpartition(":")[2]))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        async with asyncio.timeout(5):
+            while not asked:
+                await asyncio.sleep(0.01)
+
+    assert (checked, asked) == (None, [b"GET / HTTP/1.1\r\n"])
