@@ -4,14 +4,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # What `make run` starts.
-RUN ?= probe -- peers/node_modules/.bin/mcp-server-everything
+RUN ?= chat
 FUZZ ?= 200000
 CYCLES ?= 300
+DOOR_CYCLES ?= 100
+UPDATES ?= 1000000
 IMAGES ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-containers check format bench fuzz soak-kill powerloss lock clean
+.PHONY: help setup run test conformance peers test-containers check format bench fuzz soak soak-kill soak-stream powerloss lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,11 +40,25 @@ format: setup ## Format the code and fix what can be fixed by itself
 bench: setup ## Measure against peers; writes build/bench.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+conformance: setup ## Run MCP's official suite against a toolkit server
+	@$(BIN)/python -m pytest tests/peers/test_conformance.py $(ARGS)
+
+peers: setup ## Run other people's clients and servers in every combination
+	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
+
 fuzz: setup ## Fuzz the wire for long (FUZZ=number of frames)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
 
-soak-kill: setup ## Kill writers of the store at random moments (CYCLES=number of kills)
+soak: setup ## Links for long: CYCLES sessions that end well and badly, 100 x 100 calls at once, hostile neighbours
+	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \
+		$(BIN)/python -m pytest tests/connect/test_leaks.py tests/connect/test_context.py tests/connect/test_neighbours.py -s $(ARGS)
+
+soak-kill: setup ## Kill writers of the store, and the editors' door, at random moments (CYCLES, DOOR_CYCLES)
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)
+	@$(BIN)/python -m tests.journeys.soak --cycles $(DOOR_CYCLES) $(ARGS)
+
+soak-stream: setup ## Stream a million updates to a slow reader and see that memory stays flat (UPDATES)
+	@HOLDFAST_STREAM=$(UPDATES) $(BIN)/python -m benchmarks.agents.slow_reader
 
 powerloss: setup ## Cut the power under the store at random moments (IMAGES=number of cuts)
 	@$(BIN)/python -m tests.store.powerloss --images $(IMAGES) $(ARGS)

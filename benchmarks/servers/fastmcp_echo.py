@@ -19,7 +19,6 @@ if __name__ == "__main__":
             "http",
             host="127.0.0.1",
             port=int(sys.argv[-1].rpartition(":")[2]),
-            json_response=True,
             show_banner=False,
             log_level="ERROR",
         )

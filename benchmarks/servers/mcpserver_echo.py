@@ -15,8 +15,6 @@ async def echo(text: str) -> str:
 
 if __name__ == "__main__":
     if "--http" in sys.argv:
-        server.run(
-            "streamable-http", host="127.0.0.1", port=int(sys.argv[-1].rpartition(":")[2]), json_response=True
-        )
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[-1].rpartition(":")[2]))
     else:
         server.run("stdio")

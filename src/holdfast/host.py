@@ -15,7 +15,7 @@ from holdfast import telemetry
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, record
-from holdfast.builtin.builtins import BUILTINS, SERVICES
+from holdfast.builtin.builtins import SERVICES, builtins
 from holdfast.connect.call import Answer
 from holdfast.connect.catalog import Offer, catalog
 from holdfast.connect.connector import Connector
@@ -40,9 +40,10 @@ from holdfast.resolve.approval import subject
 from holdfast.resolve.entry import Entry, Loaded
 from holdfast.resolve.gather import Ground, gather
 from holdfast.resolve.pinned import FIRST_USE, pin, pins_of
-from holdfast.resolve.pins import Sifted, sift
+from holdfast.resolve.pins import Sifted, sifting
 from holdfast.resolve.resolve import Policy, resolve
 from holdfast.resolve.select import Narrowing
+from holdfast.resolve.turns import in_turns
 from holdfast.sandbox.keeper import Keeper
 from holdfast.sandbox.sandbox import available
 from holdfast.session.record import Record
@@ -109,7 +110,10 @@ class Host:
         async with AsyncExitStack() as stack:
             found = await available(self.settings.sandbox.engine, self.settings.sandbox.image)
             self._ground = Ground(
-                settings=self.settings, builtins=BUILTINS, inline=self._inline, no_sandbox=found.why_not
+                settings=self.settings,
+                builtins=builtins(self.settings),
+                inline=self._inline,
+                no_sandbox=found.why_not,
             )
             database = self.settings.data_dir / DATABASE
             self.store = self._own_store or await stack.enter_async_context(SqliteStore(database))
@@ -289,8 +293,8 @@ class Host:
         if opening.only is not None:
             entries = tuple(entry for entry in loaded.entries if entry.name == opening.only)
             loaded = replace(loaded, entries=entries)
-            builtins = tuple(spec for spec in policy.builtins if spec.name == opening.only)
-            policy = replace(policy, builtins=builtins)
+            ours = tuple(spec for spec in policy.builtins if spec.name == opening.only)
+            policy = replace(policy, builtins=ours)
         if opening.narrowing is not None:
             policy = replace(policy, narrowings=(*policy.narrowings, opening.narrowing))
         return loaded, context, policy
@@ -377,10 +381,10 @@ class Host:
         """Offer what is as it was when the server was first used, or approved since."""
         trusted = (Source.HOST, Source.USER) if self.settings.servers.pin_tools == "project" else ()
         if spec.source is Source.BUILTIN or spec.source in trusted:
-            return sift(tools, None)
+            return await in_turns(sifting(tools, None))
         approvals = await self.store.read(lambda reads: reads.approvals())
         pinned = pins_of(spec, approvals)
-        sifted = sift(tools, pinned)
+        sifted = await in_turns(sifting(tools, pinned))
         if pinned is None:
             await self.approve_tools(spec, sifted.fingerprints, by=FIRST_USE)
         return sifted

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal, TextIO
@@ -17,6 +18,7 @@ Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _DEEPEST = 8
+_hidden = Counter[str]()
 
 
 def configure(
@@ -91,7 +93,17 @@ class JsonFormatter(logging.Formatter):
 
 def hide(mask: Mask) -> None:
     """From now on, keep these secrets out of every line, along with all that was hidden before."""
+    _hidden.update(mask.secrets)
     _Handler.mask = _Handler.mask.plus(mask)
+
+
+def unhide(mask: Mask) -> None:
+    """These secrets need no hiding any more, unless somebody else asked for it, too: take back one `hide`."""
+    _hidden.subtract(mask.secrets)
+    over = {secret for secret in mask.secrets if _hidden[secret] <= 0}
+    for secret in over:
+        del _hidden[secret]
+    _Handler.mask = Mask(tuple(secret for secret in _Handler.mask.secrets if secret not in over))
 
 
 class _Handler(logging.StreamHandler[TextIO]):

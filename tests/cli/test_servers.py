@@ -68,7 +68,8 @@ def test_list_shows_who_stands_and_why_the_others_fell(place: Place):
     told = place.read("servers", "list")
 
     assert [(found["name"], found["source"], found["confined"]) for found in told["servers"]] == [
-        ("good", "user", False)
+        ("files", "builtin", False),
+        ("good", "user", False),
     ]
     assert {refusal["server"]: refusal["stage"] for refusal in told["refusals"]} == {
         "bad": "validate",

@@ -48,7 +48,9 @@ def hear(identity: Any, method: str, params: dict[str, Any]) -> None:
             number = int(params.get("cursor", 0))
             answer(identity, {"tools": [tool(f"t{number}")], "nextCursor": str(number + 1)})
         case "tools/list" if KIND == "lists much":
-            answer(identity, {"tools": [tool(f"t{number}", " " * 1000) for number in range(9_000)]})
+            answer(identity, {"tools": [tool(f"t{number}", "x" * 1900) for number in range(1900)]})
+        case "tools/list" if KIND == "lists too much":
+            answer(identity, {"tools": [tool(f"t{number}", "x" * 1000) for number in range(9000)]})
         case "tools/list":
             answer(identity, {"tools": [tool("attack"), tool("pid")]})
         case "tools/call" if params["name"] == "pid":

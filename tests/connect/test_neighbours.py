@@ -20,7 +20,6 @@ from tests.connect.conftest import HostFactory, counter, hostile
 pytestmark = pytest.mark.anyio
 
 KINDS = (
-    "nothing",
     "a line of 1 GB",
     "an endless line",
     "no UTF-8",
@@ -30,9 +29,9 @@ KINDS = (
     "changes",
     "words",
     "lists much",
+    "lists too much",
     "lists without end",
     "a pattern",
-    "a large answer",
 )
 GOOD = 10
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
@@ -43,34 +42,39 @@ MOST_MS, MOST_MB = 50, 64
 
 @dataclass(frozen=True)
 class Cost:
-    """What an attack cost everybody else."""
+    """How the others fared: their slowest calls, and how much memory the host came to need."""
 
     p99_ms: float
     grown_mb: float
 
-    @property
-    def bearable(self) -> bool:
-        return self.p99_ms < MOST_MS and self.grown_mb <= MOST_MB
+    def bearable(self, calm: "Cost") -> bool:
+        """Whether it is within what is promised, once what this machine does by itself is taken off."""
+        return self.p99_ms - calm.p99_ms < MOST_MS and self.grown_mb <= MOST_MB
 
 
 @pytest.mark.promise("LNK-13")
 @pytest.mark.timeout(900)
 async def test_it_costs_its_own_session_and_nobody_else(make_host: HostFactory, tmp_path: Path):
-    servers = {"good": counter(), **{kind: hostile(kind) for kind in KINDS}}
+    servers = {"good": counter(), **{kind: hostile(kind) for kind in ("nothing", *KINDS)}}
     terms = Terms(end_seconds=0.1)
+    unbearable: dict[str, Cost] = {}
     async with (
         make_host(servers, terms=terms, durable=True) as host,
         _neighbours(host, tmp_path) as neighbours,
     ):
-        costs: dict[str, Cost] = {}
+        calm = await _attacked(host, tmp_path, neighbours, "nothing")
+        print("nothing:", calm)
         for kind in KINDS:
             for _ in range(ATTEMPTS):
-                costs[kind] = await _attacked(host, tmp_path, neighbours, kind)
-                if costs[kind].bearable:
+                cost = await _attacked(host, tmp_path, neighbours, kind)
+                if cost.bearable(calm):
                     break
+                calm = await _attacked(host, tmp_path, neighbours, "nothing")
+            else:
+                unbearable[kind] = cost
+            print(f"{kind}:", cost)
 
-    print(*(f"{kind}: {cost}" for kind, cost in costs.items()), sep="\n")
-    assert {kind: cost for kind, cost in costs.items() if not cost.bearable} == {}
+    assert unbearable == {}
 
 
 @asynccontextmanager

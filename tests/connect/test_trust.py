@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.audit.record import AuditKind, read_record
 from holdfast.host import Opening
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -84,6 +85,18 @@ async def test_who_looked_a_server_up_before_cannot_connect_to_it_as_it_was(
             with pytest.raises(HoldfastError, match="not open to this session any more") as refused:
                 host.links.obtain(session.scope, spec)
             assert refused.value.code is codes.NOT_GRANTED
+
+
+@pytest.mark.promise("AUD-01")
+async def test_the_audit_says_with_how_much_trust_each_call_was_made(make_host: HostFactory, folder: Path):
+    async with make_host(both()) as host, host.session(cwd=folder) as session:
+        await session.call("c.count")
+        await session.lower_trust()
+        await session.call("c.count")
+        rows = await host.store.read(lambda reads: [*reads.audit_rows()])
+
+    calls = [note for note in map(read_record, (row.body for row in rows)) if note.kind is AuditKind.CALL]
+    assert [note.trust_level for note in calls] == [Trust.DIRECT, Trust.SANDBOXED]
 
 
 @pytest.mark.promise("RES-04")

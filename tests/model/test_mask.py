@@ -155,6 +155,12 @@ def test_the_secrets_of_an_environment_are_those_under_telling_names() -> None:
     assert secrets_in(entries) == ("k1", "Bearer abc", "abc")
 
 
+def test_the_folder_a_shell_is_in_is_no_secret() -> None:
+    entries = {"PWD": "/home/me/project", "OLDPWD": "/home/me", "DB_PWD": "hunter2"}
+
+    assert secrets_in(entries) == ("hunter2",)
+
+
 def test_masks_add_up_and_longer_secrets_go_first() -> None:
     mask = Mask.of(["secret"]).plus(Mask.of(["secret-and-more"]))
 

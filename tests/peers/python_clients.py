@@ -1,6 +1,6 @@
 """One conversation with an MCP server, as a client in Python: prints what was said as one JSON object.
 
-python python_clients.py <sdk|fastmcp> <handshake|modern> <command> <arguments…>
+python python_clients.py <sdk|fastmcp> <handshake|modern> <command> <arguments…>, or an address instead of a command
 """
 
 import asyncio
@@ -52,8 +52,11 @@ async def sdk(command: list[str], mode: str, stderr: TextIO):
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    server = StdioServerParameters(command=command[0], args=command[1:])
-    async with Client(stdio_client(server, errlog=stderr), mode=mode) as client:
+    if is_address(command):
+        server = command[0]
+    else:
+        server = stdio_client(StdioServerParameters(command=command[0], args=command[1:]), errlog=stderr)
+    async with Client(server, mode=mode) as client:
 
         async def call(
             name: str, arguments: dict[str, Any], *, progress: ProgressFnT | None = None
@@ -68,7 +71,10 @@ async def fastmcp(command: list[str], mode: str, stderr: TextIO):
     from fastmcp.client import Client
     from fastmcp.client.transports import StdioTransport
 
-    server = StdioTransport(command[0], command[1:], keep_alive=False, log_file=stderr)
+    if is_address(command):
+        server = command[0]
+    else:
+        server = StdioTransport(command[0], command[1:], keep_alive=False, log_file=stderr)
     async with Client(server, mode=mode) as client:
 
         async def call(
@@ -77,6 +83,10 @@ async def fastmcp(command: list[str], mode: str, stderr: TextIO):
             return await client.call_tool_mcp(name, arguments, progress_handler=progress)
 
         yield client.session, call
+
+
+def is_address(command: list[str]) -> bool:
+    return command[0].startswith("http://")
 
 
 async def conversation(session: ClientSession, call: Call) -> dict[str, Any]:

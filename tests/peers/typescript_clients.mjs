@@ -1,21 +1,25 @@
 // One conversation with an MCP server, as a client of the TypeScript SDK: prints what was said as one JSON object.
 //
-//     node typescript_clients.mjs <1|2> <handshake|modern> <command> <arguments…>
+//     node typescript_clients.mjs <1|2> <handshake|modern> <command> <arguments…>, or an address instead of a command
 
 const packages = new URL("../../peers/node_modules/@modelcontextprotocol/", import.meta.url).href;
 const [generation, era, command, ...args] = process.argv.slice(2);
 const files = {
-  1: ["sdk/dist/esm/client/index.js", "sdk/dist/esm/client/stdio.js", "sdk/dist/esm/types.js"],
-  2: ["client/dist/index.mjs", "client/dist/stdio.mjs"],
+  1: ["sdk/dist/esm/client/index.js", "sdk/dist/esm/client/stdio.js", "sdk/dist/esm/client/streamableHttp.js", "sdk/dist/esm/types.js"],
+  2: ["client/dist/index.mjs", "client/dist/stdio.mjs", "client/dist/index.mjs"],
 }[generation];
-const [{ Client }, { StdioClientTransport }, types] = await Promise.all(files.map((file) => import(packages + file)));
+const [{ Client }, { StdioClientTransport }, { StreamableHTTPClientTransport }, types] = await Promise.all(
+  files.map((file) => import(packages + file)),
+);
 
 const anything = { "~standard": { version: 1, vendor: "tests", validate: (value) => ({ value }) } };
 const versionNegotiation = { mode: era === "modern" ? "auto" : "legacy" };
 const client = new Client({ name: "typescript", version: "1" }, generation === "2" ? { versionNegotiation } : {});
-const transport = new StdioClientTransport({ command, args, stderr: "pipe" });
+const transport = command.startsWith("http://")
+  ? new StreamableHTTPClientTransport(new URL(command))
+  : new StdioClientTransport({ command, args, stderr: "pipe" });
 let stderr = "";
-transport.stderr.on("data", (data) => (stderr += data));
+transport.stderr?.on("data", (data) => (stderr += data));
 const errors = [];
 client.onerror = (error) => errors.push(String(error));
 await client.connect(transport);

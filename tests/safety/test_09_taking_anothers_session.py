@@ -35,8 +35,8 @@ async def test_it_looks_exactly_like_one_that_is_not_there_and_the_attempt_is_in
 
     async def attempts(session: str) -> list[Any]:
         answers: list[Any] = []
-        place = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
-        for method, params in [
+        place: dict[str, Any] = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+        asked: list[tuple[str, dict[str, Any]]] = [
             ("session/load", place),
             ("session/resume", {**place, "cwd": "/"}),
             ("session/prompt", {"sessionId": session, "prompt": []}),
@@ -44,7 +44,8 @@ async def test_it_looks_exactly_like_one_that_is_not_there_and_the_attempt_is_in
             ("session/delete", {"sessionId": session}),
             ("session/set_mode", {"sessionId": session, "modeId": "auto"}),
             ("session/list", {}),
-        ]:
+        ]
+        for method, params in asked:
             try:
                 answers.append(await mallet.ask(method, params))
             except Refused as error:
@@ -74,4 +75,3 @@ async def test_control_its_owner_finds_it(tmp_path: Path):
 
     assert found.title == "private"
     assert [stored.title for stored in page.items] == ["private"]
-

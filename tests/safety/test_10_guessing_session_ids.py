@@ -5,12 +5,12 @@ import secrets
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast.acp.guesses import MOST, Guesses
-from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from tests.journeys.editor import HOLDFAST, environment
 
@@ -62,10 +62,7 @@ def _looked_up(before: Callable[[], None]) -> int:
     """How many of a thousand wrong guesses reach the store."""
     reached = 0
     for _ in range(1000):
-        try:
+        with suppress(HoldfastError):
             before()
-        except HoldfastError as error:
-            assert error.code is codes.BUSY
-        else:
             reached += 1
     return reached

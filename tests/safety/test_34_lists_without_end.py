@@ -20,7 +20,7 @@ async def test_the_server_is_refused_and_the_session_opens_with_the_rest(
     servers = {"good": counter(), "x": hostile("lists without end")}
     async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
         assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-            ("x", "The server lists its tools without end.")
+            ("x", "The server lists its tools without end: 2000 of them and 4194304 bytes are the most.")
         ]
         assert (await session.call("good.count")).text == "1"
 

@@ -214,3 +214,22 @@ def _overheard(said: list[str]):
         return Overheard(connect(path, synchronous))
 
     return open_it
+
+
+async def test_of_many_events_without_keys_only_the_one_to_blame_and_those_after_it_fail(
+    store: Store,
+) -> None:
+    session_id = await new_session(store)
+    stream = store.appender(session_id, window=100)
+
+    tickets = [await stream.append(reply(number)) for number in range(20)]
+    bad = await stream.append(Replied(message_id="m", text="\ud800"))
+    late = await stream.append(reply(21))
+    outcomes = await asyncio.gather(*(ticket.durable() for ticket in tickets))
+
+    assert outcomes == list(range(1, 21))
+    with refused(codes.UNSTORABLE):
+        await bad.durable()
+    with refused(codes.STREAM_BROKEN):
+        await late.durable()
+    assert await texts(store, session_id) == [f"piece {number} " for number in range(20)]

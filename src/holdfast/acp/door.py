@@ -1,8 +1,10 @@
 """An editor as a session sees it: it permits, and it reads and writes files."""
 
+from typing import Literal
+
 import msgspec
 
-from holdfast.acp.shapes import ClientCapabilities, FileText, PermissionAnswer
+from holdfast.acp.shapes import ClientCapabilities, Elicited, FileText, PermissionAnswer
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -20,6 +22,38 @@ _OPTIONS = [
 _FILE_SECONDS = 30.0
 
 
+class _Property(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """One field of a form, as far as both protocols know it."""
+
+    type: Literal["string", "number", "integer", "boolean"]
+    title: str | None = None
+    description: str | None = None
+    default: str | int | float | bool | None = None
+    enum: list[str] | None = None
+    format: Literal["email", "uri", "date", "date-time"] | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class _Schema(msgspec.Struct, omit_defaults=True):
+    properties: dict[str, _Property]
+    type: Literal["object"] = "object"
+    required: list[str] | None = None
+
+
+class _Form(msgspec.Struct, rename="camel"):
+    message: str
+    requested_schema: _Schema
+
+
+class _Url(msgspec.Struct, rename="camel"):
+    message: str
+    url: str
+    elicitation_id: str
+
+
 class EditorDoor:
     """One editor, for one session."""
 
@@ -35,10 +69,16 @@ class EditorDoor:
         fs = self._capabilities.fs
         return Powers(
             permits=True,
-            elicits=self._capabilities.elicitation is not None,
+            elicits=self._elicits("form") or self._elicits("url"),
             reads_files=fs.read_text_file,
             writes_files=fs.write_text_file,
         )
+
+    @property
+    def takes_notices(self) -> bool:
+        """Whether it shows notices beside the conversation."""
+        session = self._capabilities.session
+        return session is not None and session.get("notices") is not None
 
     async def permit(self, call: ToolCall, title: str) -> Decision:
         """Ask the person; whatever is no clear yes is a no."""
@@ -52,10 +92,10 @@ class EditorDoor:
             },
             "options": _OPTIONS,
         }
-        raw = await self._peer.request("session/request_permission", params)
         try:
+            raw = await self._peer.request("session/request_permission", params)
             answer = msgspec.json.decode(raw, type=PermissionAnswer).outcome
-        except msgspec.ValidationError:
+        except (HoldfastError, msgspec.ValidationError):
             return Decision.REJECT
         if answer.outcome == "selected" and answer.option_id in (Decision.ALLOW_ONCE, Decision.ALLOW_ALWAYS):
             return Decision(answer.option_id)
@@ -79,10 +119,43 @@ class EditorDoor:
         await self._peer.request("fs/write_text_file", params, timeout=_FILE_SECONDS)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the person what a server wants to know."""
-        raw = await self._peer.request("elicitation/create", {**params, "sessionId": self.session_id})
-        return msgspec.json.decode(raw)
+        """Ask the person what a server wants to know; of its question only what the protocol has a place for."""
+        mode = params.get("mode", "form")
+        if not isinstance(mode, str) or not self._elicits(mode):
+            raise HoldfastError(codes.NOT_GRANTED, f"This editor asks nobody by {str(mode)[:40]!r}.")
+        raw = await self._peer.request(
+            "elicitation/create", {"sessionId": self.session_id, **question(params, mode)}
+        )
+        try:
+            answer = msgspec.json.decode(raw, type=Elicited)
+        except msgspec.ValidationError:
+            return {"action": "cancel"}
+        if answer.action == "accept":
+            return {"action": "accept", "content": answer.content or {}}
+        return {"action": "decline" if answer.action == "decline" else "cancel"}
+
+    def _elicits(self, mode: str) -> bool:
+        known = self._capabilities.elicitation
+        match mode:
+            case "form":
+                return known is not None and known.form is not None
+            case "url":
+                return known is not None and known.url is not None
+            case _:
+                return False
 
     async def sample(self, params: JsonObject) -> JsonObject:
         """No editor offers its model."""
         raise HoldfastError(codes.NOT_GRANTED, "This editor does not offer its model.")
+
+
+_FIELDS = {"form": _Form, "url": _Url}
+
+
+def question(params: JsonObject, mode: str) -> JsonObject:
+    """A server's question in the editor's words; refused when it is not one."""
+    try:
+        asked = msgspec.convert(params, _FIELDS[mode])
+    except msgspec.ValidationError as error:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"The question cannot be read: {error}.") from None
+    return {"mode": mode, **msgspec.to_builtins(asked)}

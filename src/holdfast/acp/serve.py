@@ -2,43 +2,119 @@
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
 
-from holdfast.acp.editor import Editor, Terms
-from holdfast.agent.manual import Manual
-from holdfast.host import Host
+from holdfast.acp.greeting import INITIALIZE, Greeting
+from holdfast.acp.terms import Terms
 from holdfast.settings import Settings
+from holdfast.wire.frame import Notification, Request
 from holdfast.wire.peer import ACP, Peer
 from holdfast.wire.pipe import over_stdio
 
+if TYPE_CHECKING:
+    from holdfast.acp.editor import Editor
+    from holdfast.agent.agent import Agent
+
 _GRACE = 2.0
+"""How long turns may go on when the editor has left, and how long their end may take."""
 
 
-async def serve(settings: Settings, terms: Terms) -> None:
+async def serve(settings: Settings, terms: Terms, agent: "Callable[[], Agent] | None" = None) -> None:
     """Answer the editor. At the end of input, SIGTERM or SIGINT every server is closed and every event is on disk."""
     loop = asyncio.get_running_loop()
     leaving = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leaving.set)
     async with AsyncExitStack() as stack:
-        # The host opens while the editor introduces itself.
-        opening = asyncio.create_task(stack.enter_async_context(Host(settings=settings)))
-
-        async def host() -> Host:
-            return await asyncio.shield(opening)
-
-        editor = Editor(host, Manual(), terms)
-        editor.peer = Peer(
-            handle=editor.handle,
-            notice=editor.notice,
+        front = _Front(settings, terms, agent, stack)
+        front.peer = Peer(
+            handle=front.handle,
+            notice=front.notice,
             dialect=ACP,
             limits=settings.wire,
             answers_malformed=True,
         )
-        async with over_stdio(editor.peer, grace=_GRACE):
-            ended = asyncio.create_task(editor.peer.ended.wait())
-            left = asyncio.create_task(leaving.wait())
-            await asyncio.wait((ended, left), return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
-            left.cancel()
-        await opening
+        async with over_stdio(front.peer, grace=_GRACE):
+            told_to_leave = asyncio.create_task(leaving.wait())
+            await _first(asyncio.create_task(front.peer.ended.wait()), told_to_leave)
+            # What was asked before the editor left is still answered, unless there is a hurry.
+            await _first(asyncio.create_task(front.idle()), told_to_leave, timeout=_GRACE)
+            stopping = asyncio.create_task(front.stop())
+            await asyncio.wait([stopping], timeout=_GRACE)
+            told_to_leave.cancel()
+        await stopping
+
+
+async def _first(*tasks: asyncio.Task[Any], timeout: float | None = None) -> None:
+    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    tasks[0].cancel()
+
+
+class _Front:
+    """Answers the introduction at once; what sessions need is loaded behind it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        terms: Terms,
+        agent: "Callable[[], Agent] | None",
+        stack: AsyncExitStack,
+    ) -> None:
+        self._settings = settings
+        self._terms = terms
+        self._agent = agent
+        self._stack = stack
+        self._greeting = Greeting()
+        self._opening: asyncio.Task[Editor] | None = None
+        self._editor: Editor | None = None
+        self.peer: Peer
+
+    async def handle(self, request: Request) -> Any:
+        """Answer one request."""
+        if request.method == INITIALIZE:
+            answer = self._greeting.answer(request)
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+            return answer
+        client = self._greeting.check(request)
+        assert self._opening is not None
+        editor = await asyncio.shield(self._opening)
+        return await editor.handle(request, client)
+
+    def notice(self, notification: Notification) -> None:
+        """Hear a notification; before there is a session there is nothing to hear."""
+        if self._editor is not None:
+            self._editor.notice(notification)
+
+    async def idle(self) -> None:
+        """Wait until nothing that was asked is unanswered."""
+        await self.peer.idle()
+
+    async def stop(self) -> None:
+        """End every turn as cancelled, stored and told."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._editor is not None:
+            await self._editor.stop()
+
+    async def _open(self) -> "Editor":
+        editor, host = await asyncio.to_thread(_load)
+        opened = await self._stack.enter_async_context(host(settings=self._settings))
+        self._editor = editor(opened, (self._agent or _manual)(), self._terms, self.peer)
+        return self._editor
+
+
+def _load() -> "tuple[type[Editor], Any]":
+    """Import what the introduction does without."""
+    from holdfast.acp.editor import Editor
+    from holdfast.host import Host
+
+    return Editor, Host
+
+
+def _manual() -> "Agent":
+    from holdfast.agent.manual import Manual
+
+    return Manual()

@@ -21,12 +21,19 @@ class FileSystem(msgspec.Struct, rename="camel"):
     write_text_file: bool = False
 
 
+class Elicitation(msgspec.Struct):
+    """How the editor asks its person for a server: by a form, by sending them to an address."""
+
+    form: dict[str, Json] | None = None
+    url: dict[str, Json] | None = None
+
+
 class ClientCapabilities(msgspec.Struct, rename="camel"):
     """What the editor can do."""
 
     fs: FileSystem = msgspec.field(default_factory=FileSystem)
     session: dict[str, Json] | None = None
-    elicitation: dict[str, Json] | None = None
+    elicitation: Elicitation | None = None
 
 
 class Initialize(msgspec.Struct, rename="camel"):
@@ -41,8 +48,8 @@ class NewSession(msgspec.Struct, rename="camel"):
     """A new conversation in a folder. Entries are checked one by one, so they are taken as they come."""
 
     cwd: Any
-    mcp_servers: list[Any]
-    additional_directories: list[Any] = []
+    mcp_servers: list[Any] | None
+    additional_directories: list[Any] | None = None
 
 
 class OldSession(msgspec.Struct, rename="camel"):
@@ -50,8 +57,8 @@ class OldSession(msgspec.Struct, rename="camel"):
 
     session_id: str
     cwd: Any
-    mcp_servers: list[Any] = []
-    additional_directories: list[Any] = []
+    mcp_servers: list[Any] | None = None
+    additional_directories: list[Any] | None = None
 
 
 class Named(msgspec.Struct, rename="camel"):
@@ -100,6 +107,13 @@ class PermissionAnswer(msgspec.Struct):
     """The editor's answer when asked for permission."""
 
     outcome: PermissionOutcome
+
+
+class Elicited(msgspec.Struct):
+    """What the person answered to a server's question."""
+
+    action: str
+    content: dict[str, Json] | None = None
 
 
 class FileText(msgspec.Struct):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
+from holdfast.acp.blocks import shown
 from holdfast.agent.agent import Command
 from holdfast.model.event import (
     Event,
@@ -40,19 +41,17 @@ def updates(event: Event) -> tuple[Update, ...]:
         case Prompted(message_id=message_id, blocks=blocks):
             return tuple(_chunk("user_message_chunk", block, message_id) for block in blocks)
         case Planned(entries=entries):
-            return ({"sessionUpdate": "plan", "entries": list(entries)},)
-        case ToolCalled():
-            return (_tool_call(event),)
-        case ToolStarted(call_id=call_id):
-            return ({"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "in_progress"},)
-        case ToolEnded():
-            return (_tool_end(event),)
+            return ({"sessionUpdate": "plan", "entries": [_plan_entry(entry) for entry in entries]},)
+        case ToolCalled() | ToolStarted() | ToolEnded():
+            return (_tool(event),)
         case Titled(title=title):
             return ({"sessionUpdate": "session_info_update", "title": title},)
         case ModeChanged(mode=mode):
             return ({"sessionUpdate": "current_mode_update", "currentModeId": mode},)
         case TurnEnded(turn_id=turn_id, reason=StopReason.INTERRUPTED):
             return (_chunk("agent_message_chunk", _text(INTERRUPTED), turn_id),)
+        case TurnEnded(usage={"used": int() as used, "size": int() as size, **rest}):
+            return (_usage(used, size, rest.get("cost")),)
         case (
             SessionOpened()
             | SessionClosed()
@@ -89,13 +88,23 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
+def _tool(event: ToolCalled | ToolStarted | ToolEnded) -> Update:
+    match event:
+        case ToolCalled():
+            return _tool_call(event)
+        case ToolStarted(call_id=call_id):
+            return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "in_progress"}
+        case ToolEnded():
+            return _tool_end(event)
+
+
 def _tool_call(event: ToolCalled) -> Update:
     update: Update = {
         "sessionUpdate": "tool_call",
         "toolCallId": event.call_id,
         "title": event.title or f"{event.server}.{event.tool}",
         "name": f"{event.server}.{event.tool}",
-        "kind": event.kind,
+        "kind": event.kind if event.kind in _KINDS else "other",
         "status": "pending",
         "rawInput": event.arguments,
     }
@@ -109,7 +118,7 @@ def _tool_end(event: ToolEnded) -> Update:
         "sessionUpdate": "tool_call_update",
         "toolCallId": event.call_id,
         "status": "completed" if event.outcome is Outcome.COMPLETED else "failed",
-        "content": [shown for block in event.content if (shown := _content(block)) is not None],
+        "content": [{"type": "content", "content": shown(block)} for block in event.content],
     }
     if event.structured is not None:
         update["rawOutput"] = event.structured
@@ -118,11 +127,25 @@ def _tool_end(event: ToolEnded) -> Update:
     return update
 
 
-_KNOWN = {"text", "image", "audio", "resource_link", "resource"}
+_KINDS = {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
 
 
-def _content(block: JsonObject) -> JsonObject | None:
-    return {"type": "content", "content": block} if block.get("type") in _KNOWN else None
+def _plan_entry(entry: JsonObject) -> JsonObject:
+    priority, status = entry.get("priority"), entry.get("status")
+    return {
+        "content": str(entry.get("content", "")),
+        "priority": priority if priority in ("high", "medium", "low") else "medium",
+        "status": status if status in ("pending", "in_progress", "completed") else "pending",
+    }
+
+
+def _usage(used: int, size: int, cost: Any) -> Update:
+    update: Update = {"sessionUpdate": "usage_update", "used": max(used, 0), "size": max(size, 0)}
+    match cost:
+        case {"amount": int() | float() as amount, "currency": str() as currency}:
+            return {**update, "cost": {"amount": amount, "currency": currency}}
+        case _:
+            return update
 
 
 def _locations(arguments: JsonObject) -> list[JsonObject]:
@@ -134,6 +157,12 @@ def _diff(structured: Any) -> Update | None:
     """A file that was changed: what our own file tools say of it."""
     match structured:
         case {"diff": {"path": str() as path, "new_text": str() as new, **rest}}:
-            return {"type": "diff", "path": path, "oldText": rest.get("old_text"), "newText": new}
+            old = rest.get("old_text")
+            return {
+                "type": "diff",
+                "path": path,
+                "oldText": old if isinstance(old, str) else None,
+                "newText": new,
+            }
         case _:
             return None

@@ -47,6 +47,10 @@ class Desk(Protocol):
         """Show the plan as it stands now."""
         ...
 
+    def used(self, usage: JsonObject) -> None:
+        """Say how full the context is (`used` and `size`, in tokens) and, if known, the session's `cost` so far."""
+        ...
+
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call a tool, asking for permission where that is due; whatever happens, there is an answer."""
         ...

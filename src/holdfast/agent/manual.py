@@ -84,14 +84,27 @@ def _lines(blocks: Sequence[JsonObject]) -> list[str]:
 
 
 def _told(name: str, answer: Answer) -> str:
-    if answer.ok and not answer.text and answer.data is not None:
-        text = json.dumps(answer.data, indent=2, ensure_ascii=False)
-    else:
-        text = answer.text
+    text = _readable(answer)
     others = [str(block.get("type")) for block in answer.content if block.get("type") != "text"]
     shown = text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({len(text)} characters in all)"
     beside = f" (and {', '.join(others)})" if others else ""
     return f"{name}{'' if answer.ok else ' failed'}{beside}:\n{shown}\n"
+
+
+def _readable(answer: Answer) -> str:
+    """The answer in words; of a toolkit's envelope, what is in it."""
+    match answer.data:
+        case {"ok": True, "_meta": dict(), "text": str(text)}:
+            return text
+        case {"ok": True, "_meta": dict(), **data}:
+            shown = {key: value for key, value in data.items() if key != "diff"}
+            return json.dumps(shown, indent=2, ensure_ascii=False)
+        case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint)}:
+            return f"{code}: {error} {hint}"
+        case data if answer.ok and not answer.text and data is not None:
+            return json.dumps(data, indent=2, ensure_ascii=False)
+        case _:
+            return answer.text
 
 
 async def _tools(desk: Desk, server: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -85,17 +85,20 @@ def hash_arguments(arguments: bytes) -> str:
 
 def write_record(record: AuditRecord, mask: Mask) -> str:
     """The record as the chain keeps it: one line of plain ASCII, whatever is in its names, and no secret."""
-    hidden = replace(
-        record,
-        user_id=mask.text(record.user_id)[:_LONGEST_NAME],
-        server=mask.text(record.server)[:_LONGEST_NAME],
-        tool=mask.text(record.tool)[:_LONGEST_NAME],
-        call_id=mask.text(record.call_id)[:_LONGEST_NAME],
-        outcome=mask.text(record.outcome)[:_LONGEST_NAME],
-        reason=mask.line(record.reason)[:_LONGEST_REASON],
-    )
-    fields = asdict(hidden) | {
+    fields: dict[str, Any] = {
         "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        "kind": record.kind,
+        "session_id": record.session_id,
+        "workspace_id": record.workspace_id,
+        "trust_level": record.trust_level,
+        "user_id": mask.text(record.user_id)[:_LONGEST_NAME],
+        "server": mask.text(record.server)[:_LONGEST_NAME],
+        "tool": mask.text(record.tool)[:_LONGEST_NAME],
+        "call_id": mask.text(record.call_id)[:_LONGEST_NAME],
+        "outcome": mask.text(record.outcome)[:_LONGEST_NAME],
+        "reason": mask.line(record.reason)[:_LONGEST_REASON],
+        "duration_ms": record.duration_ms,
+        "arguments_hash": record.arguments_hash,
         "arguments": None if record.arguments is None else mask.json(record.arguments),
     }
     line = _dump(fields)
@@ -115,7 +118,8 @@ def read_record(body: str) -> AuditRecord:
         ) from None
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 def _dump(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).replace(
-        "\x7f", "\\u007f"
-    )
+    return _encode(fields).replace("\x7f", "\\u007f")

@@ -19,8 +19,8 @@ def acp(trust: str | None, workspace: str, config: Path | None) -> None:
     import asyncio
 
     from holdfast import settings, telemetry
-    from holdfast.acp.editor import Terms
     from holdfast.acp.serve import serve
+    from holdfast.acp.terms import Terms
     from holdfast.model.trust import parse_trust
 
     loaded = settings.load(config)

@@ -16,6 +16,10 @@ COMMANDS = {
     "audit": Lazy(
         target="holdfast.cli.audit:audit", help="Show, check and export the record of what was done."
     ),
+    "builtin": Lazy(
+        target="holdfast.cli.builtin:builtin",
+        help="Run one of Holdfast's own MCP servers, on standard input and output.",
+    ),
     "call": Lazy(
         target="holdfast.cli.call:call", help="Call one tool of one server, in a session of its own."
     ),

@@ -1,6 +1,7 @@
 """One call of one tool: whatever happens, there is an answer."""
 
 import asyncio
+import time
 import unicodedata
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,14 @@ class Answer:
         return None if isinstance(structured, UnsetType) else readable(structured)
 
     @property
+    def size(self) -> int:
+        """How many bytes it has, as it came."""
+        structured = self.result.structured_content
+        return sum(map(len, self.result.content)) + (
+            0 if isinstance(structured, UnsetType) else len(structured)
+        )
+
+    @property
     def state_lost(self) -> bool:
         """Whether the server was started anew before this call, and has forgotten the earlier ones."""
         return STATE_LOST_KEY in self.result.meta
@@ -81,27 +90,35 @@ async def call(
     spec = offer.server
     link: Link | None = None
     words = ""
+    left = timeout
     try:
-        async with asyncio.timeout(timeout):
-            link, connection = await links.connected(scope, spec)
-            with link.used():
-                try:
-                    result = await connection.call(
-                        offer.tool.name,
-                        Raw(asked.arguments),
-                        meta=_meta(scope, offer, asked.meta),
-                        progress=progress,
-                    )
-                except HoldfastError:
-                    words = connection.last_words()
-                    raise
+        found = links.standing(scope, spec)
+        if found is None:
+            began = time.monotonic()
+            async with asyncio.timeout(timeout):
+                found = await links.connected(scope, spec)
+            left -= time.monotonic() - began
+        link, connection = found
+        with link.used():
+            try:
+                result = await connection.call(
+                    offer.tool.name,
+                    Raw(asked.arguments),
+                    meta=_meta(scope, offer, asked.meta),
+                    timeout=left,
+                    progress=progress,
+                )
+            except HoldfastError:
+                words = connection.last_words()
+                raise
     except TimeoutError:
-        failure = HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {timeout:g} seconds.")
-        answer = failed(failure, words)
+        answer = failed(_too_late(offer, timeout))
     except PeerError as error:
         said = Mask.of(secrets_of(spec)).line(error.message)
         answer = failed(HoldfastError(codes.PEER_ERROR, f"{offer.name} was refused: {said} ({error.rpc})"))
     except HoldfastError as error:
+        if error.code is codes.TIMEOUT and link is not None:
+            error = _too_late(offer, timeout)
         if error.code is codes.CONNECTION_CLOSED and link is not None and link.was_live:
             error = HoldfastError(
                 codes.CONNECTION_CLOSED,
@@ -111,6 +128,10 @@ async def call(
     else:
         answer = Answer(result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED)
     return _with_lost_state(answer, spec.name) if link is not None and link.take_lost_state() else answer
+
+
+def _too_late(offer: Offer, seconds: float) -> HoldfastError:
+    return HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {seconds:g} seconds.")
 
 
 def _meta(scope: Scope, offer: Offer, meta: JsonObject | None) -> JsonObject | None:

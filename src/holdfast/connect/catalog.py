@@ -12,6 +12,7 @@ from holdfast.model.server import ServerSpec
 from holdfast.wire.mcp.tools import Tool
 
 MODEL_NAME_LENGTH = 64
+_COMPARED = 300  # with more names than these, looking for the nearest takes long
 _NOT_FOR_MODELS = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -42,28 +43,33 @@ class Catalog:
     def _nearest(self, name: str) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, [offer.name for offer in self.offers], n=1)
+        near = get_close_matches(name[:120], [offer.name for offer in self.offers[:_COMPARED]], n=1)
         return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
     """All tools that the servers offer and their specs allow; the same tools get the same names, in any order."""
-    pairs = [
-        (server, tool) for server, offered in tools for tool in offered if server.tools.allows(tool.name)
+    named = [
+        (server, tool, _plain_name(server.name, tool.name), _plain_model_name(server.name, tool.name))
+        for server, offered in tools
+        for tool in offered
+        if server.tools.allows(tool.name)
     ]
-    names = Counter(_plain_name(server.name, tool.name) for server, tool in pairs)
-    model_names = Counter(_plain_model_name(server.name, tool.name) for server, tool in pairs)
+    names = Counter(name for _, _, name, _ in named)
+    model_names = Counter(model_name for _, _, _, model_name in named)
     offers: list[Offer] = []
-    for server, tool in pairs:
-        name, model_name = _plain_name(server.name, tool.name), _plain_model_name(server.name, tool.name)
-        mark = hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
+    for server, tool, name, model_name in named:
         if names[name] > 1:
-            name = f"{name}#{mark}"
+            name = f"{name}#{_mark(server, tool)}"  # noqa: PLW2901 - the same name, made unique
         if model_names[model_name] > 1 or len(model_name) > MODEL_NAME_LENGTH:
-            model_name = f"{model_name[: MODEL_NAME_LENGTH - 9]}_{mark}"
+            model_name = f"{model_name[: MODEL_NAME_LENGTH - 9]}_{_mark(server, tool)}"  # noqa: PLW2901
         offers.append(Offer(server=server, tool=tool, name=name, model_name=model_name))
     by_name = {offer.model_name: offer for offer in offers} | {offer.name: offer for offer in offers}
     return Catalog(offers=tuple(offers), _by_name=by_name)
+
+
+def _mark(server: ServerSpec, tool: Tool) -> str:
+    return hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
 
 
 def _plain_name(server: str, tool: str) -> str:

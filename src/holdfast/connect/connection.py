@@ -69,9 +69,10 @@ class Connection:
             return result
 
         def again(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request("tools/call", {**params, **more}, meta=meta, timeout=timeout)
+            return self._client.request("tools/call", {**params, **more}, meta=meta)
 
-        return self._client.read_result(await self._told(raw, again))
+        async with asyncio.timeout(timeout):  # what it wants to know meanwhile takes its time, too
+            return self._client.read_result(await self._told(raw, again))
 
     async def request(
         self,

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 
 from holdfast.connect.connection import Connection
@@ -41,6 +40,7 @@ class Link:
         self._lost_state = lost_state
         self._idle_seconds = idle_seconds
         self._in_use = 0
+        self._use = _Use(self)
         self._last_used = time.monotonic()
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -63,22 +63,29 @@ class Link:
 
     async def connection(self) -> Connection:
         """The connection, once it stands; raises why it does not."""
-        ready = self._ready
-        return ready.result() if ready.done() else await asyncio.shield(ready)
+        return await asyncio.shield(self._ready)
+
+    @property
+    def standing(self) -> Connection | None:
+        """The connection, where it stands already."""
+        return self._ready.result() if self.state is State.LIVE else None
 
     def touch(self) -> None:
         """Somebody is about to use it."""
         self._last_used = time.monotonic()
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self) -> "_Use":
         """While somebody uses it, it is not idle."""
+        return self._use
+
+    def begin(self) -> None:
+        """Somebody uses it."""
         self._in_use += 1
-        try:
-            yield
-        finally:
-            self._in_use -= 1
-            self._last_used = time.monotonic()
+
+    def end(self) -> None:
+        """And does not any more."""
+        self._in_use -= 1
+        self._last_used = time.monotonic()
 
     def take_lost_state(self) -> bool:
         """Whether what the server knew is gone; said once."""
@@ -142,6 +149,21 @@ class Link:
             return None
         unused = 0.0 if self._in_use else time.monotonic() - self._last_used
         return max(0.0, self._idle_seconds - unused)
+
+
+class _Use:
+    """A block in which a link is in use."""
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __enter__(self) -> None:
+        self._link.begin()
+
+    def __exit__(self, *exception: object) -> None:
+        self._link.end()
 
 
 def _seen(ready: asyncio.Future[Connection]) -> None:

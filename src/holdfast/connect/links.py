@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
@@ -9,6 +10,8 @@ from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Lifetime, ServerSpec
+
+K = TypeVar("K")
 
 
 class Links:
@@ -28,12 +31,18 @@ class Links:
         _check_fits(scope, spec)
         if spec.lifetime is Lifetime.HOST:
             # Walls and variables may differ from session to session: only who needs the same shares a process.
-            link = self._shared[spec] = self._kept(self._shared.get(spec), spec, None)
-            return link
+            return self._kept(self._shared, spec, spec, None)
         owner = scope.home if spec.lifetime is Lifetime.SESSION else scope
-        links = self._by_scope.setdefault(owner, {})
-        link = links[spec.name] = self._kept(links.get(spec.name), spec, owner)
-        return link
+        links = self._by_scope.get(owner)
+        if links is None:
+            links = self._by_scope[owner] = {}
+        return self._kept(links, spec.name, spec, owner)
+
+    def standing(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
+        """A link and its connection, where nothing is to be waited for."""
+        link = self.obtain(scope, spec)
+        connection = link.standing
+        return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
 
     async def connected(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
         """A link and its connection, once it stands."""
@@ -69,8 +78,9 @@ class Links:
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    def _kept(self, link: Link | None, spec: ServerSpec, owner: Scope | None) -> Link:
+    def _kept(self, links: dict[K, Link], key: K, spec: ServerSpec, owner: Scope | None) -> Link:
         """The link there is, if it works and is as the server is configured now; else a new one in its place."""
+        link = links.get(key)
         if link is not None and link.usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
@@ -82,7 +92,10 @@ class Links:
         if link is not None:
             self._let_go(link)
         lost_state = link is not None and link.forgets
-        return Link(spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=self._idle_seconds)
+        links[key] = Link(
+            spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=self._idle_seconds
+        )
+        return links[key]
 
     def _within(self, scope: Scope) -> list[Scope]:
         """The scope, and the runs in it, as far as they have links."""

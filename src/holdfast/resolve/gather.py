@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,12 +23,24 @@ from holdfast.store.store import Store
 INLINE = "the program that runs the host"
 
 
+def _everywhere(context: SessionContext) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builtin:
+    """A server that Holdfast brings along, and the sessions that have a use for it."""
+
+    spec: ServerSpec
+    fits: Callable[[SessionContext], bool] = _everywhere
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
     """What a host stands on, the same for all its sessions."""
 
     settings: Settings
-    builtins: tuple[ServerSpec, ...] = ()
+    builtins: tuple[Builtin, ...] = ()
     inline: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the program itself gives its host."""
     no_sandbox: str = ""
@@ -53,7 +65,8 @@ async def gather(
     )
     approvals = await store.read(lambda reads: reads.approvals())
     policy = Policy(
-        builtins=ground.builtins,
+        builtins=tuple(builtin.spec for builtin in ground.builtins if builtin.fits(context)),
+        reserved=frozenset(builtin.spec.name for builtin in ground.builtins),
         approved=frozenset(approval.content_hash for approval in approvals),
         narrowings=_narrowings(workspace),
         overrides=workspace.env if workspace is not None else {},

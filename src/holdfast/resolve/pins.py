@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +44,24 @@ class Sifted:
 
 def sift(tools: Sequence[Tool], pinned: Mapping[str, frozenset[str]] | None) -> Sifted:
     """Offer what is as it was approved. `pinned` holds approved fingerprints by tool; None on a server's first use."""
+    steps = sifting(tools, pinned)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def sifting(
+    tools: Sequence[Tool], pinned: Mapping[str, frozenset[str]] | None
+) -> Generator[None, None, Sifted]:
+    """The same, tool by tool, for whoever has others to attend to meanwhile."""
     offered: dict[str, Tool] = {}
     held: list[Held] = []
     flags: list[str] = []
     fingerprints: dict[str, str] = {}
     for tool in tools:
+        yield
         reason = _objection(tool, offered)
         if reason is not None:
             held.append(Held(name=visible(tool.name)[:128], reason=reason))

@@ -20,6 +20,8 @@ class Policy:
     """What the host decides with: all of it comes from settings, workspaces and approvals, none from the model."""
 
     builtins: tuple[ServerSpec, ...] = ()
+    reserved: Collection[str] = ()
+    """The names of all built-in servers, also of those that this session has no use for."""
     approved: Collection[str] = ()
     narrowings: tuple[Narrowing, ...] = ()
     overrides: Mapping[str, Mapping[str, str]] = field(
@@ -32,7 +34,9 @@ class Policy:
 def resolve(loaded: Loaded, context: SessionContext, policy: Policy) -> Resolution:
     """Who stands and who fell, for one session. Nothing is started, read or asked here."""
     trust = context.trust_level
-    resolution = validate(loaded, builtins=policy.builtins, environ=policy.walls.environ)
+    resolution = validate(
+        loaded, builtins=policy.builtins, reserved=policy.reserved, environ=policy.walls.environ
+    )
     resolution = admit(resolution, trust, policy.approved)
     resolution = select(resolution, *policy.narrowings, env=policy.overrides)
     resolution = inject(resolution, context, policy.aliases)

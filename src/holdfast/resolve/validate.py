@@ -9,12 +9,13 @@ import msgspec
 
 from holdfast.model.choice import ALL, NONE, Choice
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mask import secrets_in
 from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.variables import is_loader_variable
 from holdfast.resolve.entry import Entry, Loaded
-from holdfast.resolve.expand import Missing, expand
+from holdfast.resolve.expand import Missing, expand, variables
 
 NAME_LENGTH = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,7 +48,11 @@ class _Invalid(ValueError):
 
 
 def validate(
-    loaded: Loaded, *, builtins: Collection[ServerSpec] = (), environ: Mapping[str, str]
+    loaded: Loaded,
+    *,
+    builtins: Collection[ServerSpec] = (),
+    reserved: Collection[str] = (),
+    environ: Mapping[str, str],
 ) -> Resolution:
     """The servers that make sense, behind the built-in ones; a name is taken by whoever is trusted most."""
     servers = {server.name: server for server in builtins}
@@ -55,7 +60,7 @@ def validate(
     cautions: list[Caution] = []
     for entry in loaded.entries:
         try:
-            _check_name(entry, servers)
+            _check_name(entry, servers, reserved)
             written = _read(entry)
             servers[entry.name] = _server(entry, written, environ)
         except _Invalid as invalid:
@@ -65,11 +70,11 @@ def validate(
     return Resolution(servers=tuple(servers.values()), refusals=tuple(refusals), cautions=tuple(cautions))
 
 
-def _check_name(entry: Entry, servers: Mapping[str, ServerSpec]) -> None:
+def _check_name(entry: Entry, servers: Mapping[str, ServerSpec], reserved: Collection[str]) -> None:
     if not entry.name.strip() or len(entry.name) > NAME_LENGTH or not entry.name.isprintable():
         raise _Invalid(f"A server's name has 1 to {NAME_LENGTH} printable characters.")
     taken = servers.get(entry.name)
-    if taken is not None and taken.source is Source.BUILTIN:
+    if entry.name in reserved or (taken is not None and taken.source is Source.BUILTIN):
         raise _Invalid("This is the name of a built-in server. Choose another.")
     if taken is not None:
         raise _Invalid(f"A server of this name comes from {taken.origin} already. Rename one of them.")
@@ -105,7 +110,15 @@ def _server(entry: Entry, written: _Written, environ: Mapping[str, str]) -> Serv
         lifetime=written.lifetime if vouched else Lifetime.SESSION,
         tools=_choice(written.tools),
         asks=_choice(written.asks) if vouched else NONE,
+        secrets=() if entry.source is Source.CLIENT else _filled_in(written, environ),
     )
+
+
+def _filled_in(written: _Written, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets of the host's environment that stand anywhere in the entry."""
+    words = [written.command or "", written.url or "", *written.args, *written.env.values()]
+    names = {name for text in (*words, *written.headers.values()) for name in variables(text)}
+    return secrets_in({name: environ[name] for name in sorted(names) if name in environ})
 
 
 def _filler(environ: Mapping[str, str]) -> Callable[[str], str]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from holdfast.sandbox.child import Child
 from holdfast.sandbox.failure import could_not_start
@@ -150,8 +151,7 @@ class _Ward(asyncio.Protocol):
         self._last: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
         self._wards.add(self)
 
     def data_received(self, data: bytes) -> None:

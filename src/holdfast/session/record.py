@@ -38,6 +38,8 @@ Listener = Callable[[Event], Awaitable[None]]
 Listeners = Callable[[Sequence[Event]], Awaitable[None]]
 _WINDOW = 1024
 """How many events may be on their way to the disk and to the listener."""
+_PATIENCE = 0.003  # seconds for which the beginning of a call waits for its end: a quick one is one commit
+_OFF_LOOP = 1024 * 1024  # a longer answer is read in a thread
 
 
 class Record:
@@ -56,12 +58,21 @@ class Record:
         self._room.set()
         self._teller: asyncio.Task[None] | None = None
 
+    def become(self, context: SessionContext) -> None:
+        """The session has changed: from here on its records say so."""
+        self._context = context
+
     def listen(self, listener: Listener) -> None:
         """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
 
         async def each(events: Sequence[Event]) -> None:
             for event in events:
-                await listener(event)
+                try:
+                    await listener(event)
+                except HoldfastError:
+                    raise
+                except Exception:
+                    log.exception("event not told", extra={"event": type(event).__name__})
 
         self.listen_to_many(each)
 
@@ -73,11 +84,13 @@ class Record:
         """Add an event; returns when it is durable."""
         await (await self.stream(event)).durable()
 
-    async def stream(self, event: Event, also: Also | None = None) -> Ticket:
+    async def stream(self, event: Event, also: Also | None = None, *, patience: float = 0.0) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
-        event = masked(event, self.mask)  # what is told is what is stored
+        return await self._keep(masked(event, self.mask), also, patience)  # what is told is what is stored
+
+    async def _keep(self, event: Event, also: Also | None, patience: float = 0.0) -> Ticket:
         if self._listener is None:
-            return await self._appender.append(event, also=also)
+            return await self._appender.append(event, also=also, patience=patience)
         while self._on_their_way >= _WINDOW:
             self._room.clear()
             await self._room.wait()
@@ -109,11 +122,7 @@ class Record:
                 while untold and untold[0][0].is_durable:
                     events.append(untold.popleft()[1])
                 try:
-                    await listener(events)
-                except HoldfastError:
-                    raise
-                except Exception:  # what cannot be told does not silence the rest
-                    log.exception("events not told", extra={"count": len(events)})
+                    await _told(listener, events)
                 finally:
                     self._arrived(len(events))
         except HoldfastError as error:
@@ -170,7 +179,7 @@ class Record:
             title=title,
             kind=kind,
         )
-        await self.stream(event)
+        await self.stream(event, patience=_PATIENCE)
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
         """A person let a call through, or did not."""
@@ -180,10 +189,15 @@ class Record:
 
     async def started(self, asked: ToolCall) -> None:
         """A call was let through and runs."""
-        await self.stream(ToolStarted(call_id=asked.call_id))
+        await self.stream(ToolStarted(call_id=asked.call_id), patience=_PATIENCE)
 
     async def ended(self, asked: ToolCall, answer: Answer, seconds: float) -> None:
         """A call is over; returns when its event and its audit are durable, in one commit."""
+        large = answer.size > _OFF_LOOP
+        event = await asyncio.to_thread(self._end, asked, answer) if large else self._end(asked, answer)
+        await (await self._keep(event, self._audited(AuditKind.CALL, asked, answer, seconds))).durable()
+
+    def _end(self, asked: ToolCall, answer: Answer) -> Event:
         event = ToolEnded(
             call_id=asked.call_id,
             outcome=answer.outcome,
@@ -191,7 +205,7 @@ class Record:
             structured=answer.data,
             code=answer.code,
         )
-        await (await self.stream(event, self._audited(AuditKind.CALL, asked, answer, seconds))).durable()
+        return masked(event, self.mask)
 
     async def denied(self, asked: ToolCall, answer: Answer) -> None:
         """Something was asked for that this session does not have."""
@@ -210,6 +224,20 @@ class Record:
             arguments_hash=hash_arguments(asked.arguments),
         )
         return self._audit.adds(note, self.mask)
+
+
+async def _told(listener: Listeners, events: Sequence[Event]) -> None:
+    """Tell events; one that cannot be told, by a mistake of ours, does not silence the others."""
+    try:
+        await listener(events)
+    except HoldfastError:
+        raise
+    except Exception:
+        if len(events) == 1:
+            log.exception("event not told", extra={"event": type(events[0]).__name__})
+            return
+        for event in events:
+            await _told(listener, [event])
 
 
 def _subject(asked: ToolCall) -> Subject:

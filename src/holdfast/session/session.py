@@ -200,7 +200,9 @@ class Session:
         """The prompts that a server has."""
         return await self._list_all(server, "prompts/list", "prompts")
 
-    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
+    async def prompt(
+        self, server: str, name: str, arguments: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """One prompt, filled in."""
         return await self._ask(server, "prompts/get", {"name": name, "arguments": dict(arguments or {})})
 
@@ -211,6 +213,7 @@ class Session:
                 return
             # First of all: from here on, nothing that was resolved before can be connected to.
             self.scope.become(replace(self.context, trust_level=Trust.SANDBOXED))
+            self._record.become(self.context)
             await self._stop_listing()
             self._resolution = replace(self._resolution, servers=())
             self._start()

@@ -162,11 +162,11 @@ class _Desk:
 
     async def reply(self, text: str) -> None:
         if text:
-            await self._session.record.stream(Replied(message_id=self._message_id, text=text))
+            await self._session.record.stream(Replied(message_id=self._message_id, text=_whole(text)))
 
     async def think(self, text: str) -> None:
         if text:
-            await self._session.record.stream(Thought(message_id=self._message_id, text=text))
+            await self._session.record.stream(Thought(message_id=self._message_id, text=_whole(text)))
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
         await self._session.record.stream(Planned(entries=tuple(entries)))
@@ -196,6 +196,11 @@ class _Desk:
 
 async def _end_of(task: asyncio.Task[StopReason]) -> None:
     await asyncio.wait([task])
+
+
+def _whole(text: str) -> str:
+    """Text that can be written down: half a character, as a model may cut one, is replaced."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _denied(reason: str) -> Answer:

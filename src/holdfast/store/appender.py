@@ -13,6 +13,7 @@ from holdfast.model.event import Event
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
 from holdfast.store.masked import masked
+from holdfast.store.projection import PASSING
 from holdfast.store.rows import Appended
 
 if TYPE_CHECKING:
@@ -83,12 +84,16 @@ class Appender:
         self._most = max(1, window // 2)
         self._waiting: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._broken: Exception | None = None
 
-    async def append(self, event: Event, *, key: str | None = None, also: Also | None = None) -> Ticket:
+    async def append(
+        self, event: Event, *, key: str | None = None, also: Also | None = None, patience: float = 0.0
+    ) -> Ticket:
         """Queue an event; waits only while the window is full.
 
         `also` runs in the event's own transaction, and not at all when a retry finds the event there already.
+        With `patience`, it may wait so many seconds for company: what follows soon is committed along with it.
         """
         await self._room.acquire()
         entry = _Entry(masked(event, self._mask), key, also)
@@ -96,12 +101,15 @@ class Appender:
             self._settle(entry, self._after_failure(self._broken))
         else:
             self._waiting.append(entry)
-            if self._pump is None:
-                self._pump = asyncio.get_running_loop().create_task(self._run())
+            if not patience:
+                self._start()
+            elif self._pump is None and self._later is None:
+                self._later = asyncio.get_running_loop().call_later(patience, self._start)
         return entry.ticket
 
     async def flush(self) -> None:
         """Wait until every event that was queued is durable; raises if any of the stream failed."""
+        self._start()
         while self._pump is not None:
             await asyncio.shield(self._pump)
         if self._broken is not None:
@@ -113,10 +121,18 @@ class Appender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._start()
         if error is None:
             await self.flush()
         elif self._pump is not None:
             await asyncio.shield(self._pump)
+
+    def _start(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._pump is None and self._waiting:
+            self._pump = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         try:
@@ -129,7 +145,8 @@ class Appender:
             while self._broken is not None and self._waiting:
                 self._settle(self._waiting.popleft(), self._after_failure(self._broken))
 
-    async def _commit(self, entries: list[_Entry]) -> None:
+    async def _commit(self, entries: list[_Entry], *, careful: bool = False) -> None:
+        """Commit entries together; when that fails, one by one and carefully, to find the one that is to blame."""
         reached = 0
 
         def append_all(tx: "Tx") -> list[Appended]:
@@ -141,17 +158,24 @@ class Appender:
                 reached += 1
             return appended
 
+        together = not careful and len(entries) > 1 and all(map(_is_passing, entries))
+        events = [entry.event for entry in entries]
         try:
-            outcomes = await self._write(append_all)
+            outcomes = await self._write(
+                (lambda tx: tx.append_many(self._session_id, events)) if together else append_all
+            )
         except asyncio.CancelledError:
             # Only the end of the loop cancels the pump: nobody can say any more what became of these.
             self._broken = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
             self._fail(entries, self._broken)
             raise
         except Exception as error:
+            if together:
+                await self._commit(entries, careful=True)
+                return
             good, bad = (entries[:reached], entries[reached:]) if reached < len(entries) else ([], entries)
             if good:
-                await self._commit(good)
+                await self._commit(good, careful=True)
             if self._broken is None:
                 self._broken = error
                 self._settle(bad[0], error)
@@ -182,3 +206,7 @@ def _append(tx: "Tx", session_id: SessionId, entry: _Entry) -> Appended:
     if appended.new and entry.also is not None:
         entry.also(tx)
     return appended
+
+
+def _is_passing(entry: _Entry) -> bool:
+    return entry.key is None and entry.also is None and isinstance(entry.event, PASSING)

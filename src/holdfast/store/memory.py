@@ -1,7 +1,7 @@
 """The store in memory: for tests, with the meaning of the real one and nothing of its durability."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
@@ -285,6 +285,9 @@ class _MemoryTx:
             )
         return Appended(len(log), new=True)
 
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
+        return [self.append(session_id, event) for event in events]
+
     def index(self) -> None:
         """Nothing to do: a search here reads all there is."""
 
@@ -330,7 +333,7 @@ class _MemoryTx:
                 session is not None
                 and reach.workspace_id in (None, session.context.workspace_id)
                 and reach.trust_level in (None, session.context.trust_level)
-                and reach.user_id in (None, session.context.user_id)
+                and reach.user_id in (None, session.context.user_id or "")
             ):
                 yield session
 

@@ -14,7 +14,7 @@ MOST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Which sessions a caller can see at all; None means any."""
+    """Which sessions a caller can see at all; None means any, and the user "" those that are no user's."""
 
     workspace_id: str | None = None
     trust_level: Trust | None = None

@@ -220,7 +220,10 @@ class _Where:
     def reach(self, reach: Reach) -> None:
         self.equal("s.workspace_id", reach.workspace_id)
         self.equal("s.trust_level", reach.trust_level)
-        self.equal("s.user_id", reach.user_id)
+        if reach.user_id == "":
+            self.add("s.user_id IS NULL")
+        else:
+            self.equal("s.user_id", reach.user_id)
 
     def tags(self, tags: tuple[str, ...]) -> None:
         for tag in tags:

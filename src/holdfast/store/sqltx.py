@@ -1,7 +1,8 @@
 """What can be written to a store, in SQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,8 @@ from holdfast.store.sqlreads import SqlReads
 from holdfast.store.words import spoken
 
 _TITLE = ""
+_LONGEST = 1_000_000  # characters of one message that can be searched
+_ROWS = 100  # to a statement: more gains nothing
 
 
 @dataclass(slots=True)
@@ -40,6 +43,18 @@ class SqlTx(SqlReads):
         self._holder = holder
         self._now = now
         self._tails: dict[SessionId, _Tail] = {}
+        self._ended: set[int] = set()
+
+    @property
+    def has_words(self) -> bool:
+        """Whether a stretch of talk has ended and can be indexed when there is time."""
+        return bool(self._ended)
+
+    def index_ended(self) -> None:
+        """Index what was said in the stretches that have ended."""
+        ended, self._ended = self._ended, set()
+        for n in ended:
+            self._index(n)
 
     def forget(self) -> None:
         """The transaction is over, or part of it was undone: look everything up again."""
@@ -116,9 +131,26 @@ class SqlTx(SqlReads):
         if not isinstance(event, PASSING):
             self._project(session_id, tail, event, now)
         if tail.unindexed and ends_a_stretch(event):
-            self._index(tail.n)
-            tail.unindexed = False
+            self._ended.add(tail.n)
         return Appended(seq, new=True)
+
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
+        """Add events that change nothing about the session but its log, many rows to a statement."""
+        tail = self._tail(session_id)
+        now, first = self._now(), tail.seq + 1
+        for start in range(0, len(events), _ROWS):
+            some = events[start : start + _ROWS]
+            values: list[Any] = []
+            for seq, event in enumerate(some, first + start):
+                values += (tail.n, seq, now, *encode_event(event))
+            # One statement: the thread that tells goes on beside it, instead of taking turns row by row.
+            rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
+            self._db.execute(f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}", values)
+        tail.seq += len(events)
+        if not tail.unindexed and any(spoken(event) is not None for event in events):
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
+            tail.unindexed = True
+        return [Appended(seq, new=True) for seq in range(first, first + len(events))]
 
     def index(self) -> None:
         """Bring the search up to the last word that was said."""
@@ -260,24 +292,32 @@ class SqlTx(SqlReads):
 
     def _index(self, n: int) -> None:
         """Index what was said since the last time, whole messages each: a word may come in two pieces."""
-        rows = self._all(
+        rows = self._db.execute(
             "SELECT e.seq, e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq > s.indexed_seq "
             "WHERE s.n = ? AND e.kind IN ('Prompted', 'Replied') ORDER BY e.seq",
-            n,
+            (n,),
         )
         said: dict[str, tuple[int, list[str]]] = {}
+        sizes: dict[str, int] = {}
+        last = 0
         for seq, kind, body in rows:
+            last = seq
             words = spoken(decode_event(kind, body))
-            if words is not None:
-                said.setdefault(words[0], (seq, []))[1].append(words[1])
+            if words is None:
+                continue
+            message_id, text = words
+            texts = said.setdefault(message_id, (seq, []))[1]
+            # Nobody searches the end of what fills a book; whoever streams without end must not fill the memory.
+            if sizes.setdefault(message_id, 0) < _LONGEST:
+                sizes[message_id] += len(text)
+                texts.append(text)
         for message_id, (seq, texts) in said.items():
             earlier = self._one(
                 "SELECT w.text FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? AND m.message_id = ?",
                 n,
                 message_id,
             )
-            self._index_text(n, message_id, seq, "".join([*(earlier or ()), *texts]))
-        last = rows[-1][0] if rows else 0
+            self._index_text(n, message_id, seq, "".join([*(earlier or ()), *texts])[:_LONGEST])
         self._db.execute(
             "UPDATE sessions SET unindexed = 0, indexed_seq = max(indexed_seq, ?) WHERE n = ?", (last, n)
         )

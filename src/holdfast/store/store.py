@@ -1,7 +1,7 @@
 """The store as everything above sees it: functions that read or write, run whole or not at all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.model.event import Event, ServersResolved
@@ -100,6 +100,10 @@ class Tx(Reads, Protocol):
 
     def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:
         """Add an event at the end of the session's log; a key that is there already adds nothing."""
+        ...
+
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
+        """Add events of a running turn (`projection.PASSING`) at the end of the session's log, in order."""
         ...
 
     def index(self) -> None:

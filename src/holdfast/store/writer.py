@@ -114,6 +114,8 @@ class Writer:
                 jobs.clear()
             if ended:
                 return
+            if tx.has_words and self._inbox.empty():  # everybody has their answer
+                self._index(db, tx)
             wait = self._do_chores(db, tx)
 
     def _gather(self, jobs: list[Job], wait: float | None) -> bool:
@@ -182,6 +184,16 @@ class Writer:
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
         return min(waits, default=None)
+
+    def _index(self, db: Database, tx: SqlTx) -> None:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            with _undone_on_error(db, tx):
+                tx.index_ended()
+                db.execute("COMMIT")
+                tx.forget()
+        except (sqlite3.Error, HoldfastError):
+            log.exception("words not indexed", extra={"path": self._path})
 
     def _renew(self, db: Database, tx: SqlTx) -> None:
         try:

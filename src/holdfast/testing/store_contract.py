@@ -363,6 +363,30 @@ class StoreContract:
 
             assert hits == [(mine.context.session_id, "")]
 
+    async def test_sessions_that_are_no_users_can_be_asked_for_alone(self, opener: Opener) -> None:
+        async with opener() as store:
+            await create(store, user_id="ada")
+            nobodys = await create(store)
+
+            page = await store.sessions(SessionQuery(reach=Reach(user_id="")))
+
+            assert [found.context.session_id for found in page.items] == [nobodys.context.session_id]
+
+    async def test_many_events_of_a_turn_can_be_added_at_once(self, opener: Opener) -> None:
+        async with opener() as store:
+            session_id = (await create(store)).context.session_id
+            events = [Replied(message_id="m", text=f"rose{number} ") for number in range(250)]
+
+            added = await store.write(lambda tx: tx.append_many(session_id, events))
+            await store.append(session_id, TurnEnded(turn_id="t", reason=StopReason.END_TURN))
+
+            assert added == [Appended(seq, new=True) for seq in range(1, 251)]
+            stored = [stored async for stored in store.events(session_id)]
+            assert [event.event for event in stored[:-1]] == events
+            assert [event.seq for event in stored] == list(range(1, 252))
+            hits = await store.search(SearchQuery(reach=OPERATOR, words="rose249"))
+            assert len(hits.items) == 1
+
     async def test_a_message_is_found_by_all_of_its_words_even_when_it_came_in_pieces(
         self, opener: Opener
     ) -> None:

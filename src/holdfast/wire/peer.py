@@ -20,6 +20,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT, Limits
+from holdfast.wire.deadlines import Deadlines
 from holdfast.wire.frame import (
     EMPTY,
     ErrorBody,
@@ -43,7 +44,7 @@ from holdfast.wire.strict import DECODE_ERRORS
 log = logging.getLogger(__name__)
 
 _OFF_LOOP = 1024 * 1024  # a line longer than this is read in a thread
-_AT_ONCE = 500  # lines read before everybody else has a turn
+_AT_ONCE = 100  # lines read before everybody else has a turn
 _COMPLAINTS = 5  # malformed lines logged one by one; the rest are only counted
 
 
@@ -113,6 +114,14 @@ def _no_notices(notification: Notification) -> None:
     log.debug("notification ignored", extra={"method": notification.method})
 
 
+class _Overdue(Exception):
+    """An answer did not come in time."""
+
+
+def _too_late(method: str, seconds: float) -> HoldfastError:
+    return HoldfastError(codes.TIMEOUT, f"{method} was not answered within {seconds:g} seconds.")
+
+
 class Peer:
     """One conversation. Talk with `request` and `notify`; `handle` and `notice` hear the other side."""
 
@@ -142,6 +151,7 @@ class Peer:
         self._unread = 0  # refusals written while the other side does not read
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
+        self._deadlines = Deadlines(self._loop, self._expire)
         self._next_id = 0
         self._running: dict[Id, asyncio.Task[None]] = {}
         self._not_begun: set[Id] = set()
@@ -162,13 +172,18 @@ class Peer:
         if timeout is None:
             async with self._slots:
                 return await self._ask(identity, line)
+        if self._writable.is_set() and not self._slots.locked():
+            # There is nothing to wait for but the answer.
+            try:
+                async with self._slots:
+                    return await self._ask(identity, line, timeout)
+            except _Overdue:
+                raise _too_late(method, timeout) from None
         try:
             async with asyncio.timeout(timeout), self._slots:
                 return await self._ask(identity, line)
         except TimeoutError:
-            raise HoldfastError(
-                codes.TIMEOUT, f"{method} was not answered within {timeout:g} seconds."
-            ) from None
+            raise _too_late(method, timeout) from None
 
     async def notify(self, method: str, params: Any = EMPTY) -> None:
         """Tell; waits only while the other side does not read."""
@@ -203,6 +218,7 @@ class Peer:
             for task in tasks:
                 task.cancel()
             self._end("The connection was closed.")
+            self._deadlines.close()
         if tasks:
             await asyncio.wait(tasks)
         sink, self._sink = self._sink, None
@@ -216,11 +232,13 @@ class Peer:
         me = asyncio.current_task()
         return [task for task in self._running.values() if task is not me]
 
-    async def _ask(self, identity: Id, line: bytes) -> Raw:
+    async def _ask(self, identity: Id, line: bytes, seconds: float | None = None) -> Raw:
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The other side closed the connection.")
-        future = self._loop.create_future()
+        future: asyncio.Future[Raw] = self._loop.create_future()
         self._pending[identity] = future
+        if seconds is not None:
+            self._deadlines.add(identity, seconds)
         sent = False
         try:
             if self._reading_paused:
@@ -231,12 +249,19 @@ class Peer:
                 self._write(line)
                 sent = True
             return await future
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, _Overdue):
             if sent:
                 self._take_back(identity)
             raise
         finally:
             del self._pending[identity]
+            if seconds is not None:
+                self._deadlines.drop(identity)
+
+    def _expire(self, identity: Id) -> None:
+        future = self._pending.get(identity)
+        if future is not None and not future.done():
+            future.set_exception(_Overdue())
 
     async def _writable_or(self, future: asyncio.Future[Raw]) -> None:
         writable = self._loop.create_task(self._writable.wait())

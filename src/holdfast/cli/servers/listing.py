@@ -11,7 +11,7 @@ from holdfast.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
-from holdfast.model.server import Http, ServerSpec, Sse, Stdio
+from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.resolve.approval import Shown, show
 from holdfast.resolve.entry import Entry, Loaded
 
@@ -113,11 +113,19 @@ def _how(server: ServerSpec) -> str:
             return " ".join([command, *args])
         case Http(url=url) | Sse(url=url):
             return url
+        case InProcess():
+            return "(built in)"
 
 
 def _walls(server: ServerSpec) -> str:
     if server.confinement is None:
-        return "direct" if isinstance(server.transport, Stdio) else "remote"
+        match server.transport:
+            case Stdio():
+                return "direct"
+            case InProcess():
+                return "in this process, within the roots"
+            case Http() | Sse():
+                return "remote"
     network = ", ".join(server.confinement.network)
     return f"confined, network: {network or 'none'}"
 

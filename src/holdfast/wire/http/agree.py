@@ -3,34 +3,21 @@
 import base64
 import binascii
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from collections.abc import Callable
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.wire.frame import Raw, Request
+from holdfast.wire.frame import Request
 from holdfast.wire.http.headers import Headers
 from holdfast.wire.mcp.eras import CAPABILITIES_KEY, VERSION_KEY
+from holdfast.wire.mcp.mirrors import Mirrors
 
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = frozenset({"tools/call", "prompts/get", "resources/read"})
 _BASE64 = re.compile(r"=\?base64\?(?P<text>.*)\?=")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.0{1,20})?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mirror:
-    """An argument that a tool wants repeated in a header: the way to it, and the header's last part."""
-
-    path: tuple[str, ...]
-    header: str
-    number: bool = False
-
-
-Mirrors: TypeAlias = tuple[Mirror, ...]
 
 
 def check_agreement(request: Request, meta: JsonObject, headers: Headers) -> None:
@@ -40,15 +27,22 @@ def check_agreement(request: Request, meta: JsonObject, headers: Headers) -> Non
         raise HoldfastError(codes.BAD_ARGUMENT, f"params._meta lacks {' and '.join(map(repr, missing))}.")
     _check("MCP-Protocol-Version", headers, meta[VERSION_KEY])
     _check("Mcp-Method", headers, request.method)
-    if key := _NAMED.get(request.method):
-        named = _named(request.params).get(key)
+    if request.method in _NAMED:
+        params = _decode_params(request.params)
+        named = params.uri if request.method == "resources/read" else params.name
         if named is not None:
             _check("Mcp-Name", headers, named)
 
 
-def check_mirrors(arguments: JsonObject, mirrors: Mirrors, headers: Headers) -> None:
+def check_mirrors(request: Request, mirrors_of: Callable[[str], Mirrors], headers: Headers) -> None:
     """Raise unless each mirrored argument and its `Mcp-Param-…` header are both absent, or both there and equal."""
-    for mirror in mirrors:
+    if request.method != "tools/call":
+        return
+    params = _decode_params(request.params)
+    if not isinstance(params.name, str):
+        return
+    arguments = params.arguments
+    for mirror in mirrors_of(params.name):
         name = f"Mcp-Param-{mirror.header}"
         said, value = headers.get(name.lower()), _at(arguments, mirror.path)
         if said is None and value is None:
@@ -65,7 +59,9 @@ def _check(name: str, headers: Headers, value: Json) -> None:
 
 
 def _mismatch(name: str) -> HoldfastError:
-    return HoldfastError(codes.HEADER_MISMATCH, f"The header {name} is missing, or does not say what the body says.")
+    return HoldfastError(
+        codes.HEADER_MISMATCH, f"The header {name} is missing, or does not say what the body says."
+    )
 
 
 def _decoded(value: str) -> str | None:
@@ -81,24 +77,20 @@ def _decoded(value: str) -> str | None:
         return None
 
 
-def _named(params: Raw) -> Mapping[str, str]:
-    class_of = _decode_named(params)
-    return {key: value for key in ("name", "uri") if isinstance(value := getattr(class_of, key), str)}
+class _Params(msgspec.Struct):
+    name: Json = None
+    uri: Json = None
+    arguments: Json = None
 
 
-class _Named(msgspec.Struct):
-    name: object = None
-    uri: object = None
-
-
-_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_params = msgspec.json.Decoder(_Params).decode
 
 
 def _at(arguments: Json, path: tuple[str, ...]) -> Json:
     for key in path:
         if not isinstance(arguments, dict):
             return None
-        arguments = cast("JsonObject", arguments).get(key)
+        arguments = arguments.get(key)
     return arguments
 
 

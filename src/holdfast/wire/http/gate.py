@@ -34,10 +34,12 @@ class Gate:
             return
         place = _ORIGIN.fullmatch(origin.lower())
         if place is None or self._name(place["place"]) is None:
-            raise HoldfastError(
-                codes.NOT_FOR_STRANGERS, f"Pages of {origin[:80]!r} may not use this server."
-            )
+            raise HoldfastError(codes.NOT_FOR_STRANGERS, f"Pages of {origin[:80]!r} may not use this server.")
 
     def _name(self, place: str | None) -> str | None:
         found = _HOST.fullmatch(place.lower()) if place else None
         return found["name"] if found and found["name"] in self.hosts else None
+
+
+LOCAL = Gate()
+"""This machine's own clients."""

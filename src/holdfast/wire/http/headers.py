@@ -1,6 +1,7 @@
 """The headers of a request: one value each, where two would let two readers disagree."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 from holdfast.model import codes
@@ -28,7 +29,10 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 def accepts(headers: Headers, kind: str) -> bool:
     """Whether the client takes an answer of this media type; without an `Accept` it takes any."""
     accepted = headers.get("accept")
-    if accepted is None:
-        return True
+    return accepted is None or _accepts(accepted, kind)
+
+
+@lru_cache(256)
+def _accepts(accepted: str, kind: str) -> bool:
     wanted = {part.partition(";")[0].strip().lower() for part in accepted.split(",")}
     return not wanted.isdisjoint({kind, f"{kind.partition('/')[0]}/*", "*/*"})

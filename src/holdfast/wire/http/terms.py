@@ -19,3 +19,6 @@ class Terms:
     """A stream that says nothing for so long gets a comment, lest something in between take it for dead."""
     outbox: int = 256
     """Messages that wait for a client which is slow to read its stream."""
+
+
+USUAL = Terms()

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _decode_call_result = msgspec.json.Decoder(CallResult).decode
 
+MOST_TOOLS, MOST_LISTED = 2000, 4 * 1024 * 1024  # how many a server may have, and their bytes in all
+_OFF_LOOP = 256 * 1024  # a page longer than this is read in a thread
 PATIENCE = 2.0  # how long an old server that ignores `server/discover` is waited for, once
 
 
@@ -84,23 +86,33 @@ class Client:
         params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
         return self.read_result(await self.peer.request("tools/call", params, timeout=timeout))
 
-    async def tools(self, *, timeout: float | None = None, most: int = 10_000) -> list[Tool]:
-        """Every tool on offer, page by page; a list that does not end is refused."""
+    async def tools(self, *, timeout: float | None = None, most: int = MOST_TOOLS) -> list[Tool]:
+        """Every tool on offer, page by page; a list that does not end, or is longer than one may be, is refused."""
         tools: list[Tool] = []
         cursors: set[str] = set()
         cursor: str | None = None
+        size = 0
         while True:
             params = {} if cursor is None else {"cursor": cursor}
-            page = self.read(await self.request("tools/list", params, timeout=timeout), ToolPage)
-            tools += page.tools
-            cursor = page.next_cursor
+            raw = await self.request("tools/list", params, timeout=timeout)
+            size += len(raw)
+            if size <= MOST_LISTED:
+                page = await self._read_page(raw)
+                tools += page.tools
+                cursor = page.next_cursor
+            if size > MOST_LISTED or len(tools) > most or cursor in cursors or len(cursors) > most:
+                raise HoldfastError(
+                    codes.BAD_ANSWER,
+                    f"{self._server} lists its tools without end: {most} of them and {MOST_LISTED} bytes are the most.",
+                )
             if cursor is None:
                 return tools
-            if cursor in cursors or len(tools) > most or len(cursors) > most:
-                raise HoldfastError(
-                    codes.BAD_ANSWER, f"{self.greeting.server.name[:80]!r} lists its tools without end."
-                )
             cursors.add(cursor)
+
+    async def _read_page(self, raw: Raw) -> ToolPage:
+        if len(raw) > _OFF_LOOP:
+            return await asyncio.to_thread(self.read, raw, ToolPage)
+        return self.read(raw, ToolPage)
 
     def read_result(self, raw: Raw) -> CallResult:
         """Read a tool's result; it is passed on, so not read strictly."""
@@ -117,8 +129,12 @@ class Client:
             raise self._unreadable(error) from None
 
     def _unreadable(self, why: Exception) -> HoldfastError:
-        name = self.greeting.server.name[:80]
-        return HoldfastError(codes.BAD_ANSWER, f"The answer of {name!r} cannot be read: {why}.")
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server} gave an answer that cannot be read: {why}.")
+
+    @property
+    def _server(self) -> str:
+        name = self.greeting.server.name
+        return repr(name[:80]) if name else "The server"
 
     def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
         if not extra:

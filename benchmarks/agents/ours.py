@@ -1,0 +1,26 @@
+"""`holdfast acp` with an agent that streams as many chunks as the prompt says."""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast import settings
+from holdfast.acp.serve import serve
+from holdfast.acp.terms import Terms
+from holdfast.agent.agent import Desk
+from holdfast.model.event import StopReason
+from holdfast.model.json import JsonObject
+
+CHUNK = "x" * 192
+
+
+class Streamer:
+    commands = ()
+
+    async def turn(self, blocks: Sequence[JsonObject], desk: Desk) -> StopReason:
+        for _ in range(int(str(blocks[0]["text"]))):
+            await desk.reply(CHUNK)
+        return StopReason.END_TURN
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(settings.load(), Terms(), Streamer))

@@ -1,0 +1,303 @@
+"""Links over stdio: what one costs over the bare wire, and what other clients cost on the same servers.
+
+A call through a link is measured without a store (`connect` alone), and beside it a session's whole call, which
+is on disk before it is answered. Opening, idle memory and CPU are measured with many servers at once.
+"""
+
+import asyncio
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import fastmcp
+import msgspec
+from fastmcp.client.transports import StdioTransport
+from mcp.client.client import Client as SdkClient
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import TextContent
+
+from benchmarks.result import Result
+from benchmarks.wire import SECONDS, SERVERS, TEXT, Call, calls_for, our_echo
+from holdfast import settings
+from holdfast.connect.call import call
+from holdfast.connect.terms import Terms
+from holdfast.host import Host, Opening
+from holdfast.model.call import ToolCall
+from holdfast.session.session import Session
+from holdfast.store.memory import MemoryStore
+
+ROUNDS = 5
+OURS = [sys.executable, str(SERVERS / "ours.py")]
+ARGUMENTS = {"text": TEXT}
+MANY, CALLS = 200, 10
+MOST_KB = 100.0
+
+
+def results() -> list[Result]:
+    return [*_calls(), *_opening(), *_many()]
+
+
+# One call
+
+Connected = Callable[[], AbstractAsyncContextManager[Call]]
+
+
+def _calls() -> list[Result]:
+    """Every client on the same server, taking turns."""
+    clients: dict[str, Connected] = {
+        "wire": our_echo,
+        "link": link_echo,
+        "session": session_echo,
+        "memory": memory_session_echo,
+        "mcp SDK client": sdk_client_echo,
+        "FastMCP client": fastmcp_client_echo,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in clients}
+    for _ in range(ROUNDS):
+        for name, connected in clients.items():
+            taken[name].append(asyncio.run(_p50(connected)))
+    p50 = {name: statistics.median(times) * 1000 for name, times in taken.items()}
+    p50["a process per call"] = asyncio.run(_process_per_call()) * 1000
+
+    def compared(name: str, ours: str, peer: str, goal: str = "") -> Result:
+        return Result(
+            name=f"link.{name}", ours=p50[ours], peer=p50[peer], peer_name=peer, unit="ms", goal=goal
+        )
+
+    return [
+        compared("call.p50", "link", "wire", "<= 1.25"),
+        compared("call.p50.sdk", "link", "mcp SDK client", "<= 0.5"),
+        compared("call.p50.fastmcp", "link", "FastMCP client", "<= 0.5"),
+        compared("call.p50.per_call", "link", "a process per call", "<= 0.02"),
+        compared("session.p50.memory", "memory", "wire"),
+        compared("session.p50.durable", "session", "wire"),
+        compared("session.p50.sdk", "session", "mcp SDK client"),
+    ]
+
+
+async def _p50(connected: Connected) -> float:
+    async with connected() as echo:
+        assert await echo() == TEXT
+        await calls_for(SECONDS / 4, echo)  # warm up
+        return statistics.median(await calls_for(SECONDS, echo))
+
+
+class Block(msgspec.Struct):
+    text: str
+
+
+@asynccontextmanager
+async def link_echo() -> AsyncIterator[Call]:
+    """`connect.call` alone: no store, no audit."""
+    async with opened() as (host, session):
+        (offer,) = [offer for offer in await session.tools() if offer.name == "echo.echo"]
+        arguments = msgspec.json.encode(ARGUMENTS)
+
+        async def echo() -> str:
+            asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
+            answer = await call(host.links, session.scope, offer, asked, timeout=60)
+            return msgspec.json.decode(answer.result.content[0], type=Block).text
+
+        yield echo
+
+
+@asynccontextmanager
+async def session_echo() -> AsyncIterator[Call]:
+    """A session's call: recorded and audited, on disk before the answer."""
+    async with opened(durable=True) as (_, session):
+        yield _through(session)
+
+
+@asynccontextmanager
+async def memory_session_echo() -> AsyncIterator[Call]:
+    """The same with a store in memory."""
+    async with opened() as (_, session):
+        yield _through(session)
+
+
+def _through(session: Session) -> Call:
+    async def echo() -> str:
+        answer = await session.call("echo.echo", ARGUMENTS)
+        return msgspec.json.decode(answer.result.content[0], type=Block).text
+
+    return echo
+
+
+@asynccontextmanager
+async def sdk_client_echo() -> AsyncIterator[Call]:
+    async with SdkClient(StdioServerParameters(command=OURS[0], args=OURS[1:])) as client:
+
+        async def echo() -> str:
+            (block,) = (await client.call_tool("echo", ARGUMENTS)).content
+            assert isinstance(block, TextContent)
+            return block.text
+
+        yield echo
+
+
+@asynccontextmanager
+async def fastmcp_client_echo() -> AsyncIterator[Call]:
+    async with fastmcp.Client(StdioTransport(command=OURS[0], args=OURS[1:])) as client:
+
+        async def echo() -> str:
+            (block,) = (await client.call_tool("echo", ARGUMENTS)).content
+            assert isinstance(block, TextContent)
+            return block.text
+
+        yield echo
+
+
+async def _process_per_call() -> float:
+    """Where seed 002 began: every call connects, calls and lets go."""
+    times: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        async with sdk_client_echo() as echo:
+            assert await echo() == TEXT
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+# Ten at once
+
+
+def _opening() -> list[Result]:
+    one = statistics.median(asyncio.run(_seconds_to_open(1)) for _ in range(3))
+    ten = statistics.median(asyncio.run(_seconds_to_open(10)) for _ in range(3))
+    return [
+        Result(
+            name="link.open10",
+            ours=ten * 1000,
+            peer=one * 1000,
+            peer_name="one such server",
+            unit="ms",
+            goal="<= 1.3",
+        )
+    ]
+
+
+async def _seconds_to_open(count: int) -> float:
+    # The servers sleep, as those do that wait for a network; what this machine has to compute is not the question.
+    servers = {f"s{number}": _entry([sys.executable, str(SERVERS / "sleeper.py")]) for number in range(count)}
+    async with hosted(servers) as (host, folder):
+        began = time.perf_counter()
+        session = await host.open(Opening(cwd=folder))
+        await session.ready()
+        seconds = time.perf_counter() - began
+        assert len(session.up) >= count, session.refusals
+        await host.close_session(session)
+    return seconds
+
+
+# Two hundred at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """What sessions cost their host: memory while idle, and CPU per call."""
+
+    kb_per_link: float
+    cpu_ms_per_call: float
+
+
+def _many() -> list[Result]:
+    alone = asyncio.run(_crowd(1, MANY * CALLS))
+    many = asyncio.run(_crowd(MANY, CALLS))
+    return [
+        Result(
+            name="link.idle_kb",
+            ours=many.kb_per_link,
+            peer=MOST_KB,
+            peer_name="what an idle link may take",
+            unit="KB",
+            goal="<= 1",
+        ),
+        Result(
+            name="link.cpu_per_call",
+            ours=many.cpu_ms_per_call,
+            peer=alone.cpu_ms_per_call,
+            peer_name=f"1 session; ours: {MANY}",
+            unit="ms",
+            goal="<= 1.2",
+        ),
+    ]
+
+
+async def _crowd(sessions: int, calls: int) -> Crowd:
+    async with hosted({"echo": _entry(OURS)}) as (host, folder):
+        await host.close_session(await _open(host, folder))  # what is made once
+        gc.collect()
+        before = _resident_kb()
+        opened: list[Session] = []
+        while len(opened) < sessions:
+            opened += await asyncio.gather(
+                *(_open(host, folder) for _ in range(min(20, sessions - len(opened))))
+            )
+        gc.collect()
+        kb = (_resident_kb() - before) / sessions
+        offers = [(session, next(iter(await session.tools()))) for session in opened]
+        arguments = msgspec.json.encode(ARGUMENTS)
+
+        async def work(session: Session, offer: Any) -> None:
+            asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
+            for _ in range(calls):
+                assert (await call(host.links, session.scope, offer, asked, timeout=60)).ok
+
+        await asyncio.gather(*(work(*offer) for offer in offers))  # warm up
+        began = time.process_time()
+        # As many at once whether there is one session or many: the number of sessions is the question.
+        for start in range(0, len(offers), 20):
+            await asyncio.gather(*(work(*offer) for offer in offers[start : start + 20]))
+        cpu = (time.process_time() - began) / (sessions * calls)
+        await asyncio.gather(*(host.close_session(session) for session in opened))
+    return Crowd(kb_per_link=kb, cpu_ms_per_call=cpu * 1000)
+
+
+async def _open(host: Host, folder: Path) -> Session:
+    session = await host.open(Opening(cwd=folder, only="echo"))
+    await session.ready()
+    return session
+
+
+def _resident_kb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
+
+
+# A host of its own
+
+
+@asynccontextmanager
+async def opened(*, durable: bool = False) -> AsyncIterator[tuple[Host, Session]]:
+    async with (
+        hosted({"echo": _entry(OURS)}, durable=durable) as (host, folder),
+        host.session(cwd=folder) as session,
+    ):
+        yield host, session
+
+
+@asynccontextmanager
+async def hosted(servers: dict[str, Any], *, durable: bool = False) -> AsyncIterator[tuple[Host, Path]]:
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "config.toml").touch()
+        environ = {
+            "HOLDFAST_DATA_DIR": str(folder / "data"),
+            "HOLDFAST_SERVERS_USER_FILE": str(folder / "user.json"),
+            "HOLDFAST_SERVERS_HOST_FILE": str(folder / "host.json"),
+        }
+        loaded = settings.load(folder / "config.toml", environ)
+        store = None if durable else MemoryStore()
+        async with Host(settings=loaded, servers=servers, store=store, terms=Terms(end_seconds=0.2)) as host:
+            yield host, folder
+
+
+def _entry(argv: list[str]) -> dict[str, Any]:
+    return {"command": argv[0], "args": argv[1:]}

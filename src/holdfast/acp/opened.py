@@ -1,0 +1,124 @@
+"""One session as an editor has it open: what it is told, and what it hears about its servers."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.acp.door import EditorDoor
+from holdfast.acp.translate import Update, available_commands, updates
+from holdfast.agent.agent import Agent
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event, Prompted
+from holdfast.session.session import Session
+from holdfast.session.turn import Conversation
+from holdfast.wire.peer import Peer
+
+log = logging.getLogger(__name__)
+
+UPDATE = "session/update"
+PATIENCE = 5.0
+"""How long the first prompt, or a resumed session, waits for servers that are still starting."""
+
+
+class Opened:
+    """Told everything that happens, once it is stored; `begin` starts it, `end` stops it."""
+
+    def __init__(self, session: Session, agent: Agent, door: EditorDoor, peer: Peer, *, titled: bool) -> None:
+        self.session = session
+        self.door = door
+        self.conversation = Conversation(session, agent, door, titled=titled, before=self._before)
+        self.ready = asyncio.Event()
+        """Set once its past has been replayed: until then it takes nothing new."""
+        self._peer = peer
+        self._session_id = str(session.context.session_id)
+        self._news: list[str] = []
+        self._patient = True
+        self._watch: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """From here on, tell what happens."""
+        self.session.record.listen_to_many(self._told)
+        self._watch = asyncio.create_task(self._watch_servers())
+        self.ready.set()
+
+    async def end(self) -> None:
+        """End every turn as cancelled, and tell nothing about servers any more."""
+        self.ready.set()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        await self.conversation.stop()
+
+    async def wait_for_servers(self) -> None:
+        """Wait until every server stands or has fallen, within reason."""
+        if self._watch is not None:
+            await asyncio.wait([self._watch], timeout=PATIENCE)
+
+    async def tell(self, update: Update) -> None:
+        """Send one update; one that is too long for a line is sent without its payload."""
+        try:
+            await self._peer.notify(UPDATE, self._addressed(update))
+        except HoldfastError as error:
+            if error.code is not codes.TOO_LARGE:
+                raise
+            await self._peer.notify(UPDATE, self._addressed(_shortened(update)))
+
+    async def tell_all(self, updates: Sequence[Update]) -> None:
+        """Send updates, in order and together."""
+        try:
+            await self._peer.notify_all(UPDATE, map(self._addressed, updates))
+        except HoldfastError as error:
+            if error.code is not codes.TOO_LARGE:
+                raise
+            for update in updates:
+                await self.tell(update)
+
+    def _addressed(self, update: Update) -> dict[str, Any]:
+        return {"sessionId": self._session_id, "update": update}
+
+    async def _told(self, events: Sequence[Event]) -> None:
+        # While it happens, an editor is not told its own words back.
+        told = [event for event in events if not isinstance(event, Prompted)]
+        await self.tell_all([update for event in told for update in updates(event)])
+
+    async def _before(self) -> str:
+        """Before the first turn: wait for the servers, and say who is missing."""
+        if self._patient:
+            self._patient = False
+            await self.wait_for_servers()
+            if starting := self.session.starting:
+                await self._report([f"Still starting: {', '.join(starting)}."])
+        news, self._news = self._news, []
+        return "".join(f"- {line}\n" for line in news) + "\n" if news else ""
+
+    async def _watch_servers(self) -> None:
+        """Tell what can be typed and, once all servers stand or have fallen, who fell."""
+        try:
+            await self.tell(available_commands(self.conversation.agent.commands))
+            await self.session.settle()
+            lines = [f"{refusal.server}: {refusal.reason}" for refusal in self.session.refusals]
+            lines += [f"{caution.server}: {caution.text}" for caution in self.session.cautions]
+            await self._report(lines)
+        except HoldfastError as error:
+            log.warning("servers are not told of", extra={"reason": error.message})
+        except Exception:
+            log.exception("servers are not told of")
+
+    async def _report(self, lines: Iterable[str]) -> None:
+        """A notice each where the editor takes notices, else the next turn begins with them."""
+        for line in map(self.session.record.mask.line, lines):
+            if self.door.takes_notices:
+                await self.tell({"sessionUpdate": "notice", "severity": "warning", "title": line})
+            else:
+                self._news.append(line)
+
+
+def _shortened(update: Update) -> Update:
+    kept = {key: value for key, value in update.items() if key not in ("rawInput", "rawOutput", "content")}
+    block = {"type": "text", "text": "[too long to be shown]"}
+    if "content" not in update:
+        return kept
+    whole = isinstance(update["content"], list)
+    return {**kept, "content": [{"type": "content", "content": block}] if whole else block}

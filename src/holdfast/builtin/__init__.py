@@ -1,0 +1,1 @@
+"""First-party tools, on the toolkit that anybody can use."""

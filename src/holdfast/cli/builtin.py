@@ -1,0 +1,26 @@
+"""`holdfast builtin`: run a first-party server."""
+
+import click
+
+HELP = """Run one of Holdfast's own MCP servers, on standard input and output.
+
+\b
+Examples:
+  holdfast builtin tasks                          a list of tasks for each workspace
+  holdfast builtin tasks --http 127.0.0.1:8080    the same over HTTP
+  holdfast builtin tasks manifest                 what it offers, without starting it
+"""
+
+
+@click.group(help=HELP)
+def builtin() -> None:
+    """Run one server."""
+
+
+@builtin.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def tasks(arguments: tuple[str, ...]) -> None:
+    """A list of tasks for each workspace."""
+    from holdfast.builtin.tasks.server import main
+
+    main(list(arguments))

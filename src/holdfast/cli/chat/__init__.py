@@ -1,0 +1,54 @@
+"""`holdfast chat`: a session at the terminal."""
+
+import asyncio
+from dataclasses import replace
+
+import click
+
+from holdfast.cli.opening import Where, session_options
+
+LATEST = "latest"
+
+
+@click.command()
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[ID]",
+    help="Go on with a session: the one of this id, or the latest of this folder.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["ask", "auto", "read-only"]),
+    default="ask",
+    show_default=True,
+    help="Ask before a tool changes something, never ask, or refuse.",
+)
+@session_options
+def chat(where: Where, *, resume: str | None, mode: str) -> None:
+    r"""Talk in a session of its own, at this terminal.
+
+    The session has the servers of this folder and Holdfast's own, keeps them until you leave, and remembers
+    everything. Without a terminal, each line of standard input is a prompt.
+
+    \b
+    Examples:
+      holdfast chat
+      holdfast chat --resume
+      echo '/call files.list {}' | holdfast chat
+    """
+    from holdfast import settings, telemetry
+    from holdfast.cli.chat.chat import Chat, Plan
+    from holdfast.session.permission import Mode
+
+    loaded = settings.load()
+    telemetry.configure(loaded.log.level, loaded.log.format)
+    plan = Plan(settings=loaded, opening=replace(where.opening(), source="chat"), mode=Mode(mode))
+    if resume is not None:
+        from holdfast.cli.chat.resume import resumed
+
+        source = click.get_current_context().get_parameter_source("cwd")
+        given = source is not None and source is not click.core.ParameterSource.DEFAULT
+        plan = asyncio.run(resumed(plan, "" if resume == LATEST else resume, keep_folder=given))
+    Chat(plan).run()

@@ -1,0 +1,196 @@
+"""One chat: the same conversation that an editor has, with a terminal for a face."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import FrameType
+
+from holdfast.agent.manual import Manual
+from holdfast.cli.chat.behind import Behind, Interrupt, Over, Question, Ready, TurnOver
+from holdfast.cli.chat.door import TerminalDoor
+from holdfast.cli.chat.greeting import greet, say_what_to_type
+from holdfast.cli.chat.typist import Pipe, Typist, person
+from holdfast.cli.screen import PROMPT, Screen
+from holdfast.host import Host, Opening
+from holdfast.model.ids import SessionId
+from holdfast.session.permission import Mode
+from holdfast.session.session import Session
+from holdfast.session.turn import Conversation
+from holdfast.settings import Settings
+
+HISTORY = "chat_history"
+_LEAVE = ("/quit", "/exit")
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a chat begins with."""
+
+    settings: Settings
+    opening: Opening
+    mode: Mode
+    resume: SessionId | None = None
+    title: str = ""
+
+
+class Chat:
+    """Keys in front, the session behind."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._screen = Screen()
+        self._by_person = sys.stdin.isatty() and self._screen.is_terminal
+        self._agent = Manual()
+        self._conversation: Conversation | None = None
+        self._spoken = False
+        self._asking = False
+        self._words: tuple[str, ...] = tuple(f"/{command.name}" for command in self._agent.commands)
+
+    def run(self) -> None:
+        """Talk until the person leaves, or the input ends."""
+        with _terminated_gently(), Behind(self._life) as behind:
+
+            def interrupted(number: int, frame: FrameType | None) -> None:
+                if self._asking:
+                    raise KeyboardInterrupt
+                behind.tell(Interrupt())
+
+            signal.signal(signal.SIGINT, interrupted)
+            try:
+                self._front(behind)
+            except KeyboardInterrupt:
+                self._screen.say()
+            finally:
+                # From here on it takes a moment; whoever cannot wait presses Ctrl-C once more.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    # In front
+
+    def _front(self, behind: Behind) -> None:
+        match behind.wait():
+            case Over(failure=failure) if failure is not None:
+                raise failure
+            case Interrupt():
+                raise KeyboardInterrupt
+            case _:
+                pass
+        with self._typist() as typist:
+            interrupted = False
+            while True:
+                try:
+                    line = self._line(typist, PROMPT)
+                except KeyboardInterrupt:
+                    if interrupted or not self._by_person:
+                        raise
+                    interrupted = True
+                    self._screen.say("\nCtrl-C again, or Ctrl-D, leaves.", "dim")
+                    continue
+                interrupted = False
+                if line is None or line.strip() in _LEAVE:
+                    break
+                if line.strip():
+                    self._spoken = True
+                    self._turn(behind, typist, line)
+        self._screen.new_line()
+        if self._by_person and self._spoken:
+            self._screen.say("\nThe session is kept: holdfast chat --resume", "dim")
+
+    def _turn(self, behind: Behind, typist: Typist, line: str) -> None:
+        conversation = self._conversation
+        assert conversation is not None
+        behind.start(lambda: conversation.prompt([{"type": "text", "text": line}]))
+        cancelled = False
+        while True:
+            match behind.wait():
+                case Question(answer=answer) if cancelled:
+                    answer(None)
+                case Question(text=text, answer=answer):
+                    try:
+                        answer(self._line(typist, text))
+                    except KeyboardInterrupt:
+                        self._screen.say()
+                        answer(None)
+                        cancelled = True
+                        behind.do(conversation.cancel)
+                case Interrupt():
+                    if cancelled:
+                        raise KeyboardInterrupt
+                    cancelled = True
+                    behind.do(conversation.cancel)
+                case TurnOver():
+                    return
+                case Over(failure=failure):
+                    raise failure or EOFError
+                case Ready():
+                    pass
+
+    def _line(self, typist: Typist, prompt: str) -> str | None:
+        """Ask for a line. Only here does Ctrl-C interrupt the main thread; elsewhere it is news like any other."""
+        try:
+            self._asking = True
+            return typist.line(prompt)
+        finally:
+            self._asking = False
+
+    @contextlib.contextmanager
+    def _typist(self) -> Iterator[Typist]:
+        if not self._by_person:
+            yield Pipe()
+            return
+        with person(self._plan.settings.data_dir / HISTORY, lambda: self._words) as typist:
+            yield typist
+
+    # Behind
+
+    async def _life(self, behind: Behind) -> None:
+        plan = self._plan
+        door = TerminalDoor(behind.ask if self._by_person else None)
+        opening = replace(plan.opening, door=door)
+        async with Host(settings=plan.settings) as host:
+            session = await (host.reopen(plan.resume, opening) if plan.resume else host.open(opening))
+            try:
+                settling = asyncio.create_task(session.settle())
+                await asyncio.wait([settling], timeout=_PATIENCE)
+                await self._begin(host, session, door)
+                behind.tell(Ready())
+                await behind.leaving.wait()
+                if self._conversation is not None:
+                    await self._conversation.stop()
+                settling.cancel()
+                await asyncio.wait([settling])
+            finally:
+                await host.close_session(session)
+
+    async def _begin(self, host: Host, session: Session, door: TerminalDoor) -> None:
+        screen, plan = self._screen, self._plan
+        if plan.resume:
+            async for stored in host.store.events(session.context.session_id):
+                screen.show(stored.event)
+            screen.new_line()
+        offers = () if session.starting else await session.tools()
+        self._words = (*self._words, *(f"/call {offer.name}" for offer in offers))
+        greet(screen, session, offers, resumed=plan.title)
+        if not plan.resume:
+            say_what_to_type(screen)
+        session.record.listen(screen.live)
+        conversation = Conversation(session, self._agent, door, titled=bool(plan.title))
+        conversation.mode = plan.mode
+        self._conversation = conversation
+
+
+@contextlib.contextmanager
+def _terminated_gently() -> Iterator[None]:
+    """SIGTERM leaves like Ctrl-D: the servers are ended, and every event is on disk."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

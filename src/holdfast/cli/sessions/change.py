@@ -1,0 +1,69 @@
+"""Change what is kept about sessions."""
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.named import find_session
+from holdfast.cli.place import path_option
+from holdfast.cli.sessions.work import SHORT, with_store
+from holdfast.cli.table import plain
+from holdfast.model.ids import SessionId
+from holdfast.store.rows import SessionChange, StoredSession
+from holdfast.store.store import Store, Tx
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@path_option
+def move(*, session: str, folder: Path, path: Path | None) -> None:
+    """Say that a session's folder is elsewhere now.
+
+    For a project that was moved or renamed: the session is taken up again in FOLDER. No file is touched.
+    """
+    cwd = str(folder.resolve())
+
+    async def work(store: Store) -> StoredSession:
+        stored = await find_session(store, session)
+        roots = (cwd, *stored.context.roots[1:])
+
+        def changed(tx: Tx) -> StoredSession:
+            tx.hold(stored.context.session_id)  # not while somebody works in it
+            after = tx.change(stored.context.session_id, SessionChange(cwd=cwd, roots=roots))
+            tx.let_go(stored.context.session_id)
+            return after
+
+        return await store.write(changed)
+
+    moved = with_store(path, work)
+    click.echo(f"{moved.context.session_id[:SHORT]} is in {moved.context.cwd} now.")
+
+
+@click.command()
+@click.argument("sessions", metavar="ID...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@path_option
+def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
+    """Forget sessions; the audit of what they did stays."""
+
+    async def find(store: Store) -> list[StoredSession]:
+        return [await find_session(store, session) for session in sessions]
+
+    found = {stored.context.session_id: stored for stored in with_store(path, find)}
+    for session_id, stored in found.items():
+        click.echo(f"{session_id[:SHORT]}  {plain(stored.title) or '(nothing was said)'}")
+    if not yes:
+        click.confirm(f"Forget {'it' if len(found) == 1 else f'these {len(found)}'} for good?", abort=True)
+
+    async def forget(store: Store) -> None:
+        for session_id in found:
+            await store.write(lambda tx, session_id=session_id: _forget(tx, session_id))
+
+    with_store(path, forget)
+    click.echo(f"Forgotten: {len(found)}.")
+
+
+def _forget(tx: Tx, session_id: SessionId) -> None:
+    tx.hold(session_id)  # not while somebody works in it
+    tx.delete(session_id)

@@ -1,0 +1,23 @@
+"""Long work on the event loop, cut into turns: whoever else waits is never kept for long."""
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_TURN_SECONDS = 0.001
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Do the steps, and give way after every millisecond of them."""
+    until = time.monotonic() + _TURN_SECONDS
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        if time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _TURN_SECONDS

@@ -1,0 +1,79 @@
+"""The file tools on real folders, called as the dispatcher calls them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from holdfast.builtin.files.files import toolbox
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.context import SessionContext
+from holdfast.model.envelope import Failed, Ok
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Decision
+from holdfast.model.ids import new_session_id
+from holdfast.model.json import JsonObject
+from holdfast.model.ports import Door, Powers
+from holdfast.model.trust import Trust
+from holdfast.toolkit.call import Call
+
+
+class Files:
+    """The tools of a session in these folders."""
+
+    def __init__(self, *roots: Path, door: Door | None = None) -> None:
+        folders = tuple(str(root.resolve()) for root in roots)
+        context = SessionContext(
+            session_id=new_session_id(), trust_level=Trust.SANDBOXED, cwd=folders[0], roots=folders
+        )
+        self._dispatcher = toolbox(context, door).dispatcher()
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The data of a call that goes well."""
+        envelope = await self._envelope(tool, arguments)
+        assert isinstance(envelope, Ok), envelope
+        return envelope.data
+
+    async def refused(self, tool: str, **arguments: Any) -> tuple[str, str]:
+        """The code and the message of a call that does not."""
+        envelope = await self._envelope(tool, arguments)
+        assert isinstance(envelope, Failed), envelope
+        return envelope.code, envelope.message
+
+    async def code(self, tool: str, **arguments: Any) -> str:
+        """OK, or the code of the failure."""
+        envelope = await self._envelope(tool, arguments)
+        return envelope.code if isinstance(envelope, Failed) else "OK"
+
+    async def _envelope(self, tool: str, arguments: dict[str, Any]) -> Ok | Failed:
+        raw = Raw(json.dumps(arguments).encode())
+        return (await self._dispatcher.dispatch(Call(tool=tool), raw)).envelope
+
+
+class Buffers:
+    """An editor with files open: what is not in `texts` it refuses."""
+
+    def __init__(self, texts: dict[str, str], *, writes: bool = True) -> None:
+        self.texts = texts
+        self.powers = Powers(reads_files=True, writes_files=writes)
+
+    async def read_text(self, path: str) -> str:
+        if path not in self.texts:
+            raise HoldfastError(codes.PEER_ERROR, "Resource not found")
+        return self.texts[path]
+
+    async def write_text(self, path: str, text: str) -> None:
+        if path not in self.texts:
+            raise HoldfastError(codes.PEER_ERROR, "Not in the project")
+        self.texts[path] = text
+
+    async def permit(self, call: ToolCall, title: str) -> Decision:
+        return Decision.REJECT
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        return {}
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        return {}

@@ -1,0 +1,217 @@
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import settings
+from holdfast.agent.manual import Manual
+from holdfast.host import Host
+from holdfast.session.turn import Conversation
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where two sessions were held: one about a login, with a call, and one that only asked for help."""
+    home = tmp_path / "home"
+    home.mkdir()
+
+    async def fill() -> None:
+        async with Host(settings=settings.load(home / "config.toml", environment(home))) as host:
+            for folder, prompts in {
+                "one": ("the login bug", "/call files.list {}"),
+                "other": ("/help",),
+            }.items():
+                (tmp_path / folder).mkdir()
+                async with host.session(cwd=tmp_path / folder) as session:
+                    conversation = Conversation(session, Manual())
+                    for prompt in prompts:
+                        await conversation.prompt([{"type": "text", "text": prompt}])
+
+    asyncio.run(fill())
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    (home / "config.toml").touch()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    return {
+        **kept,
+        "HOLDFAST_CONFIG": str(home / "config.toml"),
+        "HOLDFAST_DATA_DIR": str(home / "data"),
+        "HOLDFAST_SERVERS_USER_FILE": str(home / "mcp.json"),
+    }
+
+
+def run(
+    home: Path, *arguments: str, cwd: Path | None = None, text: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [HOLDFAST, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=cwd or home,
+        env=environment(home),
+        check=False,
+    )
+
+
+def listed(home: Path, *arguments: str) -> list[dict[str, Any]]:
+    done = run(home, "sessions", "list", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: Path):
+    table = run(home, "sessions", "list").stdout.splitlines()
+
+    assert table[0].split() == ["session", "last", "used", "title", "folder", "from"]
+    assert [line.split()[3] for line in table[1:]] == ["/help", "the"]
+    assert [found["title"] for found in listed(home, "--cwd", str(tmp_path / "one"))] == ["the login bug"]
+    assert listed(home, "--source", "acp") == []
+    assert run(home, "sessions", "list", "--here", cwd=home).stderr == (
+        "There are no such sessions. Start one: holdfast chat\n"
+    )
+
+
+def test_show_tells_all_there_is_to_know(home: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+
+    told = run(home, "sessions", "show", stored["id"][5:12]).stdout
+    for_programs = json.loads(run(home, "sessions", "show", "--json", stored["id"]).stdout)
+
+    assert f"id         {stored['id']}\n" in told
+    assert "title      the login bug\n" in told
+    assert f"folder     {tmp_path / 'one'}\n" in told
+    assert "turns      2\n" in told
+    assert (for_programs["title"], for_programs["kinds"]["ToolCalled"]) == ("the login bug", 1)
+    assert "files" in for_programs["servers"]
+
+
+def test_replay_prints_the_conversation_and_calls_nothing(home: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+    (tmp_path / "one").rmdir()
+
+    told = run(home, "sessions", "replay", stored["id"])
+
+    assert told.returncode == 0
+    assert told.stdout.startswith("› the login bug\n")
+    assert "› /call files.list {}\n● files.list {}\n  ✓\n" in told.stdout
+    assert [found["events"] for found in listed(home)][1] == stored["events"]
+
+
+def test_search_finds_what_was_said(home: Path):
+    hits = run(home, "sessions", "search", "LOGIN", "bug").stdout
+    nothing = run(home, "sessions", "search", "logout")
+    for_programs = run(home, "sessions", "search", "--json", "login").stdout.splitlines()
+
+    assert "the login bug" in hits
+    assert (nothing.stdout, nothing.stderr) == (
+        "",
+        "Nothing has all of: logout. Whole words are looked for.\n",
+    )
+    assert {json.loads(line)["session"]["title"] for line in for_programs} == {"the login bug"}
+
+
+def test_a_moved_session_is_taken_up_in_its_new_folder(home: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+    (tmp_path / "one").rename(tmp_path / "renamed")
+
+    before = run(home, "chat", "--resume", stored["id"])
+    moved = run(home, "sessions", "move", stored["id"], str(tmp_path / "renamed"))
+    after = run(home, "chat", "--resume", stored["id"])
+
+    assert before.returncode == 1
+    assert "is not the absolute path of a folder" in before.stderr
+    assert moved.stdout == f"{stored['id'][:13]} is in {tmp_path / 'renamed'} now.\n"
+    assert (after.returncode, "Going on with 'the login bug'." in after.stdout) == (0, True)
+
+
+def test_delete_asks_first_and_forgets_all_but_the_audit(home: Path):
+    (other, stored) = listed(home)
+
+    asked = run(home, "sessions", "delete", stored["id"], text="n\n")
+    done = run(home, "sessions", "delete", "--yes", stored["id"])
+
+    assert (asked.returncode, "Forget it for good? [y/N]" in asked.stdout) == (1, True)
+    assert done.stdout == f"{stored['id'][:13]}  the login bug\nForgotten: 1.\n"
+    assert [found["id"] for found in listed(home)] == [other["id"]]
+    assert run(home, "sessions", "search", "login").stdout == ""
+    assert "files.list" in run(home, "audit", "list").stdout
+    assert run(home, "audit", "verify").returncode == 0
+
+
+def test_export_writes_every_event_as_a_line(home: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+    file = tmp_path / "copy.jsonl"
+
+    shown = run(home, "sessions", "export", stored["id"]).stdout.splitlines()
+    written = run(home, "sessions", "export", stored["id"], "--output", str(file))
+    again = run(home, "sessions", "export", stored["id"], "--output", str(file))
+
+    first, *events = map(json.loads, shown)
+    assert first["session"] == stored
+    assert [event["seq"] for event in events] == list(range(1, stored["events"] + 1))
+    assert events[0]["kind"] == "SessionOpened"
+    assert (written.returncode, file.read_text().splitlines(), file.stat().st_mode & 0o777) == (
+        0,
+        shown,
+        0o600,
+    )
+    assert (again.returncode, "Nothing was changed." in again.stderr) == (1, True)
+
+
+def test_a_session_that_somebody_works_in_is_left_alone(home: Path):
+    (_, stored) = listed(home)
+    code = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from holdfast.store.sqlite import SqliteStore\n"
+        "async def main():\n"
+        "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
+        "        await store.hold(sys.argv[2]); print('held', flush=True); sys.stdin.read()\n"
+        "asyncio.run(main())\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(home / "data" / "holdfast.db"), stored["id"]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        deleted = run(home, "sessions", "delete", "--yes", stored["id"])
+        moved = run(home, "sessions", "move", stored["id"], "/")
+        holder.communicate()
+
+    assert (deleted.returncode, moved.returncode) == (1, 1)
+    assert f"process {holder.pid}" in deleted.stderr
+    assert len(listed(home)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("show", "sess_0123456789abcdef"),
+            "There is no session 'sess_0123456789abcdef'. See which there are:",
+        ),
+        (("show", "nonsense"), "There is no session 'nonsense'."),
+        (("replay", "sess"), "There is no session 'sess'."),
+        (("list", "--path", "/no/store"), "There is no store at '/no/store'."),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_told_with_what_to_do(tmp_path: Path, arguments: tuple[str, ...], told: str):
+    done = run(tmp_path, "sessions", *arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,117 @@
+"""The file tools through the editors' door: within the roots, through the editor's buffers, and with its permission."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys.editor import editor
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-15")]
+
+FS = {"fs": {"readTextFile": True, "writeTextFile": True}}
+
+
+async def test_an_editor_with_buffers_is_read_and_written_through(home: Path, cwd: Path):
+    (cwd / "notes.md").write_text("saved\n")
+    buffers = {str(cwd / "notes.md"): "unsaved\n"}
+
+    def write(params: Any) -> Any:
+        buffers[params["path"]] = params["content"]
+        return {}
+
+    async with editor(home, capabilities=FS) as zed:
+        zed.answers["fs/read_text_file"] = lambda params: {"content": buffers[params["path"]]}
+        zed.answers["fs/write_text_file"] = write
+        session = await zed.new(cwd)
+        await zed.prompt(session, '/call files.read {"path": "notes.md"}')
+        await zed.prompt(session, '/call files.edit {"path": "notes.md", "old": "unsaved", "new": "edited"}')
+
+        (read, edit) = zed.updates(session, "tool_call")
+        ended = [step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"]
+        assert (read["title"], read["kind"], edit["title"], edit["kind"]) == (
+            "Read a file", "read", "Edit a file", "edit",
+        )  # fmt: skip
+        assert ended[0]["rawOutput"]["text"] == "unsaved\n"
+        assert ended[1]["content"] == [
+            {"type": "diff", "path": str(cwd / "notes.md"), "oldText": "unsaved\n", "newText": "edited\n"}
+        ]
+        assert buffers == {str(cwd / "notes.md"): "edited\n"}
+        assert (cwd / "notes.md").read_text() == "saved\n"
+        assert [method for method, _ in zed.asked] == [
+            "fs/read_text_file", "session/request_permission", "fs/read_text_file", "fs/write_text_file",
+        ]  # fmt: skip
+
+
+async def test_an_editor_without_buffers_leaves_the_files_to_the_disk(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        await zed.prompt(session, '/call files.write {"path": "new.md", "text": "hello\\n"}')
+
+        assert (cwd / "new.md").read_text() == "hello\n"
+        assert [method for method, _ in zed.asked] == ["session/request_permission"]
+
+
+async def test_no_path_leads_outside_and_no_editor_is_asked_about_one(home: Path, cwd: Path, tmp_path: Path):
+    (tmp_path / "secret").write_text("a secret")
+    (cwd / "link").symlink_to(tmp_path / "secret")
+    paths = ["../secret", str(tmp_path / "secret"), "link", "%2e%2e/secret", "x\\u0000"]
+
+    async with editor(home, capabilities=FS) as zed:
+        zed.answers["fs/read_text_file"] = lambda params: {"content": "a secret"}
+        session = await zed.new(cwd)
+        for path in paths:
+            await zed.prompt(session, f'/call files.read {{"path": "{path}"}}')
+
+        ended = [step for step in zed.updates(session, "tool_call_update") if step["status"] != "in_progress"]
+        assert [(step["status"], step["rawOutput"]["code"]) for step in ended] == [
+            ("failed", "OUTSIDE_ROOTS"),
+            ("failed", "OUTSIDE_ROOTS"),
+            ("failed", "OUTSIDE_ROOTS"),
+            ("failed", "BAD_PATH"),
+            ("failed", "BAD_PATH"),
+        ]
+        assert "a secret" not in zed.said(session)
+        assert zed.asked == []
+
+
+async def test_additional_directories_are_roots_too(home: Path, cwd: Path, tmp_path: Path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("there")
+
+    async with editor(home) as zed:
+        session = await zed.new(cwd, additionalDirectories=[str(other)])
+        await zed.prompt(session, f'/call files.read {{"path": "{other}/file"}}')
+
+        assert "there" in zed.said(session)
+
+
+@pytest.mark.promise("RES-08")
+async def test_a_client_cannot_take_the_name_of_the_file_tools(home: Path, cwd: Path):
+    impostor: dict[str, Any] = {"name": "files", "command": "/bin/false", "args": [], "env": []}
+
+    async with editor(home) as zed:
+        session = await zed.new(cwd, impostor)
+        await zed.prompt(session, "/why files", "/call files.list {}")
+
+        assert "This is the name of a built-in server. Choose another." in zed.said(session)
+        assert [step["status"] for step in zed.updates(session, "tool_call_update")][-1] == "completed"
+
+
+async def test_a_sandboxed_session_has_the_file_tools_too(home: Path, cwd: Path):
+    (cwd / "file").write_text("mine")
+
+    async with editor(home, "--trust", "sandboxed") as zed:
+        session = await zed.new(cwd)
+        await zed.prompt(session, '/call files.read {"path": "file"}')
+
+        assert "mine" in zed.said(session)
+
+
+async def test_a_sandboxed_session_around_holdfasts_own_files_has_no_file_tools(home: Path, tmp_path: Path):
+    async with editor(home, "--trust", "sandboxed") as zed:
+        session = await zed.new(tmp_path)
+        await zed.prompt(session, "/why files")
+
+        assert "holds Holdfast's own files" in zed.said(session)

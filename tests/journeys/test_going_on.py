@@ -1,0 +1,182 @@
+"""A conversation that is taken up again: loaded, resumed, refused, or found cut off."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys.editor import HOLDFAST, Refused, editor, tools, words
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
+
+AGENT = [sys.executable, str(Path(__file__).with_name("thinker.py"))]
+SILENT = ("available_commands_update", "config_option_update")
+
+
+@pytest.mark.promise("ACP-04")
+async def test_load_replays_the_whole_conversation_in_order_and_answers_after_the_last(home: Path, cwd: Path):
+    async with editor(home, command=AGENT) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, "first")
+        await zed.prompt(session, "second", "and more")
+        live = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
+    async with editor(home, command=AGENT) as zed:
+        loading = zed.begin(
+            "session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": [tools("mute", "--mute")]}
+        )
+        loading.add_done_callback(lambda _: zed.heard.append((session, {"sessionUpdate": "answered"})))
+        began = time.monotonic()
+        await loading
+        seconds = time.monotonic() - began
+        await asyncio.sleep(0)
+        replayed = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
+
+    spoken = [
+        update["content"]["text"] for update in replayed if update["sessionUpdate"] == "user_message_chunk"
+    ]
+    without = [update for update in replayed if update["sessionUpdate"] != "user_message_chunk"]
+    assert spoken == ["first", "second", "and more"]
+    assert without == [*live, {"sessionUpdate": "answered"}]
+    assert seconds < 4.5  # it did not wait for a server that never comes
+    assert {update["sessionUpdate"] for update in live} == {
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "tool_call",
+        "tool_call_update",
+        "plan",
+        "session_info_update",
+        "usage_update",
+    }
+
+
+@pytest.mark.promise("ACP-04")
+async def test_what_is_asked_during_a_replay_waits_for_its_end(home: Path, cwd: Path):
+    async with editor(home, command=AGENT) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, "first")
+    async with editor(home, command=AGENT) as zed:
+        params = {"sessionId": session, "cwd": str(cwd), "mcpServers": [tools()]}
+        loading, again = zed.begin("session/load", params), zed.begin("session/load", params)
+        prompting = zed.begin_prompt(session, "second")
+        ends = await asyncio.gather(loading, again, return_exceptions=True)
+        with suppress(Refused):  # it came before the session was there
+            await prompting
+        kinds = [update["sessionUpdate"] for update in zed.updates(session)]
+
+        (held,) = (end for end in ends if isinstance(end, Refused))
+        assert held.code == -32003
+        assert kinds[0] == "user_message_chunk"
+        assert kinds.count("user_message_chunk") == 1
+
+
+@pytest.mark.promise("ACP-05")
+async def test_resume_replays_nothing_and_answers_when_a_prompt_can_be_taken(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, "/call tools.echo {}")
+    async with editor(home) as zed:
+        await zed.resume(session, cwd, tools("slow", "--slow"))
+        replayed = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
+        await zed.prompt(session, '/call slow.echo {"text": "up"}')
+
+        assert replayed == []
+        assert "slow.echo:\nup" in zed.said(session)
+        assert "Still starting" not in zed.said(session)
+
+
+@pytest.mark.promise("ACP-06", "STO-04")
+async def test_only_an_unknown_session_is_not_found(home: Path, cwd: Path):
+    other = cwd.parent / "other"
+    other.mkdir()
+    async with editor(home) as zed, editor(home) as vim:
+        session = await zed.new(cwd)
+        refusals: dict[str, Refused] = {}
+
+        async def refused(name: str, method: str, **params: Any) -> None:
+            asked: Any = {"sessionId": session, "cwd": str(cwd), "mcpServers": [], **params}
+            with pytest.raises(Refused) as no:
+                await vim.ask(method, asked)
+            refusals[name] = no.value
+
+        await refused("unknown", "session/load", sessionId="sess_00000000000000000000000000000000")
+        await refused("no id", "session/resume", sessionId="../../etc/passwd")
+        await refused("elsewhere", "session/load", cwd=str(other))
+        await refused("held", "session/load")
+        with pytest.raises(Refused) as not_open:
+            await vim.ask("session/prompt", words(session, "hi"))
+        zed.process.send_signal(signal.SIGKILL)
+        await zed.gone()
+        await vim.load(session, cwd)  # a dead owner's hold lapses at once
+
+    codes = {name: error.code for name, error in refusals.items()}
+    assert codes == {"unknown": -32002, "no id": -32002, "elsewhere": -32602, "held": -32003}
+    assert refusals["unknown"].data == {"sessionId": "sess_00000000000000000000000000000000"}
+    assert refusals["elsewhere"].data == {"cwd": str(cwd)}
+    assert f"holdfast sessions move {session} {other}" in refusals["elsewhere"].message
+    assert refusals["held"].data["pid"] == zed.process.pid
+    assert not_open.value.code == -32602
+
+
+@pytest.mark.promise("STO-03")
+async def test_a_turn_cut_off_by_a_kill_is_seen_as_interrupted_and_the_session_goes_on(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}"}}')
+        await zed.until(lambda zed: "in_progress" in dict(zed.called(session)).values())
+        zed.process.kill()
+        await zed.gone()
+        with pytest.raises(ConnectionError):
+            await turn
+    async with editor(home) as zed:
+        await zed.load(session, cwd, tools())
+        replayed = [status for _, status in zed.called(session)]
+        said = zed.said(session)
+        after = await zed.prompt(session, '/call tools.echo {"text": "go on"}')
+
+    assert replayed == ["pending", "in_progress", "failed"]
+    assert said == "This turn was interrupted: Holdfast ended before it was over."
+    assert after == "end_turn"
+
+
+@pytest.mark.promise("ACP-14")
+@pytest.mark.parametrize("how", ["end of input", "SIGTERM", "SIGINT"])
+async def test_leaving_in_the_middle_of_a_turn_loses_no_event_and_leaves_no_process(
+    home: Path, cwd: Path, how: str
+):
+    async with editor(home, command=AGENT if how == "end of input" else HOLDFAST) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}", "seconds": 0}}')
+        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "two"}"}}\n/tools')
+        await zed.until(lambda zed: [status for _, status in zed.called(session)].count("in_progress") == 2)
+        if how == "end of input":
+            zed.stdin.close()
+        else:
+            zed.process.send_signal(getattr(signal, how))
+        reason = (await turn)["stopReason"]
+        code = await zed.gone()
+        live = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
+    server = int((cwd / "one").read_text())
+    async with editor(home) as zed:
+        await zed.load(session, cwd)
+        replayed = zed.updates(session)
+
+    assert (reason, code) == ("cancelled", 0)
+    assert not _runs(server)
+    without = [
+        update for update in replayed if update["sessionUpdate"] not in ("user_message_chunk", *SILENT)
+    ]
+    assert without == live
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

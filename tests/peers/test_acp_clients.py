@@ -1,0 +1,144 @@
+"""Other people's editors in front of `holdfast acp`: the same journey, whoever leads it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys.editor import SERVER, editor, environment
+from tests.peers.spawn import PACKAGES, node, python
+
+pytestmark = pytest.mark.anyio
+
+EXPECTED = {
+    "version": 1,
+    "stopped": "end_turn",
+    "permissions": 1,
+    "cancelled": "cancelled",
+    "listed": 1,
+    "unknown": -32002,
+    "mode": "auto",
+    "replayed": True,
+    "same words": True,
+    "counts anew": "end_turn",
+    "not asked in auto": 0,
+}
+DENIED = 5  # how acpx ends when it refused something
+ACPX = PACKAGES / ".bin" / "acpx"
+
+
+async def ran(command: list[str], home: Path, *, code: int = 0) -> str:
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        env=environment(home, {"HOME": str(home)}),
+        capture_output=True,
+        timeout=50,
+        text=True,
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.promise("ACP-04", "ACP-05", "ACP-08")
+async def test_the_python_sdk_client_makes_the_journey(tmp_path: Path):
+    cwd = _folder(tmp_path)
+    said = await ran([*python("acp_sdk_client.py"), str(cwd), str(SERVER)], tmp_path)
+
+    assert json.loads(said) == EXPECTED
+
+
+@pytest.mark.promise("ACP-04", "ACP-05", "ACP-08")
+async def test_the_typescript_sdk_client_makes_the_journey(tmp_path: Path):
+    cwd = _folder(tmp_path)
+    script = node("acp_typescript_client.mjs", str(PACKAGES), str(cwd), str(SERVER), sys.executable)
+    said = await ran(script, tmp_path)
+
+    assert json.loads(said) == EXPECTED
+
+
+async def test_acpx_runs_a_prompt_and_decides_about_permission(tmp_path: Path):
+    cwd = _folder(tmp_path)
+    _servers(tmp_path)
+    file = cwd / "note"
+    write = f'/call tools.write {{"path": "{file}", "text": "hi"}}'
+    denied = await ran(acpx(cwd, "--deny-all", "exec", write), tmp_path, code=DENIED)
+    not_written = file.exists()
+    allowed = await ran(acpx(cwd, "--approve-all", "exec", write), tmp_path)
+
+    assert (not_written, "was not permitted" in denied) == (False, True)
+    assert (file.read_text(), "written" in allowed) == ("hi", True)
+
+
+async def test_acpx_keeps_a_session_over_restarts_and_cancels(tmp_path: Path):
+    cwd = _folder(tmp_path)
+    _servers(tmp_path)
+    await ran(acpx(cwd, "--approve-all", "sessions", "new"), tmp_path)
+    one = await ran(acpx(cwd, "--approve-all", "prompt", '/call tools.echo {"text": "one"}'), tmp_path)
+    await _gone(tmp_path)  # the next prompt starts Holdfast anew, and takes the session up again
+    two = await ran(acpx(cwd, "--approve-all", "prompt", '/call tools.echo {"text": "two"}'), tmp_path)
+    waiting = asyncio.create_task(
+        ran(
+            acpx(cwd, "--approve-all", "prompt", f'/call tools.wait {{"started": "{cwd}/started"}}'), tmp_path
+        )
+    )
+    async with asyncio.timeout(30):
+        while not (cwd / "started").exists():
+            await asyncio.sleep(0.05)
+    await ran(acpx(cwd, "cancel"), tmp_path)
+    cancelled = await waiting
+    await ran(acpx(cwd, "sessions", "close"), tmp_path)
+
+    assert ("one" in one, "two" in two, "cancelled" in cancelled) == (True, True, True)
+    listed = await _sessions(tmp_path)
+    assert len(listed) == 1  # one session of ours through all of it
+
+
+def acpx(cwd: Path, *arguments: str) -> list[str]:
+    agent = f"{sys.executable} -m holdfast acp"
+    return [
+        str(PACKAGES / ".bin" / "node"),
+        str(ACPX),
+        "--agent",
+        agent,
+        "--cwd",
+        str(cwd),
+        "--ttl",
+        "1",
+        *arguments,
+    ]
+
+
+async def _gone(home: Path) -> None:
+    """Wait until no process works with this memory."""
+    mark = f"HOLDFAST_DATA_DIR={home / 'data'}".encode()
+    async with asyncio.timeout(30):
+        while any(mark in environ for environ in map(_environ, Path("/proc").glob("[0-9]*"))):
+            await asyncio.sleep(0.1)
+
+
+def _environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+async def _sessions(home: Path) -> list[Any]:
+    async with editor(home) as zed:
+        return (await zed.ask("session/list", {}))["sessions"]
+
+
+def _folder(home: Path) -> Path:
+    cwd = (home / "project").resolve()
+    cwd.mkdir()
+    return cwd
+
+
+def _servers(home: Path) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVER)]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))

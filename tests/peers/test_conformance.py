@@ -1,0 +1,34 @@
+"""The official conformance suite against a toolkit server over HTTP, in both eras.
+
+`conformance_gaps.json` names the scenarios about features that a tool server does not have, each with its reason. A
+scenario in it that begins to pass, and one beside it that fails, fail this test alike.
+"""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from tests.peers.spawn import HERE, node_server
+from tests.toolkit.http import served
+
+GAPS: dict[str, dict[str, str]] = json.loads((HERE / "conformance_gaps.json").read_text(encoding="utf-8"))
+SCENARIO = re.compile(r"^(✓|✗) ([a-z0-9-]+): \d+ passed, (\d+) failed", re.MULTILINE)
+AT_LEAST = {"2025-11-25": 16, "2026-07-28": 18}
+
+
+@pytest.mark.promise("KIT-18")
+@pytest.mark.parametrize("version", sorted(GAPS))
+def test_every_scenario_of_the_official_suite_passes_but_the_known_gaps(version: str):
+    with served("tests.peers.conformance_server") as url:
+        suite = node_server(
+            "conformance", "server", "--url", url, "--suite", "all", "--spec-version", version
+        )
+        said = subprocess.run(suite, capture_output=True, text=True, timeout=50, check=False).stdout
+
+    failed = {name for _, name, failures in SCENARIO.findall(said) if failures != "0"}
+    passed = {name for _, name, failures in SCENARIO.findall(said) if failures == "0"}
+
+    assert failed == set(GAPS[version])
+    assert len(passed) >= AT_LEAST[version]

@@ -1,0 +1,49 @@
+"""A server whose handlers hang, with and without a loop, while it drives something."""
+
+import asyncio
+import threading
+import time
+
+from holdfast.toolkit import SessionManager, Toolbox
+
+box = Toolbox("hanging")
+hanging = threading.Semaphore(0)
+
+
+def dispose(mark: str) -> None:
+    with open(mark, "a") as file:  # noqa: PTH123
+        file.write("disposed\n")
+
+
+driven: SessionManager[str] = box.drive(SessionManager(dispose))
+
+
+@box.tool()
+async def launch(mark: str) -> None:
+    """Start something to drive."""
+    driven.add("one", mark)
+
+
+@box.tool()
+async def hang() -> None:
+    """Hang, and do not mind being cancelled at first."""
+    hanging.release()
+    await asyncio.Event().wait()
+
+
+@box.tool()
+def hang_in_a_thread() -> None:
+    """Hang where nothing can be cancelled."""
+    hanging.release()
+    time.sleep(3600)
+
+
+@box.tool(operation="query")
+def are_hanging() -> None:
+    """Wait until both hang."""
+    for _ in range(2):
+        hanging.acquire()
+
+
+if __name__ == "__main__":
+    box.main()

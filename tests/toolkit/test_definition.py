@@ -1,0 +1,330 @@
+"""What is wrong with a tool is wrong when the server boots."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.toolkit import (
+    Annotations,
+    Call,
+    Header,
+    Meta,
+    SessionContext,
+    Toolbox,
+    ToolDefinition,
+    Workspace,
+    tool,
+)
+from holdfast.toolkit.operation import Operation
+from tests.toolkit.http import ROOT
+
+
+async def fine(text: str) -> str:
+    """A fine tool."""
+    return text
+
+
+@pytest.mark.promise("KIT-01")
+def test_a_definition_is_a_plain_value_that_follows_from_the_handler():
+    assert tool(fine, operation="query", title="Fine") == ToolDefinition(
+        name="fine",
+        title="Fine",
+        description="A fine tool.",
+        operation="query",
+        requires_eval_flag=False,
+        handler=fine,
+    )
+
+
+@pytest.mark.promise("KIT-01")
+def test_the_decorator_leaves_the_function_as_it_is():
+    box = Toolbox("box")
+
+    assert box.tool(operation="query")(fine) is fine
+
+
+@pytest.mark.promise("KIT-01")
+def test_the_schema_follows_from_types_defaults_and_descriptions():
+    box = Toolbox("box")
+
+    class Colour(Enum):
+        RED = "red"
+        BLUE = "blue"
+
+    async def paint(
+        what: Annotated[str, "The thing.", Meta(min_length=1)],
+        *,
+        colour: Colour,
+        call: Call,
+        workspace: Workspace,
+        layers: Annotated[int, Meta(ge=1, le=9)] = 1,
+        finish: Literal["matt", "gloss"] | None = None,
+        tags: list[str] = [],  # noqa: B006
+        region: Annotated[str, Header("Region")] = "eu",
+    ) -> None:
+        """Paint."""
+
+    added = box.add(tool(paint))
+
+    assert added.schema == {
+        "type": "object",
+        "properties": {
+            "what": {"type": "string", "description": "The thing.", "minLength": 1},
+            "colour": {"$ref": "#/$defs/Colour"},
+            "workspace": {
+                "type": "string",
+                "description": "The workspace to work in: its slug, its name, or an absolute path in it."
+                " Leave it out for the session's own.",
+            },
+            "layers": {"type": "integer", "minimum": 1, "maximum": 9, "default": 1},
+            "finish": {
+                "anyOf": [{"enum": ["gloss", "matt"], "type": "string"}, {"type": "null"}],
+                "default": None,
+            },
+            "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+            "region": {"type": "string", "x-mcp-header": "Region", "default": "eu"},
+        },
+        "required": ["what", "colour"],
+        "additionalProperties": False,
+        "$defs": {"Colour": {"title": "Colour", "enum": ["blue", "red"], "type": "string"}},
+    }
+
+
+@pytest.mark.promise("KIT-02")
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        (tool(fine, name="taken"), "Two tools would be called 'taken': 'taken' and 'taken'."),
+        (tool(fine, name="ta.ken"), "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'."),
+        (
+            ToolDefinition(name="odd", handler=fine, description="Odd.", operation="mutation"),
+            "'mutation' is no operation type. Use one of: command, query, eval, screenshot, logs, dialog, window_info.",
+        ),
+        (
+            tool(fine, operation="eval"),
+            "The tool 'fine' evaluates code: it needs requires_eval_flag=True.",
+        ),
+        (
+            tool(fine, codes=["NEVER_HEARD_OF"]),
+            (
+                "The tool 'fine' declares the code 'NEVER_HEARD_OF', which is not registered."
+                " Add box.code('NEVER_HEARD_OF', …)."
+            ),
+        ),
+        (
+            tool(fine, name="bad name"),
+            "'bad name' is no name for a tool: use letters, digits, '_', '-' and '.'.",
+        ),
+        (tool(fine, description=" "), "The tool 'fine' says nothing of itself. Give it a docstring."),
+    ],
+)
+def test_a_wrong_definition_fails_at_boot(definition: ToolDefinition, message: str):
+    box = Toolbox("box")
+    box.tool(name="taken")(fine)
+    box.tool(name="ta_ken")(fine)
+
+    with pytest.raises(HoldfastError) as refused:
+        box.add(definition)
+
+    assert (refused.value.code, refused.value.message) == (codes.BAD_TOOL, message)
+
+
+def untyped(text) -> None:  # pyright: ignore
+    """No type."""
+
+
+def spread(*texts: str) -> None:
+    """Too many."""
+
+
+def unreadable(thing: "object.nonsense") -> None:  # type: ignore[name-defined]  # pyright: ignore
+    """No such type."""
+
+
+def hidden(_text: str) -> None:
+    """Hidden."""
+
+
+def renamed(folder: Workspace) -> None:
+    """A workspace of another name."""
+
+
+def opaque(thing: memoryview | Toolbox) -> None:
+    """Nothing that JSON can say."""
+
+
+def several(workspace: list[Workspace]) -> None:
+    """A workspace that a caller could make up."""
+
+
+def disguised(session: dict[str, SessionContext | None]) -> None:
+    """A context that a caller could make up."""
+
+
+def either(who: Call | str) -> None:
+    """A call that a caller could make up."""
+
+
+def twice(one: SessionContext, two: SessionContext | None) -> None:
+    """The same thing twice."""
+
+
+async def yielding() -> AsyncIterator[int]:
+    """Something that yields."""
+    yield 1
+
+
+class Functor:
+    """An object that can be called."""
+
+    async def __call__(self, text: str) -> str:
+        return text
+
+
+UNFIT: list[Any] = [
+    *(
+        untyped,
+        spread,
+        unreadable,
+        hidden,
+        renamed,
+        opaque,
+        several,
+        disguised,
+        either,
+        twice,
+        yielding,
+        Functor(),
+    ),
+]
+
+
+@pytest.mark.promise("KIT-02")
+@pytest.mark.parametrize("handler", UNFIT)
+def test_a_handler_that_cannot_be_called_by_name_and_type_fails_at_boot(handler: Any):
+    with pytest.raises(HoldfastError) as refused:
+        Toolbox("box").tool()(handler)
+
+    assert refused.value.code is codes.BAD_TOOL
+
+
+@pytest.mark.promise("KIT-02")
+def test_the_operation_types_are_these():
+    assert [operation.value for operation in Operation] == [
+        "command",
+        "query",
+        "eval",
+        "screenshot",
+        "logs",
+        "dialog",
+        "window_info",
+    ]
+
+
+@pytest.mark.promise("KIT-07")
+def test_a_code_is_registered_once_and_has_a_hint_a_status_and_a_retryability():
+    box = Toolbox("box")
+    full = box.code("BOX_FULL", http=507, hint="Take something out.", retryable=True)
+
+    for name in ("BOX_FULL", "BAD_ARGUMENT", "lower"):
+        with pytest.raises(HoldfastError):
+            box.code(name, http=400, hint="Again.")
+
+    assert (full.http, full.hint, full.retryable) == (507, "Take something out.", True)
+
+
+@pytest.mark.promise("KIT-07")
+def test_every_code_a_tool_can_fail_with_stands_in_its_description():
+    box = Toolbox("box")
+    box.code("BOX_FULL", http=507, hint="Take something out.")
+
+    async def put(workspace: Workspace) -> None:
+        """Put something in."""
+
+    assert box.add(tool(put, codes=["BOX_FULL"])).description == (
+        "Put something in.\n\nFails with: BAD_ARGUMENT, BAD_WORKSPACE, BOX_FULL, INTERNAL_ERROR, MISSING_WORKSPACE,"
+        " TIMEOUT, UNKNOWN_WORKSPACE, WORKSPACE_DENIED."
+    )
+
+
+@pytest.mark.promise("KIT-07")
+def test_no_two_codes_of_the_registry_share_a_name_and_each_has_a_hint():
+    registered = codes.registered()
+
+    assert len({code.name for code in registered}) == len(registered)
+    assert all(code.hint.endswith((".", "…")) and 400 <= code.http < 600 for code in registered)
+
+
+@pytest.mark.promise("KIT-19")
+def test_hints_that_are_given_replace_those_that_follow():
+    box = Toolbox("box")
+
+    added = box.add(tool(fine, annotations=Annotations(destructive=False, idempotent=True)))
+
+    assert added.annotations == Annotations(
+        read_only=False, destructive=False, idempotent=True, open_world=False
+    )
+
+
+@pytest.mark.promise("KIT-15")
+def test_the_manifest_prints_every_tool_sorted_with_its_schema_and_codes():
+    printed = _manifest()
+
+    names = [entry["name"] for entry in printed["tools"]]
+    assert (printed["name"], printed["version"], names == sorted(names), "evaluate" in names) == (
+        "notes",
+        "1.0",
+        True,
+        True,
+    )
+    note = next(entry for entry in printed["tools"] if entry["name"] == "add_note")
+    assert (note["operation"], note["codes"], note["input_schema"]["required"]) == (
+        "command",
+        ["BAD_ARGUMENT", "INTERNAL_ERROR", "NOTE_EXISTS", "TIMEOUT"],
+        ["title"],
+    )
+    assert printed["codes"]["NOTE_EXISTS"] == {
+        "http": 409,
+        "retryable": False,
+        "hint": "Choose another title.",
+    }
+
+
+@pytest.mark.promise("KIT-15")
+def test_every_schema_of_the_manifest_is_a_schema():
+    from jsonschema import Draft202012Validator
+
+    for entry in _manifest()["tools"]:
+        Draft202012Validator.check_schema(entry["input_schema"])
+
+
+def test_a_server_whose_tool_is_wrong_does_not_start(tmp_path: Path):
+    script = tmp_path / "wrong.py"
+    script.write_text(
+        "from holdfast.toolkit import Toolbox\n"
+        "box = Toolbox('wrong')\n"
+        "@box.tool(codes=['NO_SUCH'])\n"
+        "def f() -> None:\n"
+        "    'F.'\n"
+        "box.main()\n"
+    )
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "NO_SUCH" in done.stderr
+    assert done.stdout == ""
+
+
+def _manifest() -> Any:
+    command = [sys.executable, "-m", "tests.toolkit.notes_server", "manifest"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20)
+    return json.loads(done.stdout)

@@ -1,0 +1,108 @@
+"""Tools of other packages: by name, whole, and under their own prefix."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.toolkit import Toolbox
+
+good = Toolbox("good")
+GONE = good.code("GONE", http=410, hint="It is gone.")
+
+
+@good.tool(name="look", operation="query", codes=["GONE"])
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def made() -> Toolbox:
+    return good
+
+
+def broken() -> Toolbox:
+    raise ImportError("no such library")
+
+
+nothing = {"not": "a toolbox"}
+
+clashing = Toolbox("clashing")
+
+
+@clashing.tool(name="a")
+async def a() -> None:
+    """A."""
+
+
+@clashing.tool(name="look")
+async def also_look() -> None:
+    """Clash with what is there."""
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages that offer plugins, as if they were installed."""
+    here = "tests.toolkit.test_plugins"
+    group = "holdfast.toolkit"
+    found = [
+        EntryPoint("good", f"{here}:good", group),
+        EntryPoint("made", f"{here}:made", group),
+        EntryPoint("broken", f"{here}:broken", group),
+        EntryPoint("nothing", f"{here}:nothing", group),
+        EntryPoint("missing", f"{here}:missing", group),
+        EntryPoint("clashing", f"{here}:clashing", group),
+        EntryPoint("twice", f"{here}:good", group),
+        EntryPoint("twice", f"{here}:made", group),
+    ]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)  # pyright: ignore
+
+
+@pytest.mark.promise("KIT-16")
+@pytest.mark.parametrize("name", ["good", "made"])
+def test_a_plugins_tools_come_under_its_name(name: str):
+    box = Toolbox("box")
+
+    box.plug_in(name)
+
+    assert list(box.tools) == [f"{name}_look"]
+    assert [code.name for code in box.tools[f"{name}_look"].codes][1:2] == ["GONE"]
+
+
+@pytest.mark.promise("KIT-16")
+def test_a_plugin_that_nobody_named_is_not_loaded():
+    assert list(Toolbox("box").tools) == []
+
+
+@pytest.mark.promise("KIT-16")
+@pytest.mark.parametrize("name", ["unheard-of", "broken", "nothing", "missing", "twice", "clashing"])
+def test_a_plugin_that_fails_is_reported_by_code_and_leaves_nothing_behind(name: str):
+    box = Toolbox("box")
+    box.tool(name="clashing_look")(look)
+
+    with pytest.raises(HoldfastError) as refused:
+        box.plug_in(name)
+
+    assert (refused.value.code, name in refused.value.message) == (codes.BAD_PLUGIN, True)
+    assert list(box.tools) == ["clashing_look"]
+
+
+@pytest.mark.promise("KIT-16")
+def test_it_stops_the_boot(tmp_path: Path):
+    script = tmp_path / "server.py"
+    script.write_text("from holdfast.toolkit import Toolbox\nToolbox('box').main()\n")
+
+    done = subprocess.run(
+        [sys.executable, script, "--plugin", "unheard-of"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "[BAD_PLUGIN]" in done.stderr

@@ -1,0 +1,235 @@
+"""What every tool of every server gives its callers, over stdio and HTTP, in both eras."""
+
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from tests.toolkit.clients import Client
+
+
+@pytest.mark.promise("KIT-06")
+def test_success_is_the_data_and_ok_and_meta(notes: Client):
+    assert notes.call("add_note", {"title": "one", "body": "two words"}) == {
+        "title": "one",
+        "words": 2,
+        "ok": True,
+        "_meta": {"elapsed_ms": ANY, "estimated_tokens": 7, "session_id": ""},
+    }
+
+
+@pytest.mark.promise("KIT-05", "KIT-06")
+def test_a_foreseen_failure_keeps_its_code_and_says_what_to_do_next(notes: Client):
+    assert notes.call("add_note", {"title": "taken"}) == {
+        "ok": False,
+        "code": "NOTE_EXISTS",
+        "error": "There is a note 'taken' already.",
+        "hint": "Choose another title.",
+        "retryable": False,
+        "http": 409,
+        "next_actions": ["Choose another title."],
+        "details": {"title": "taken"},
+        "_meta": {"elapsed_ms": ANY, "estimated_tokens": ANY, "session_id": ""},
+    }
+
+
+@pytest.mark.promise("KIT-05")
+@pytest.mark.parametrize("tool", ["crash", "leave"])
+def test_an_unforeseen_failure_is_told_blandly(notes: Client, tool: str):
+    assert _without_meta(notes.call(tool)) == {
+        "ok": False,
+        "code": "INTERNAL_ERROR",
+        "error": f"{tool} failed unexpectedly.",
+        "hint": "This is a bug; the log of the process has the details.",
+        "retryable": False,
+        "http": 500,
+    }
+
+
+@pytest.mark.promise("KIT-06")
+def test_data_cannot_override_ok_or_meta(notes: Client):
+    assert notes.call("override") == {
+        "data": 1,
+        "ok": True,
+        "_meta": {"elapsed_ms": ANY, "estimated_tokens": ANY, "session_id": ""},
+    }
+
+
+@pytest.mark.promise("KIT-04")
+def test_bad_arguments_are_named_one_by_one(notes: Client):
+    failed = notes.call("add_note", {"body": 3, "kind": "odd", "colour": "red"})
+
+    assert (failed["code"], failed["details"]) == (
+        "BAD_ARGUMENT",
+        {
+            "issues": [
+                {"field": "title", "code": "missing", "message": "It is required."},
+                {"field": "body", "code": "type", "message": "Expected `str`, got `int`."},
+                {"field": "kind", "code": "choice", "message": "Invalid enum value 'odd'."},
+                {
+                    "field": "colour",
+                    "code": "unknown",
+                    "message": "There is no such argument. There are: title, body, kind.",
+                },
+            ]
+        },
+    )
+
+
+@pytest.mark.promise("KIT-04")
+@pytest.mark.parametrize("arguments", [[], "text", 1])
+def test_arguments_that_are_no_object_are_bad_arguments_too(notes: Client, arguments: Any):
+    result = notes.request("tools/call", {"name": "who", "arguments": arguments})
+
+    assert result["structuredContent"]["code"] == "BAD_ARGUMENT"
+
+
+@pytest.mark.promise("KIT-02")
+def test_the_kind_of_operation_is_nowhere_in_what_agents_see(notes: Client):
+    tool = notes.tools()["add_note"]
+
+    assert tool.keys() == {"name", "description", "inputSchema", "annotations"}
+    assert "command" not in str(tool)
+    assert "operation" not in str(tool)
+
+
+@pytest.mark.promise("KIT-01", "KIT-07")
+def test_a_tool_is_listed_with_the_schema_of_its_signature_and_its_codes(notes: Client):
+    tool = notes.tools()["add_note"]
+
+    assert (tool["inputSchema"], tool["description"]) == (
+        {
+            "type": "object",
+            "properties": {
+                "title": {
+                    "type": "string",
+                    "description": "What it is called.",
+                    "minLength": 1,
+                    "maxLength": 80,
+                },
+                "body": {"type": "string", "default": ""},
+                "kind": {"type": "string", "enum": ["list", "plain"], "default": "plain"},
+            },
+            "required": ["title"],
+            "additionalProperties": False,
+        },
+        "Add a note.\n\nFails with: BAD_ARGUMENT, INTERNAL_ERROR, NOTE_EXISTS, TIMEOUT.",
+    )
+
+
+@pytest.mark.promise("KIT-19")
+def test_hints_follow_from_the_kind_of_operation(notes: Client):
+    tools = notes.tools()
+
+    assert (tools["picture"]["annotations"], tools["add_note"]["annotations"]) == (
+        {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
+        {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False},
+    )
+
+
+@pytest.mark.promise("KIT-19")
+def test_content_stands_beside_the_data(notes: Client):
+    result = notes.raw_call("picture")
+
+    assert (result["structuredContent"]["size"], result["content"][1:]) == (
+        3,
+        [
+            {"type": "image", "data": "cG5n", "mimeType": "image/png"},
+            {"type": "resource_link", "uri": "note://1", "name": "one"},
+        ],
+    )
+
+
+@pytest.mark.promise("KIT-09")
+def test_eval_tools_are_neither_listed_nor_run_without_the_flag(notes: Client):
+    failed = notes.call("evaluate", {"code": "1 + 1"})
+
+    assert "evaluate" not in notes.tools()
+    assert (failed["code"], failed["error"]) == (
+        "EVAL_DISABLED",
+        "evaluate runs only when the server was started with --allow-eval.",
+    )
+
+
+@pytest.mark.promise("KIT-10")
+def test_the_keyword_check_runs_without_the_flag_too(notes: Client):
+    assert notes.call("evaluate", {"code": "require('fs')"})["code"] == "EVAL_BLOCKED"
+
+
+@pytest.mark.promise("KIT-12")
+@pytest.mark.parametrize("tool", ["too_long", "too_long_in_a_thread"])
+def test_a_call_past_its_deadline_is_over(notes: Client, tool: str):
+    failed = notes.call(tool)
+
+    assert (failed["code"], failed["error"], failed["retryable"]) == (
+        "TIMEOUT",
+        f"{tool} did not finish within 0.2 seconds.",
+        True,
+    )
+
+
+@pytest.mark.promise("KIT-17")
+def test_without_a_context_nobody_is_trusted(notes: Client):
+    assert notes.call("powerful")["code"] == "DENIED"
+
+
+@pytest.mark.promise("KIT-18")
+def test_progress_comes_before_the_answer_to_those_who_asked(notes: Client):
+    notes.notifications.clear()
+
+    notes.call("progress", meta={"progressToken": "p1"})
+
+    assert [notification["params"] for notification in notes.notifications] == [
+        {"progressToken": "p1", "progress": 1, "total": 2, "message": "half"},
+        {"progressToken": "p1", "progress": 2, "total": 2},
+    ]
+
+
+@pytest.mark.promise("KIT-18")
+def test_log_messages_go_to_those_who_asked_for_their_level(notes: Client):
+    notes.notifications.clear()
+    meta: dict[str, Any] = {}
+    if notes.era == "handshake":
+        assert notes.request("logging/setLevel", {"level": "warning"}) == {}
+    else:
+        meta = {"io.modelcontextprotocol/logLevel": "warning"}
+
+    notes.call("progress", meta=meta)
+
+    assert [notification["params"] for notification in notes.notifications] == [
+        {"level": "warning", "logger": "progress", "data": {"message": "careful", "why": "because"}}
+    ]
+
+
+@pytest.mark.promise("KIT-08", "KIT-11")
+def test_a_driven_session_is_found_and_its_id_stamped_on_every_envelope(notes: Client):
+    none = notes.call("drive")
+    launched = notes.call("launch", {"session_id": "tab-1"})
+    again = notes.call("launch", {"session_id": "tab-1"})
+    only, thrown = notes.call("drive"), notes.call("drive", {"fail": True})
+    notes.call("launch", {"session_id": "tab-2"})
+    several, unknown = notes.call("drive"), notes.call("drive", {"session_id": "tab-9"})
+    stopped = [notes.call("stop", {"session_id": tab})["stopped"] for tab in ("tab-1", "tab-2", "tab-2")]
+
+    told = [
+        envelope.get("code", "OK") for envelope in (none, launched, again, only, thrown, several, unknown)
+    ]
+    assert told == ["NOT_RUNNING", "OK", "BAD_ARGUMENT", "OK", "NOT_RUNNING", "BAD_ARGUMENT", "NOT_RUNNING"]
+    assert [envelope["_meta"]["session_id"] for envelope in (launched, only, thrown)] == ["tab-1"] * 3
+    assert unknown["details"] == {"available": ["tab-1", "tab-2"]}
+    assert stopped == [True, True, False]
+
+
+def test_the_server_declares_that_it_reads_the_context(notes: Client):
+    said = notes.initialize({}) if notes.era == "handshake" else notes.request("server/discover", {})
+
+    assert said["capabilities"]["extensions"] == {"dev.holdfast/session": {}}
+
+
+def test_an_unknown_tool_and_an_unknown_method_are_errors_of_the_protocol(notes: Client):
+    assert notes.raw_call("nope")["error"]["code"] == -32602
+    assert notes.request("no/such", {})["error"]["code"] == -32601
+
+
+def _without_meta(envelope: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in envelope.items() if key != "_meta"}
