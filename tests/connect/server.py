@@ -12,6 +12,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.carriers import META_KEY
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
 from holdfast.wire.frame import Notification, Request
 from holdfast.wire.mcp.eras import Implementation, Introduction
 from holdfast.wire.mcp.server import Ask, server_peer
@@ -48,7 +49,7 @@ class Counter:
         self.heard: dict[str, Any] = {}
         self.more = {"nextCursor": "again"} if "--endless" in sys.argv else {}
         self.peer: Peer
-        extensions = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
+        extensions: JsonObject = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
         self.introduction = Introduction(
             who=Implementation("counter", "1"), capabilities={"tools": {"listChanged": True}, **extensions}
         )
@@ -117,7 +118,7 @@ class Counter:
             case "wants":
                 if "inputResponses" in (params := msgspec.json.decode(ask.params)):
                     return text_result(msgspec.json.encode(params["inputResponses"]).decode())
-                wanted = {"it": {"method": arguments["method"], "params": {}}}
+                wanted: JsonObject = {"it": {"method": arguments["method"], "params": {}}}
                 return {"resultType": "input_required", "inputRequests": wanted}
             case "heard":
                 return {"content": [], "structuredContent": self.heard}

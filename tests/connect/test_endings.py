@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.connect.connection import Connection
+from holdfast.connect.connection import Connect, Connection
+from holdfast.connect.scope import Scope
 from holdfast.connect.terms import Terms
 from holdfast.host import Host, Opening
 from holdfast.model import codes
@@ -192,8 +193,7 @@ async def test_one_failing_close_does_not_stop_the_others(
 ):
     servers = {name: counter() for name in ("c", "crash", "stuck")}
     async with make_host(servers) as host:
-        connect = host.links._connect
-        host.links._connect = lambda spec, scope: _closing_badly(connect(spec, scope), spec)
+        host.links._connect = _closing_badly(host.links._connect)
         async with host.session(cwd=tmp_path) as session:
             pid = await pid_of(session)
             assert session.refusals == ()
@@ -202,16 +202,19 @@ async def test_one_failing_close_does_not_stop_the_others(
     assert [record.getMessage() for record in caplog.records] == ["link crashed"]
 
 
-@asynccontextmanager
-async def _closing_badly(opening: object, spec: ServerSpec) -> AsyncIterator[Connection]:
-    async with opening as connection:  # type: ignore[attr-defined]
-        try:
-            yield connection  # pyright: ignore[reportUnknownVariableType]
-        finally:
-            if spec.name == "crash":
-                raise RuntimeError("it will not close")
-            if spec.name == "stuck":
-                raise HoldfastError(codes.CONNECTION_CLOSED, "it will not close, either")
+def _closing_badly(connect: Connect) -> Connect:
+    @asynccontextmanager
+    async def opened(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
+        async with connect(spec, scope) as connection:
+            try:
+                yield connection
+            finally:
+                if spec.name == "crash":
+                    raise RuntimeError("it will not close")
+                if spec.name == "stuck":
+                    raise HoldfastError(codes.CONNECTION_CLOSED, "it will not close, either")
+
+    return opened
 
 
 @pytest.mark.promise("LNK-06")

@@ -35,7 +35,9 @@ KINDS = (
 )
 GOOD = 10
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
-ATTEMPTS = 4  # another process of this machine may have its moment; a stall of our own is there every time
+ATTEMPTS = (
+    3  # more: another process of this machine may have its moment; a stall of our own is there every time
+)
 PAUSE = 0.02
 MOST_MS, MOST_MB = 50, 64
 
@@ -65,11 +67,12 @@ async def test_it_costs_its_own_session_and_nobody_else(make_host: HostFactory, 
         calm = await _attacked(host, tmp_path, neighbours, "nothing")
         print("nothing:", calm)
         for kind in KINDS:
+            cost = await _attacked(host, tmp_path, neighbours, kind)
             for _ in range(ATTEMPTS):
-                cost = await _attacked(host, tmp_path, neighbours, kind)
                 if cost.bearable(calm):
                     break
                 calm = await _attacked(host, tmp_path, neighbours, "nothing")
+                cost = await _attacked(host, tmp_path, neighbours, kind)
             else:
                 unbearable[kind] = cost
             print(f"{kind}:", cost)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.host import Host
+from holdfast.model.json import JsonObject
 from tests.connect.conftest import HostFactory
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,7 @@ async def test_the_memory_server_remembers_for_as_long_as_the_session(make_host:
 async def test_sub_agents_share_the_memory_of_their_root(make_host: HostFactory, tmp_path: Path):
     async def sub_agent(host: Host, animal: str) -> None:
         async with host.run():
-            entity = {"name": animal, "entityType": "animal", "observations": []}
+            entity: JsonObject = {"name": animal, "entityType": "animal", "observations": []}
             await host.call("memory.create_entities", {"entities": [entity]})
 
     async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.carriers import META_KEY, spoken
+from holdfast.model.json import Json
 from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Implementation, Introduction
@@ -13,13 +14,16 @@ from tests.connect.conftest import HostFactory, counter, make_host
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
 
-FORGED = {"session_id": "sess_00000000000000000000000000000000", "trust_level": "direct", "user_id": "root"}
-SPELLINGS = (
+FORGED: Json = {
+    "session_id": "sess_00000000000000000000000000000000",
+    "trust_level": "direct",
+    "user_id": "root",
+}
+SPELLINGS: tuple[str, ...] = (
     META_KEY,
     META_KEY.upper(),
     "Dev.Holdfast/Session",
     f" {META_KEY} ",
-    "dev.holdfast/session\u200b"[:-1],
     "ｄｅｖ．ｈｏｌｄｆａｓｔ／ｓｅｓｓｉｏｎ",
     "dev.holdfast/other",
     "io.modelcontextprotocol/protocolVersion",

@@ -25,7 +25,7 @@ from holdfast.wire.strict import Unreadable, read
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def call(tool: str, arguments: str, where: Where, timeout: float, *, as_json: bool) -> None:
-    r"""Call one tool of one server, in a session of its own.
+    """Call one tool of one server, in a session of its own.
 
     Prints what the tool answered. Exits with 0 when it did what it was asked, 1 when not, 2 when called wrongly.
     The arguments are a JSON object; - reads them from standard input.

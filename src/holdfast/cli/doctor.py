@@ -35,7 +35,7 @@ class Finding:
 @click.option("--image", default="", help="The image for them; it must have python3.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
-    r"""Try to break out of the sandbox, and tell what held.
+    """Try to break out of the sandbox, and tell what held.
 
     Starts a confined server that attempts what a hostile one would: to read and write outside its folder, to reach
     the network and other processes, to gain rights, to use up the machine, to outlive its session. Nothing is harmed.

@@ -40,7 +40,7 @@ class Found:
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the server.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
-    r"""Ask an MCP server who it is and what it offers.
+    """Ask an MCP server who it is and what it offers.
 
     COMMAND is the server's command line, after `--`. It runs with your own rights, so probe only what you would run.
 

@@ -23,7 +23,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 @click.group()
 def workspaces() -> None:
-    r"""Register folders, and say what a session in one may use.
+    """Register folders, and say what a session in one may use.
 
     \b
     Examples:

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _OFF_LOOP = 1024 * 1024  # a line longer than this is read in a thread
 _AT_ONCE = 100  # lines read before everybody else has a turn
+_BREATH = 0.002  # seconds for which they have it: a flood gets a third of the time, and no more
 _COMPLAINTS = 5  # malformed lines logged one by one; the rest are only counted
 
 
@@ -344,7 +345,7 @@ class Peer:
                 break  # back-pressure; with an answer outstanding we must read on to reach it
             if not left:
                 self._goes_on = True
-                self._loop.call_soon(self._go_on)
+                self._loop.call_later(_BREATH, self._go_on)
                 break
             left -= 1
             line = backlog.popleft()

@@ -27,7 +27,7 @@ LATEST = "latest"
 )
 @session_options
 def chat(where: Where, *, resume: str | None, mode: str) -> None:
-    r"""Talk in a session of its own, at this terminal.
+    """Talk in a session of its own, at this terminal.
 
     The session has the servers of this folder and Holdfast's own, keeps them until you leave, and remembers
     everything. Without a terminal, each line of standard input is a prompt.

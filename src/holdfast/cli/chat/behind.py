@@ -10,7 +10,6 @@ from typing import Any, Self, TypeAlias
 
 from holdfast.model.event import StopReason
 
-
 _GLANCE = 0.5
 
 

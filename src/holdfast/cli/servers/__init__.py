@@ -24,7 +24,7 @@ _HERE = "holdfast.cli.servers"
     },
 )
 def servers() -> None:
-    r"""List, explain, approve and import MCP servers.
+    """List, explain, approve and import MCP servers.
 
     Servers come from the operator's list, your own, the project's .mcp.json and the client's request.
     What a project brings runs only after you approved it as it stands.

@@ -26,7 +26,7 @@ _HERE = "holdfast.cli.sessions"
     },
 )
 def sessions() -> None:
-    r"""List, show, search, move and delete sessions.
+    """List, show, search, move and delete sessions.
 
     A session is named by its id, or by the beginning of it.
 
