@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.register_assert_rewrite("holdfast.testing.store_contract")
+
 
 @pytest.fixture
 def anyio_backend() -> str:
