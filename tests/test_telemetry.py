@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast import telemetry
 from holdfast.model.context import SessionContext, within
 from holdfast.model.ids import SessionId
+from holdfast.model.mask import Mask
 from holdfast.model.trust import Trust
 
 CONTEXT = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=Trust.DIRECT)
@@ -191,3 +192,15 @@ def _written(format: Any, write: Callable[[], None], stream: io.StringIO | None 
     telemetry.configure("info", format, stream)
     write()
     return stream.getvalue()
+
+
+def test_a_secret_is_hidden_until_nobody_wants_it_hidden_any_more() -> None:
+    before = telemetry._Handler.mask
+    mask = Mask.of(["canary-4f9a2c81"])
+    telemetry.hide(mask)
+    telemetry.hide(mask)
+    telemetry.unhide(mask)
+    still = telemetry._Handler.mask.text("canary-4f9a2c81")
+    telemetry.unhide(mask)
+
+    assert (still, telemetry._Handler.mask) == ("[masked]", before)

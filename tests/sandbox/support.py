@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ os.read(ready, 1)
 print('ready', flush=True)
 """
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 STAY = "\nimport time\nwhile True: time.sleep(1000)"
 
 
@@ -162,3 +164,9 @@ def children(pid: int) -> list[int]:
             ):
                 found.append(int(folder.name))
     return found
+
+
+def readable_source(folder: Path) -> str:
+    """Our source where any user can read it: a checkout may lie in a folder that is its owner's alone."""
+    shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    return str(folder / "src")

@@ -24,7 +24,7 @@ from holdfast.wire.mcp.client import Client, greet
 from holdfast.wire.mcp.eras import Era, Implementation, Introduction
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import over_pipes
-from tests.sandbox.support import PATH, Done, confined, python, run, started
+from tests.sandbox.support import PATH, Done, confined, python, readable_source, run, started
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -136,9 +136,9 @@ asyncio.run(main())
 @pytest.mark.promise("BOX-02", "BOX-03")
 @pytest.mark.skipif(os.geteuid() != 0, reason="the test above is run by a plain user already")
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that nobody can run")
-def test_every_probe_is_stopped_for_a_host_without_rights_too() -> None:
+def test_every_probe_is_stopped_for_a_host_without_rights_too(open_folder: Path) -> None:
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, str(PROJECT / "src")], user=65534, group=65534, extra_groups=[],
+        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, readable_source(open_folder)], user=65534, group=65534, extra_groups=[],
         cwd="/", capture_output=True, text=True, check=False,
     )  # fmt: skip
 

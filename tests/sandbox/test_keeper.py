@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +29,7 @@ from tests.sandbox.support import (
     held,
     line,
     python,
+    readable_source,
     released,
     run,
     started,
@@ -351,12 +350,17 @@ async def test_without_descriptors_left_a_start_fails_in_a_sentence_and_the_next
     await run(keeper, python("pass"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, hard))
+    fillers = [os.open(os.devnull, os.O_RDONLY)]
+    while fillers[-1] < highest:  # no free number is left below
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 4, hard))
     try:
         with pytest.raises(HoldfastError, match="too many files are open"):
             await keeper.spawn(python("pass"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
 
     assert (await run(keeper, python("print(1)"))).out == "1\n"
 
@@ -367,14 +371,6 @@ async def test_fifty_servers_start_and_end_at_once(keeper: Keeper) -> None:
     )
 
     assert [one.out for one in done] == [str(number) for number in range(50)]
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that any user can enter, unlike pytest's own."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 SETUID = '#include <stdio.h>\n#include <unistd.h>\nint main() { printf("%d %d\\n", getuid(), geteuid()); }\n'
@@ -407,7 +403,7 @@ def test_a_setuid_program_still_gains_its_rights_in_a_direct_server(open_folder:
     program.chmod(0o4755)
 
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, str(SRC), str(program)], user=65534, group=65534, extra_groups=[],
+        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, readable_source(open_folder), str(program)], user=65534, group=65534, extra_groups=[],
         cwd="/", capture_output=True, text=True, check=False,
     )  # fmt: skip
 
