@@ -43,7 +43,11 @@ class Egress:
     async def serve(self, listener: socket.socket) -> None:
         """Serve a listener, which is closed with us."""
         listener.setblocking(False)
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
+        # In two steps: the server is ours to close before anything can cancel us.
+        self._server = await asyncio.start_server(
+            self._accept, sock=listener, limit=_HEAD_BYTES, start_serving=False
+        )
+        await self._server.start_serving()
 
     def close(self) -> None:
         """Stop, and cut every connection."""
