@@ -5,20 +5,25 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from holdfast.audit.anchor import MemoryAnchor
 from holdfast.audit.audit import Audit
+from holdfast.connect.call import Answer
 from holdfast.model import codes
+from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, Replied
+from holdfast.model.event import Event, Outcome, Replied, ToolEnded
 from holdfast.model.ids import new_session_id
 from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
 from holdfast.session.record import Record
 from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
+from holdfast.wire.mcp.tools import CallResult
 
 pytestmark = pytest.mark.anyio
 
@@ -130,3 +135,32 @@ async def test_whoever_is_cancelled_while_it_waits_for_room_takes_none_away(reco
 async def _stream(record: Record, count: int) -> None:
     for number in range(count):
         await record.stream(said(number))
+
+
+async def test_of_an_answer_too_large_to_keep_its_beginning_is_kept(record: Record):
+    heard: list[Event] = []
+
+    async def listen(event: Event) -> None:
+        heard.append(event)
+
+    large = Answer(
+        result=CallResult(
+            content=[text_block("x" * 3_000_000), Raw(b'{"type":"image","data":"AAAA"}'), text_block("short")]
+        ),
+        outcome=Outcome.COMPLETED,
+    )
+    record.listen(listen)
+    await record.ended(ToolCall(call_id="call_1", server="s", tool="t"), large, 0.1)
+    await record.told()
+
+    (event,) = heard
+    assert isinstance(event, ToolEnded)
+    assert [str(block["text"])[-60:] for block in event.content] == [
+        "x" * 15 + "… (3000000 characters; the rest was not kept)",
+        "(image; too large to be kept)",
+        "short",
+    ]
+
+
+def text_block(text: str) -> Raw:
+    return Raw(msgspec.json.encode({"type": "text", "text": text}))

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,11 @@ from holdfast.store.rows import SessionChange
 from holdfast.store.store import Store, Tx
 
 log = logging.getLogger(__name__)
+
+# One writer serves every session: what is kept of a single answer must not hold up the others' commits.
+KEPT_BYTES = 2 * 1024 * 1024
+_KEPT_TEXT = 16 * 1024
+_KEPT_BLOCKS = 100
 
 Listener = Callable[[Event], Awaitable[None]]
 Listeners = Callable[[Sequence[Event]], Awaitable[None]]
@@ -198,11 +204,12 @@ class Record:
         await (await self._keep(event, self._audited(AuditKind.CALL, asked, answer, seconds))).durable()
 
     def _end(self, asked: ToolCall, answer: Answer) -> Event:
+        whole = answer.size <= KEPT_BYTES
         event = ToolEnded(
             call_id=asked.call_id,
             outcome=answer.outcome,
-            content=tuple(answer.content),
-            structured=answer.data,
+            content=tuple(answer.content if whole else map(_shortened, answer.content[:_KEPT_BLOCKS])),
+            structured=answer.data if whole else None,
             code=answer.code,
         )
         return masked(event, self.mask)
@@ -238,6 +245,19 @@ async def _told(listener: Listeners, events: Sequence[Event]) -> None:
             return
         for event in events:
             await _told(listener, [event])
+
+
+def _shortened(block: dict[str, Any]) -> JsonObject:
+    """A block of an answer that is too large to keep: how it begins, or what it was."""
+    text = block.get("text")
+    if block.get("type") == "text" and isinstance(text, str):
+        if len(text) <= _KEPT_TEXT:
+            return block
+        return {
+            "type": "text",
+            "text": f"{text[:_KEPT_TEXT]}… ({len(text)} characters; the rest was not kept)",
+        }
+    return {"type": "text", "text": f"({str(block.get('type'))[:40]}; too large to be kept)"}
 
 
 def _subject(asked: ToolCall) -> Subject:
