@@ -11,9 +11,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,8 +27,11 @@ from mcp.client.client import Client as SdkClient
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
+from benchmarks.environment import python_of
+from benchmarks.langchain_peer import langchain
 from benchmarks.result import Result
-from benchmarks.wire import SERVERS, TEXT, Call, calls_for, our_echo
+from benchmarks.turns import here, side_by_side
+from benchmarks.wire import SERVERS, TEXT, Call, our_echo
 from holdfast import settings
 from holdfast.connect.call import call
 from holdfast.connect.terms import Terms
@@ -37,7 +40,6 @@ from holdfast.model.call import ToolCall
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
 
-TURNS, TURN_SECONDS = 25, 0.05
 OURS = [sys.executable, str(SERVERS / "ours.py")]
 ARGUMENTS = {"text": TEXT}
 MANY, CALLS, AT_ONCE = 200, 1000, 20
@@ -50,21 +52,24 @@ def results() -> list[Result]:
 
 # One call
 
-Connected = Callable[[], AbstractAsyncContextManager[Call]]
-
 
 def _calls() -> list[Result]:
     """Every client on the same server, taking turns."""
-    clients: dict[str, Connected] = {
-        "wire": our_echo,
-        "link": link_echo,
-        "session": session_echo,
-        "memory": memory_session_echo,
-        "mcp SDK client": sdk_client_echo,
-        "FastMCP client": fastmcp_client_echo,
+    python = python_of("langchain")
+    clients = {
+        "wire": here(our_echo),
+        "link": here(link_echo),
+        "session": here(session_echo),
+        "memory": here(memory_session_echo),
+        "mcp SDK client": here(sdk_client_echo),
+        "FastMCP client": here(fastmcp_client_echo),
+        "langchain-mcp-adapters": langchain(python, "session", OURS),
     }
-    p50 = asyncio.run(_side_by_side(clients))
-    p50["a process per call"] = asyncio.run(_process_per_call())
+    process_per_call = {
+        "a process per call": here(sdk_client_per_call_echo),
+        "langchain, a process per call": langchain(python, "default", OURS),
+    }
+    p50 = asyncio.run(side_by_side(clients)) | asyncio.run(side_by_side(process_per_call, turns=5))
 
     def compared(name: str, ours: str, peer: str, goal: str = "") -> Result:
         return Result(
@@ -75,24 +80,13 @@ def _calls() -> list[Result]:
         compared("call.p50", "link", "wire", "<= 1.25"),
         compared("call.p50.sdk", "link", "mcp SDK client", "<= 0.5"),
         compared("call.p50.fastmcp", "link", "FastMCP client", "<= 0.5"),
+        compared("call.p50.langchain", "link", "langchain-mcp-adapters", "<= 0.5"),
         compared("call.p50.per_call", "link", "a process per call", "<= 0.02"),
+        compared("call.p50.langchain_default", "link", "langchain, a process per call", "<= 0.02"),
         compared("session.p50.memory", "memory", "wire"),
         compared("session.p50.durable", "session", "wire"),
         compared("session.p50.sdk", "session", "mcp SDK client"),
     ]
-
-
-async def _side_by_side(clients: dict[str, Connected]) -> dict[str, float]:
-    """The p50 of each in ms: all connected at once, a little of each in turn, and of all turns the calmest."""
-    async with AsyncExitStack() as stack:
-        echoes = {name: await stack.enter_async_context(connected()) for name, connected in clients.items()}
-        best: dict[str, float] = {}
-        for turn in range(TURNS + 1):
-            for name, echo in echoes.items():
-                p50 = statistics.median(await calls_for(TURN_SECONDS, echo)) * 1000
-                if turn:  # the first one warms up
-                    best[name] = min(p50, best.get(name, p50))
-    return best
 
 
 class Block(msgspec.Struct):
@@ -160,15 +154,15 @@ async def fastmcp_client_echo() -> AsyncIterator[Call]:
         yield echo
 
 
-async def _process_per_call() -> float:
+@asynccontextmanager
+async def sdk_client_per_call_echo() -> AsyncIterator[Call]:
     """Where seed 002 began: every call connects, calls and lets go."""
-    times: list[float] = []
-    for _ in range(5):
-        began = time.perf_counter()
-        async with sdk_client_echo() as echo:
-            assert await echo() == TEXT
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1000
+
+    async def echo() -> str:
+        async with sdk_client_echo() as once:
+            return await once()
+
+    yield echo
 
 
 # Ten at once

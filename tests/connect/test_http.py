@@ -176,7 +176,6 @@ async def test_a_call_carries_these_headers_and_no_others(make_host: HostFactory
         *(
             "accept",
             "accept-encoding",
-            "connection",
             "content-length",
             "content-type",
             "holdfast-context",

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,12 +18,14 @@ from pydantic import AnyUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from holdfast.connect.egress import Guarded
+from holdfast.connect.egress import guarded
 from holdfast.connect.login import log_in
 from holdfast.connect.oauth import Provider
 from holdfast.model.address import why_inside
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
+from holdfast.wire.http.client import Pool, Unreachable, written
+from holdfast.wire.http.url import read_url
 from tests.connect.web import Plain, serving
 
 pytestmark = pytest.mark.anyio
@@ -113,21 +116,21 @@ async def test_control_without_the_guard_the_request_is_sent(tmp_path: Path, out
 
 
 async def test_a_name_that_is_outside_when_checked_and_inside_when_used_is_not_reached():
-    answers = iter(["93.184.216.34", "127.0.0.1"])
+    answers = iter(["127.0.0.2", "127.0.0.1"])  # the first stands in for one outside; nobody listens there
     tried: list[str] = []
 
-    async def resolve(host: str, port: int) -> list[str]:
-        return [next(answers)]
+    async def find(host: str, port: int) -> list[str]:
+        tried.append(next(answers))
+        return tried[-1:]
 
-    class Nowhere(Guarded):
-        async def connect_tcp(self, host: str, *rest: Any, **more: Any) -> Any:
-            tried.append(host)
-            raise ConnectionRefusedError
+    async with inner() as (inside, asked):
+        port = int(inside.rpartition(":")[2])
+        pool = Pool(guarded(("evil.example.com",), find=find), ssl.create_default_context())
+        url = read_url(f"http://evil.example.com:{port}/")
+        with pytest.raises(Unreachable):
+            await pool.ask(url, written("GET", url, {}, None), seconds=0.3)
 
-    with pytest.raises(ConnectionRefusedError):
-        await Guarded(resolve=resolve, backend=Nowhere()).connect_tcp("evil.example.com", 80)
-
-    assert tried == ["93.184.216.34"]
+    assert (tried, asked) == (["127.0.0.2"], [])
 
 
 async def test_control_who_checks_the_name_and_connects_by_name_gets_inside():

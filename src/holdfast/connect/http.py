@@ -5,17 +5,15 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import httpx2
 import msgspec
 
 from holdfast.connect.asks import Asks
 from holdfast.connect.connection import Connection
-from holdfast.connect.egress import EVENTS, kind_of
-from holdfast.connect.endpoint import Endpoint
+from holdfast.connect.endpoint import EVENTS, Endpoint
 from holdfast.connect.errands import Errands
 from holdfast.connect.greeted import greeted
 from holdfast.connect.hearing import Hearing
-from holdfast.connect.incoming import Place, events, read_body, read_message
+from holdfast.connect.incoming import Place, messages, read_message
 from holdfast.connect.mirrored import Mirrored
 from holdfast.connect.outgoing import Outgoing, read_outgoing
 from holdfast.connect.terms import Terms
@@ -25,6 +23,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
+from holdfast.wire.http.client import BrokenOff, Reply
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.peer import Peer
@@ -129,8 +128,8 @@ class HttpShell:
         assert out.id is not None
         try:
             await self._after_introduction()
-            async with self._post(out) as response:
-                await self._take_answer(out, response)
+            async with self._post(out) as reply:
+                await self._take_answer(out, reply)
         except HoldfastError as error:
             self._peer.undelivered(out.id, error)
             if error.code is codes.CONNECTION_CLOSED:
@@ -138,16 +137,16 @@ class HttpShell:
         finally:
             self._asked.pop(out.id, None)
 
-    async def _take_answer(self, out: Outgoing, response: httpx2.Response) -> None:
-        if not response.is_success:
-            self._hear(out, await self._refusal(out, response))
+    async def _take_answer(self, out: Outgoing, reply: Reply) -> None:
+        if not reply.is_success:
+            self._hear(out, await self._refusal(out, reply))
             return
         if out.method == "initialize":
-            session = response.headers.get(SESSION, "")
+            session = reply.headers.get(SESSION.lower(), "")
             self._standing.session = session if session.isascii() and session.isprintable() else ""
-        match kind_of(response):
+        match reply.kind:
             case "application/json":
-                message = await read_message(await read_body(response), self._terms.limits)
+                message = await self._whole(reply)
                 if isinstance(message, Malformed) or not _settles(message, out.id):
                     reason = (
                         message.reason if isinstance(message, Malformed) else "It is for another request."
@@ -155,27 +154,30 @@ class HttpShell:
                     raise HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {reason}")
                 self._hear(out, message)
             case kind if kind == EVENTS:
-                await self._follow(out, response)
+                await self._follow(out, reply)
             case kind:
                 what = f"of type {kind[:80]!r}" if kind else "without a type"
                 raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.place} gave an answer {what}.")
 
-    async def _refusal(self, out: Outgoing, response: httpx2.Response) -> ErrorResponse:
+    async def _whole(self, reply: Reply) -> Message:
+        return await read_message(await reply.read(self._terms.limits.line_bytes), self._terms.limits)
+
+    async def _refusal(self, out: Outgoing, reply: Reply) -> ErrorResponse:
         """The error that the server gave with its status; without one, what the status means is raised."""
         said: Message | None = None
-        if kind_of(response) == "application/json":
-            said = await read_message(await read_body(response), self._terms.limits)
-        if self._standing.session and response.status_code in _NO_SESSION and not _settles(said, out.id):
+        if reply.kind == "application/json":
+            said = await self._whole(reply)
+        if self._standing.session and reply.status in _NO_SESSION and not _settles(said, out.id):
             raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} has forgotten the session.")
-        if isinstance(said, ErrorResponse) and response.status_code != 401:
+        if isinstance(said, ErrorResponse) and reply.status != 401:
             return ErrorResponse(out.id, said.error)
-        raise self._endpoint.refusal(response)
+        raise self._endpoint.refusal(reply)
 
-    async def _follow(self, out: Outgoing, response: httpx2.Response) -> None:
+    async def _follow(self, out: Outgoing, reply: Reply) -> None:
         """Read a stream up to the answer, taking it up again where the server breaks off and can go on."""
         place = Place()
         tries, seen = 0, ""
-        if await self._until_answered(out, response, place):
+        if await self._until_answered(out, reply, place):
             return
         while place.event_id and tries < TRIES:
             tries, seen = (tries + 1 if place.event_id == seen else 0), place.event_id
@@ -185,19 +187,18 @@ class HttpShell:
                     return
         raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} broke off without an answer.")
 
-    async def _until_answered(self, out: Outgoing, response: httpx2.Response, place: Place) -> bool:
+    async def _until_answered(self, out: Outgoing, reply: Reply, place: Place) -> bool:
         answered = False
         try:
             async with asyncio.timeout(None) as patience:
-                async for line in events(response, place, self._terms.limits):
-                    message = await read_message(line, self._terms.limits)
+                async for message in messages(reply, place, self._terms.limits):
                     await self._errands.room(message)
                     self._hear(out, message)
                     if _settles(message, out.id):
                         answered = True
                         # The server ends the stream now; if it does so soon, the connection can be used again.
                         patience.reschedule(asyncio.get_running_loop().time() + _DRAIN_SECONDS)
-        except (httpx2.ReadError, httpx2.RemoteProtocolError):
+        except BrokenOff:
             if not answered and not place.event_id:
                 raise
         except TimeoutError:
@@ -216,9 +217,9 @@ class HttpShell:
 
     async def _tell(self, out: Outgoing) -> None:
         try:
-            async with asyncio.timeout(self._terms.connect_seconds), self._aside, self._post(out) as response:
-                if not response.is_success:
-                    raise self._endpoint.refusal(response)
+            async with asyncio.timeout(self._terms.connect_seconds), self._aside, self._post(out) as reply:
+                if not reply.is_success:
+                    raise self._endpoint.refusal(reply)
         except (HoldfastError, TimeoutError) as error:
             log.warning("message not delivered", extra={"place": self._endpoint.place, "reason": str(error)})
 
@@ -230,7 +231,7 @@ class HttpShell:
         if self._introduced is not None and not self._introduced.done():
             await asyncio.wait([self._introduced])
 
-    def _post(self, out: Outgoing) -> AbstractAsyncContextManager[httpx2.Response]:
+    def _post(self, out: Outgoing) -> AbstractAsyncContextManager[Reply]:
         headers = {**self._standing.headers(), **_BOTH, **out.headers}
         return self._endpoint.ask("POST", body=out.body, headers=headers, context=out.context)
 

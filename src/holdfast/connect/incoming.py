@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import httpx2
-
 from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse
+from holdfast.wire.http.client import Reply
+from holdfast.wire.http.events import Event, EventReader
 from holdfast.wire.lines import Overlong
 
 _OFF_LOOP = 1024 * 1024  # a message longer than this is read in a thread
@@ -24,11 +24,6 @@ class Place:
     retry_seconds: float = _RETRY_SECONDS[1]
 
 
-async def read_body(response: httpx2.Response) -> bytes:
-    """The whole body; its size is bounded by the way it came (`egress`)."""
-    return await response.aread()
-
-
 async def read_message(text: bytes, limits: Limits) -> Message:
     """What a text says, read as strictly as a line of a pipe."""
     if len(text) > limits.line_bytes:
@@ -40,12 +35,21 @@ async def read_message(text: bytes, limits: Limits) -> Message:
     return Malformed(codes.PARSE_ERROR, "It is empty.") if message is None else message
 
 
-async def events(response: httpx2.Response, place: Place, limits: Limits) -> AsyncIterator[bytes]:
-    """The messages of a stream; an event that does not end is an error."""
-    async for event in httpx2.EventSource(response, max_event_size=limits.line_bytes):
-        if event.id and len(event.id) <= _ID_LENGTH and event.id.isascii() and event.id.isprintable():
-            place.event_id = event.id
-        if event.retry is not None:
-            place.retry_seconds = min(max(event.retry / 1000, _RETRY_SECONDS[0]), _RETRY_SECONDS[2])
-        if event.event == "message" and event.data:
-            yield event.data.encode()
+async def events(reply: Reply, place: Place, limits: Limits) -> AsyncIterator[Event]:
+    """The events of a stream; one that does not end is an error."""
+    reader = EventReader(limits.line_bytes)
+    while part := await reply.part():
+        for event in reader.feed(part):
+            if event.id and len(event.id) <= _ID_LENGTH and event.id.isascii() and event.id.isprintable():
+                place.event_id = event.id
+            if event.retry_ms is not None:
+                place.retry_seconds = min(max(event.retry_ms / 1000, _RETRY_SECONDS[0]), _RETRY_SECONDS[2])
+            if event.data:
+                yield event
+
+
+async def messages(reply: Reply, place: Place, limits: Limits) -> AsyncIterator[Message]:
+    """What the events of a stream say."""
+    async for event in events(reply, place, limits):
+        if event.name == "message":
+            yield await read_message(event.data, limits)

@@ -22,6 +22,7 @@ from holdfast.connect.terms import Terms
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Sse
+from holdfast.wire.http.url import read_url
 
 _HEAD_BYTES = 16 * 1024
 _HEAD_SECONDS = 10.0
@@ -53,7 +54,7 @@ async def log_in(
     before = read_login(file)
     terms = Terms(connect_seconds=seconds)
     opening = open_http if isinstance(spec.transport, Http) else open_sse
-    async with _listening() as callback, Passages(reachable, folder) as passages:
+    async with _listening() as callback, Passages(reachable) as passages:
 
         async def ask(url: str) -> None:
             parts = urlsplit(url)
@@ -70,16 +71,17 @@ async def log_in(
             ask=ask,
             answer=callback.result,
         )
-        login = Login(spec.name, provider, asks_a_person=True)
-        async with passages.client(spec, guarded=False, terms=terms, auth=login) as client:
-            endpoint = Endpoint(
-                client,
-                spec=spec,
-                context=lambda: None,
-                sign=lambda context, request: "",
-            )
-            async with opening(spec, endpoint, asks=Asks(spec, None), meta={}, terms=terms) as connection:
-                return Outcome(server=connection.greeting.server.name, asked=read_login(file) != before)
+        way = passages.way(read_url(spec.transport.url), guarded=False)
+        endpoint = Endpoint(
+            passages.pool(guarded=False),
+            spec=spec,
+            terms=terms,
+            context=lambda: None,
+            sign=lambda context, request: "",
+            credentials=Login(spec, provider, way, terms, asks_a_person=True),
+        )
+        async with opening(spec, endpoint, asks=Asks(spec, None), meta={}, terms=terms) as connection:
+            return Outcome(server=connection.greeting.server.name, asked=read_login(file) != before)
 
 
 class _Callback:

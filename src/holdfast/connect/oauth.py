@@ -1,7 +1,8 @@
 """Show a remote server who we are: by a login that is kept, refreshed by the SDK."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider
@@ -17,12 +18,18 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, BaseModel
 
 from holdfast.connect.logins import Kept, read_login, write_login
+from holdfast.connect.terms import Terms
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.server import ServerSpec
+from holdfast.wire.http.client import Pool, Reply, written
+from holdfast.wire.http.url import Url, read_url
+
+Way: TypeAlias = Callable[[Url], Pool]
+"""Which connections a request takes, to whatever address."""
 
 _EXPIRED = 1.0  # a time long past
-_UNAUTHORIZED = 401
 
 
 class Provider(OAuthClientProvider):
@@ -99,44 +106,76 @@ class Provider(OAuthClientProvider):
         return None if self._fresh else read_login(self._file)
 
 
-class Login(httpx2.Auth):
+class Login:
     """Logs in with the SDK's provider: with a kept login that is refreshed, or with a person who is asked.
 
-    The SDK lets one request at a time through until its answer begins; with a token that should do, ours all go
-    at once. Without a person to ask, a refused token is refreshed once, and nothing else is tried.
+    Without a person to ask, a refused token is refreshed once, and nothing else is tried.
     """
 
-    def __init__(self, name: str, provider: Provider, *, asks_a_person: bool = False) -> None:
-        self._name = name
+    def __init__(
+        self, spec: ServerSpec, provider: Provider, way: Way, terms: Terms, *, asks_a_person: bool = False
+    ) -> None:
+        self._name = spec.name
         self._provider = provider
+        self._way = way
+        self._terms = terms
         self._asks_a_person = asks_a_person
 
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send the request with a token, and whatever requests it takes to get one."""
+    async def shown(self) -> str:
+        """What shows who we are; a token that ran out is refreshed first."""
+        if not self._provider.ready:
+            return await self._flow(None)
+        tokens = self._provider.context.current_tokens
+        return f"Bearer {tokens.access_token}" if tokens is not None else ""
+
+    async def after(self, refused: str, reply: Reply) -> str:
+        """What to show instead: what somebody else got meanwhile, a refreshed token, or that of a person's new login."""
         context = self._provider.context
-        if self._provider.ready and context.current_tokens is not None:
-            request.headers["Authorization"] = f"Bearer {context.current_tokens.access_token}"
-            response = yield request
-            if response.status_code != _UNAUTHORIZED:
-                return
+        if self._provider.ready and (shown := await self.shown()) not in ("", refused):
+            return shown
+        if context.current_tokens is not None:
             context.token_expiry_time = _EXPIRED
+        better = await self._flow(reply if self._asks_a_person else None)
+        if better in ("", refused):
+            raise login_needed(self._name)
+        return better
+
+    async def _flow(self, refusal: Reply | None) -> str:
+        """Do what the SDK wants done until it lets the request go, or go again after this refusal; its header then."""
+        request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
-            while True:
-                response = yield outgoing
-                refused = outgoing is request and response.status_code == _UNAUTHORIZED
-                if refused and not self._asks_a_person:
-                    raise login_needed(self._name)
+            while outgoing is not request or refusal is not None:
+                if outgoing is request:
+                    assert refusal is not None
+                    response = httpx2.Response(refusal.status, headers=refusal.headers, request=request)
+                    refusal = None
+                else:
+                    response = await self._carried(outgoing)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
-            return
+            return ""
         except OAuthFlowError as error:
             raise login_needed(self._name, str(error)) from None
         finally:
             await flow.aclose()
+        return request.headers.get("Authorization", "")
+
+    async def _carried(self, request: httpx2.Request) -> httpx2.Response:
+        """A request of the SDK's, to wherever the server said; past the guard."""
+        url = read_url(str(request.url))
+        ours = ("host", "accept-encoding", "connection", "content-length")
+        headers = {name: value for name, value in request.headers.items() if name not in ours}
+        body = await request.aread()
+        sent = written(request.method, url, headers, body if body or request.method == "POST" else None)
+        reply = await self._way(url).ask(url, sent, seconds=self._terms.connect_seconds)
+        try:
+            content = await reply.read(self._terms.limits.line_bytes)
+        finally:
+            reply.close()
+        kept = {name: value for name, value in reply.headers.items() if not name.endswith("-encoding")}
+        return httpx2.Response(reply.status, headers=kept, content=content, request=request)
 
 
 def login_needed(name: str, why: str = "") -> HoldfastError:

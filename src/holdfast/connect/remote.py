@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.connect.asks import Asks
 from holdfast.connect.connection import Connection
+from holdfast.connect.logins import has_login, login_file
 from holdfast.connect.scope import Scope
 from holdfast.connect.terms import Terms
 from holdfast.model.context import SessionContext
@@ -19,6 +20,8 @@ from holdfast.token.audience import audience_of
 from holdfast.token.signer import Signer
 
 if TYPE_CHECKING:
+    from holdfast.connect.endpoint import Credentials
+    from holdfast.connect.oauth import Way
     from holdfast.connect.passages import Passages
 
 
@@ -50,6 +53,7 @@ class Remote:
         from holdfast.connect.endpoint import Endpoint
         from holdfast.connect.http import open_http
         from holdfast.connect.sse import open_sse
+        from holdfast.wire.http.url import read_url
 
         assert isinstance(spec.transport, Http | Sse)
         audience = audience_of(spec.transport.url)
@@ -57,23 +61,38 @@ class Remote:
         def sign(context: SessionContext, request: bytes | None) -> str:
             return self._signer.sign(context, audience, request)
 
-        async with passages.client(spec, guarded=is_guarded(spec, scope), terms=terms) as client:
-            endpoint = Endpoint(
-                client,
-                spec=spec,
-                context=lambda: scope.context if scope is not None else None,
-                sign=sign,
-            )
-            opening = open_http if isinstance(spec.transport, Http) else open_sse
-            async with opening(spec, endpoint, asks=asks, meta=meta, terms=terms) as connection:
-                yield connection
+        guarded = is_guarded(spec, scope)
+        endpoint = Endpoint(
+            passages.pool(guarded=guarded),
+            spec=spec,
+            terms=terms,
+            context=lambda: scope.context if scope is not None else None,
+            sign=sign,
+            credentials=self._kept_login(
+                spec, passages.way(read_url(spec.transport.url), guarded=guarded), terms
+            ),
+        )
+        opening = open_http if isinstance(spec.transport, Http) else open_sse
+        async with opening(spec, endpoint, asks=asks, meta=meta, terms=terms) as connection:
+            yield connection
+
+    def _kept_login(self, spec: ServerSpec, way: "Way", terms: Terms) -> "Credentials | None":
+        assert isinstance(spec.transport, Http | Sse)
+        if not has_login(spec):
+            return None
+        file = login_file(self._logins, spec.transport.url)
+        if not file.exists():
+            return None
+        from holdfast.connect.oauth import Login, Provider
+
+        return Login(spec, Provider(spec.transport.url, file, fresh=False), way, terms)
 
     async def _loaded(self) -> "Passages":
         if self._passages is None:
             async with self._loading:
                 if self._passages is None:
-                    # A third of a second of imports and certificates, which other sessions need not wait for.
-                    passages = await asyncio.to_thread(_passages, self._reachable, self._logins)
+                    # The system's certificates take their time, for which other sessions need not wait.
+                    passages = await asyncio.to_thread(_passages, self._reachable)
                     self._passages = await self._stack.enter_async_context(passages)
         return self._passages
 
@@ -84,8 +103,8 @@ def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
     return spec.source is Source.CLIENT or trust is Trust.SANDBOXED
 
 
-def _passages(reachable: tuple[str, ...], logins: Path) -> "Passages":
+def _passages(reachable: tuple[str, ...]) -> "Passages":
     from holdfast.connect import endpoint, http, passages, sse
 
     assert all((endpoint, http, sse))
-    return passages.Passages(reachable, logins)
+    return passages.Passages(reachable)

@@ -5,16 +5,13 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx2
-
 from holdfast.connect.asks import Asks
 from holdfast.connect.connection import Connection
-from holdfast.connect.egress import EVENTS, kind_of
-from holdfast.connect.endpoint import Endpoint
+from holdfast.connect.endpoint import EVENTS, Endpoint
 from holdfast.connect.errands import Errands
 from holdfast.connect.greeted import greeted
 from holdfast.connect.hearing import Hearing
-from holdfast.connect.incoming import read_message
+from holdfast.connect.incoming import Place, events, read_message
 from holdfast.connect.mirrored import Mirrored
 from holdfast.connect.outgoing import Outgoing, read_outgoing
 from holdfast.connect.terms import Terms
@@ -22,6 +19,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
+from holdfast.wire.http.url import Url
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.peer import Peer
 
@@ -62,7 +60,7 @@ class SseShell:
         self._terms = terms
         self._errands = Errands(peer, terms.limits)
         self._aside = asyncio.Semaphore(_ASIDE)
-        self._target: asyncio.Future[httpx2.URL] = asyncio.get_running_loop().create_future()
+        self._target: asyncio.Future[Url] = asyncio.get_running_loop().create_future()
 
     @property
     def failure(self) -> HoldfastError | None:
@@ -101,17 +99,17 @@ class SseShell:
 
     async def _read(self) -> None:
         try:
-            async with self._endpoint.ask("GET", headers={"accept": EVENTS}) as response:
-                if not response.is_success:
-                    raise self._endpoint.refusal(response)
-                if kind_of(response) != EVENTS:
+            async with self._endpoint.ask("GET", headers={"accept": EVENTS}) as reply:
+                if not reply.is_success:
+                    raise self._endpoint.refusal(reply)
+                if reply.kind != EVENTS:
                     raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.place} gave no stream of events.")
                 limits = self._terms.limits
-                async for event in httpx2.EventSource(response, max_event_size=limits.line_bytes):
-                    if event.event == "endpoint":
-                        self._learn(event.data)
-                    elif event.event == "message" and event.data:
-                        message = await read_message(event.data.encode(), limits)
+                async for event in events(reply, Place(), limits):
+                    if event.name == "endpoint":
+                        self._learn(event.data.decode("utf-8", "replace"))
+                    elif event.name == "message":
+                        message = await read_message(event.data, limits)
                         await self._errands.room(message)
                         self._peer.heard(message)
             raise HoldfastError(codes.CONNECTION_CLOSED, f"{self._endpoint.place} ended its stream.")
@@ -136,10 +134,10 @@ class SseShell:
                 self._aside,
                 self._endpoint.ask(
                     "POST", body=out.body, headers=headers, context=out.context, url=self._target.result()
-                ) as response,
+                ) as reply,
             ):
-                if not response.is_success:
-                    raise self._endpoint.refusal(response)
+                if not reply.is_success:
+                    raise self._endpoint.refusal(reply)
         except TimeoutError:
             self._fail(out, HoldfastError(codes.TIMEOUT, f"{self._endpoint.place} took no message in time."))
         except HoldfastError as error:

@@ -5,10 +5,9 @@ import logging
 from dataclasses import dataclass
 
 from holdfast.connect.asks import Asks
-from holdfast.connect.egress import EVENTS, kind_of
-from holdfast.connect.endpoint import Endpoint
+from holdfast.connect.endpoint import EVENTS, Endpoint
 from holdfast.connect.errands import Errands
-from holdfast.connect.incoming import Place, events, read_message
+from holdfast.connect.incoming import Place, messages
 from holdfast.connect.outgoing import VERSION
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -49,16 +48,15 @@ async def listen(
     place, tries = Place(), 0
     while True:
         try:
-            async with endpoint.ask("GET", headers=standing.headers(place)) as response:
-                if response.status_code == 404:
+            async with endpoint.ask("GET", headers=standing.headers(place)) as reply:
+                if reply.status == 404:
                     raise HoldfastError(
                         codes.CONNECTION_CLOSED, f"{endpoint.place} has forgotten the session."
                     )
-                if not response.is_success or kind_of(response) != EVENTS:
+                if not reply.is_success or reply.kind != EVENTS:
                     return
                 tries = 0
-                async for line in events(response, place, limits):
-                    message = await read_message(line, limits)
+                async for message in messages(reply, place, limits):
                     await errands.room(message)
                     peer.heard(message)
         except HoldfastError as error:

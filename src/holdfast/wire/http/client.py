@@ -1,0 +1,422 @@
+"""HTTP/1.1 from the side that asks: one exchange at a time on a connection, and connections kept for the next one.
+
+Parsing is llhttp's (httptools). What is here is what a link needs and no more: no redirects, no compression, no
+proxies, no HTTP/2.
+"""
+
+import asyncio
+import select
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeAlias, cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.http.url import Url
+
+Find: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a host that may be connected to, the best one first."""
+
+_HEAD_BYTES = 64 * 1024
+_UNREAD_BYTES = 256 * 1024
+_NEXT_ADDRESS_SECONDS = 0.25
+_KEPT = 64
+_KEPT_SECONDS = 60.0
+_MANY_LINES = ("set-cookie",)  # headers whose lines must not be joined
+
+
+class Unreachable(Exception):
+    """No connection could be made."""
+
+
+class BrokenOff(Exception):
+    """The exchange ended before the answer did."""
+
+
+def written(method: str, url: Url, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """A request as it goes on the wire; what would end a header's line early is refused."""
+    lines = [f"{method} {url.target} HTTP/1.1", f"host: {url.authority}", "accept-encoding: identity"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body is not None:
+        lines.append(f"content-length: {len(body)}")
+    head = "\r\n".join((*lines, "", ""))
+    if head.count("\r") != len(lines) + 1 or head.count("\n") != len(lines) + 1 or "\0" in head:
+        raise HoldfastError(codes.BAD_ARGUMENT, "A header has a line end or a NUL character.")
+    return head.encode() + (body or b"")
+
+
+class Pool:
+    """Connections to any number of servers. Those that are free wait for the next request, for a minute."""
+
+    def __init__(self, find: Find, tls: ssl.SSLContext) -> None:
+        self._find = find
+        self._tls = tls
+        self._free: dict[tuple[str, str, int], list[Connection]] = {}
+        self._count = 0
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def ask(self, url: Url, request: bytes, *, seconds: float) -> "Reply":
+        """Send a request, head and body; the reply is there as soon as its own head is. Whoever gets it closes it."""
+        connection = self._take(url) or await self._connect(url, seconds)
+        reply = connection.begin(request)
+        try:
+            await reply.until_head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply
+
+    async def close(self) -> None:
+        """Let go of the connections that are free; the others go with their exchanges."""
+        for connection in [one for some in self._free.values() for one in some]:
+            connection.hang_up()
+        self._free.clear()
+        self._count = 0
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        await asyncio.sleep(0)
+
+    def keep(self, connection: "Connection") -> None:
+        """An exchange is over; another may follow on its connection."""
+        if self._count >= _KEPT:
+            connection.hang_up()
+            return
+        loop = asyncio.get_running_loop()
+        connection.free_since = loop.time()
+        self._free.setdefault(connection.url.origin, []).append(connection)
+        self._count += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(_KEPT_SECONDS, self._drop_old)
+
+    def forget(self, connection: "Connection") -> None:
+        """It is gone, or not free any more."""
+        free = self._free.get(connection.url.origin, [])
+        if connection in free:
+            free.remove(connection)
+            self._count -= 1
+            if not free:
+                del self._free[connection.url.origin]
+
+    def _take(self, url: Url) -> "Connection | None":
+        while free := self._free.get(url.origin):
+            connection = free[-1]
+            self.forget(connection)
+            if connection.is_quiet():
+                return connection
+            connection.hang_up()
+        return None
+
+    def _drop_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep = None
+        oldest = loop.time() - _KEPT_SECONDS
+        for connection in [one for some in self._free.values() for one in some]:
+            if connection.free_since <= oldest:
+                self.forget(connection)
+                connection.hang_up()
+        if self._count:
+            self._sweep = loop.call_later(_KEPT_SECONDS / 2, self._drop_old)
+
+    async def _connect(self, url: Url, seconds: float) -> "Connection":
+        async def dial(address: str) -> Connection:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(self, url),
+                address,
+                url.port,
+                ssl=self._tls if url.scheme == "https" else None,
+                server_hostname=url.host if url.scheme == "https" else None,
+            )
+            return connection
+
+        try:
+            async with asyncio.timeout(seconds):
+                return await _first(dial, await self._find(url.host, url.port))
+        except TimeoutError:
+            raise Unreachable("no answer in time") from None
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(_words(error)) from None
+
+
+class Connection(asyncio.Protocol):
+    """One connection, and the exchange that is under way on it, if any."""
+
+    __slots__ = ("_paused", "_pool", "_reply", "_transport", "free_since", "url")
+
+    def __init__(self, pool: Pool, url: Url) -> None:
+        self.url = url
+        self.free_since = 0.0
+        self._pool = pool
+        self._reply: Reply | None = None
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+
+    def begin(self, request: bytes) -> "Reply":
+        """Send a request; its reply takes all that comes from now on."""
+        self._reply = Reply(self)
+        if self._transport is None:
+            self._reply.lost()
+        else:
+            self._transport.write(request)
+        return self._reply
+
+    def end(self, *, reusable: bool) -> None:
+        """The exchange is over."""
+        self._reply = None
+        self.go_on()
+        if reusable and self._transport is not None and not self._transport.is_closing():
+            self._pool.keep(self)
+        else:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def is_quiet(self) -> bool:
+        """Whether it stands and nothing has come: a server that hung up meanwhile is noticed before it is asked."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def pause(self) -> None:
+        """Let the server wait: what it sent is not read yet."""
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Read again."""
+        if self._paused:
+            self._paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # What the transport says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It stands."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came; if nobody asked, the server is not to be trusted with the next request."""
+        if self._reply is None:
+            self.hang_up()
+        else:
+            self._reply.take(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._transport = None
+        self._pool.forget(self)
+        if self._reply is not None:
+            self._reply.lost()
+
+
+class Reply:
+    """An answer, whose body is read by whoever asked, as it comes."""
+
+    __slots__ = (
+        *("status", "reason", "headers", "cookies"),
+        *("_connection", "_parser", "_parts", "_unread", "_head_bytes"),
+        *("_has_head", "_is_over", "_is_clean", "_failure", "_waiter"),
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self.status = 0
+        self.reason = ""
+        self.headers: dict[str, str] = {}
+        """By name in lower case."""
+        self.cookies: list[str] = []
+        """What `Set-Cookie` says, line by line."""
+        self._connection: Connection | None = connection
+        self._parser = HttpResponseParser(self)
+        self._parts: list[bytes] = []
+        self._unread = 0
+        self._head_bytes = 0
+        self._has_head = False
+        self._is_over = False
+        self._is_clean = False
+        self._failure = ""
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the server did what it was asked."""
+        return 200 <= self.status < 300
+
+    @property
+    def kind(self) -> str:
+        """The type of the body."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def until_head(self) -> None:
+        """Wait for status and headers."""
+        while not self._has_head:
+            await self._more()
+
+    async def part(self) -> bytes:
+        """What has come of the body since last time; nothing at its end."""
+        while not self._parts:
+            if self._is_over:
+                return b""
+            await self._more()
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._unread = 0
+        if self._connection is not None:
+            self._connection.go_on()
+        return data
+
+    async def read(self, most: int) -> bytes:
+        """The whole body; one that is longer than `most` is an error."""
+        parts: list[bytes] = []
+        size = 0
+        while part := await self.part():
+            size += len(part)
+            if size > most:
+                raise HoldfastError(codes.TOO_LARGE, f"The answer has more than {most} bytes.")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Nobody reads on: the connection is kept if the answer is over, else the server is hung up on."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end(reusable=self._is_over and self._is_clean)
+
+    # What the connection says
+
+    def take(self, data: bytes) -> None:
+        """A piece of the answer."""
+        if not self._has_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fail("it wants to speak another protocol")
+        except HttpParserError as error:
+            self._fail(f"its answer is no HTTP ({str(error)[:100]})")
+        if not self._has_head and self._head_bytes > _HEAD_BYTES:
+            self._fail("its answer begins without end")
+        if self._unread > _UNREAD_BYTES and self._connection is not None:
+            self._connection.pause()
+        self._wake()
+
+    def lost(self) -> None:
+        """The connection is gone, which may well be the end of the answer."""
+        sized = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if self._has_head and not sized and not self._failure:
+            self._is_over = True
+        elif not self._is_over:
+            self._failure = self._failure or "it hung up"
+        self._wake()
+
+    def _fail(self, why: str) -> None:
+        self._failure = self._failure or why
+        self._is_clean = False
+        if self._connection is not None:
+            self._connection.hang_up()
+
+    # What the parser says
+
+    def on_status(self, status: bytes) -> None:
+        """The words beside the status."""
+        self.reason += status.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        if self._has_head:
+            return  # behind the body: nothing we asked for
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        if key in _MANY_LINES:
+            self.cookies.append(text)
+        else:
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        """The head is there; one that says only that there is more to come is passed over."""
+        status = self._parser.get_status_code()
+        if status < 200 and status != 101:
+            self.headers.clear()
+            self.cookies.clear()
+            self.reason = ""
+        elif not self._is_over:
+            self.status = status
+            self._has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if not self._is_over:
+            self._parts.append(body)
+            self._unread += len(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is over."""
+        if self._has_head:
+            self._is_clean = not self._is_over and self._parser.should_keep_alive()
+            self._is_over = True
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _more(self) -> None:
+        if self._failure:
+            raise BrokenOff(self._failure)
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
+async def _first(dial: Callable[[str], Coroutine[Any, Any, Connection]], addresses: list[str]) -> Connection:
+    """The first connection that stands; the next address is tried when one fails or lets us wait."""
+    if len(addresses) == 1:
+        return await dial(addresses[0])
+    waiting = deque(addresses)
+    tried: set[asyncio.Task[Connection]] = set()
+    winner: Connection | None = None
+    failure: BaseException = OSError("it has no address")
+    try:
+        while winner is None and (waiting or tried):
+            if waiting:
+                tried.add(asyncio.create_task(dial(waiting.popleft())))
+            done, tried = await asyncio.wait(
+                tried,
+                timeout=_NEXT_ADDRESS_SECONDS if waiting else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                error = task.exception()
+                if error is not None:
+                    failure = error
+                elif winner is None:
+                    winner = task.result()
+                else:
+                    task.result().hang_up()
+    finally:
+        for task in tried:
+            task.cancel()
+            task.add_done_callback(_hang_up_late)
+    if winner is None:
+        raise failure
+    return winner
+
+
+def _hang_up_late(task: asyncio.Task[Connection]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().hang_up()
+
+
+def _words(error: OSError | UnicodeError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid ({error.verify_message})"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
