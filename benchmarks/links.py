@@ -1,21 +1,15 @@
 """Links over stdio: what one costs over the bare wire, and what other clients cost on the same servers.
 
 A call through a link is measured without a store (`connect` alone), and beside it a session's whole call, which
-is on disk before it is answered. Opening, idle memory and CPU are measured with many servers at once.
+is on disk before it is answered. Opening is measured with ten servers at once; more of them: `crowd`.
 """
 
 import asyncio
-import gc
-import itertools
-import os
 import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,12 +36,10 @@ from holdfast.store.memory import MemoryStore
 
 OURS = [sys.executable, str(SERVERS / "ours.py")]
 ARGUMENTS = {"text": TEXT}
-MANY, CALLS, AT_ONCE = 200, 1000, 20
-MOST_KB = 100.0
 
 
 def results() -> list[Result]:
-    return [*_calls(), *_opening(), *_many()]
+    return [*_calls(), *_opening()]
 
 
 # One call
@@ -186,7 +178,7 @@ def _opening() -> list[Result]:
 async def _seconds_to_open(count: int) -> float:
     # The servers sleep, as those do that wait for a network; what this machine has to compute is not the question.
     servers = {
-        f"s{number}": _entry([sys.executable, "-I", "-S", str(SERVERS / "sleeper.py")])
+        f"s{number}": entry([sys.executable, "-I", "-S", str(SERVERS / "sleeper.py")])
         for number in range(count)
     }
     async with hosted(servers) as (host, folder):
@@ -199,95 +191,13 @@ async def _seconds_to_open(count: int) -> float:
     return seconds
 
 
-# Two hundred at once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
-    """What sessions cost their host: memory while idle, and CPU per call."""
-
-    kb_per_link: float
-    cpu_ms_per_call: float
-
-
-def _many() -> list[Result]:
-    alone, many = _in_a_fresh_process(1), _in_a_fresh_process(MANY)
-    return [
-        Result(
-            name="link.idle_kb",
-            ours=many.kb_per_link,
-            peer=MOST_KB,
-            peer_name="what an idle link may take",
-            unit="KB",
-            goal="<= 1",
-        ),
-        Result(
-            name="link.cpu_per_call",
-            ours=many.cpu_ms_per_call,
-            peer=alone.cpu_ms_per_call,
-            peer_name=f"1 session; ours: {MANY}",
-            unit="ms",
-            goal="<= 1.2",
-        ),
-    ]
-
-
-def _in_a_fresh_process(sessions: int) -> Crowd:
-    """Memory that an earlier benchmark freed would hide what this one takes."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_measured, sessions).result()
-
-
-def _measured(sessions: int) -> Crowd:
-    return asyncio.run(_crowd(sessions))
-
-
-async def _crowd(sessions: int) -> Crowd:
-    async with hosted({"echo": _entry(OURS)}) as (host, folder):
-        await host.close_session(await _open(host, folder))  # what is made once
-        gc.collect()
-        before = _resident_kb()
-        opened: list[Session] = []
-        while len(opened) < sessions:
-            some = range(min(AT_ONCE, sessions - len(opened)))
-            opened += await asyncio.gather(*(_open(host, folder) for _ in some))
-        gc.collect()
-        kb = (_resident_kb() - before) / sessions
-        cpu = await _cpu_per_call(host, opened)
-        await asyncio.gather(*(host.close_session(session) for session in opened))
-    return Crowd(kb_per_link=kb, cpu_ms_per_call=cpu * 1000)
-
-
-async def _cpu_per_call(host: Host, opened: list[Session]) -> float:
-    """One call after the other, each over the next session's link: how many there are is the question."""
-    offers = [(session, (await session.tools())[0]) for session in opened]
-    asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=msgspec.json.encode(ARGUMENTS))
-    best = float("inf")
-    for _ in range(5):
-        began = time.process_time()
-        for session, offer in itertools.islice(itertools.cycle(offers), CALLS):
-            assert (await call(host.links, session.scope, offer, asked, timeout=60)).ok
-        best = min(best, (time.process_time() - began) / CALLS)
-    return best
-
-
-async def _open(host: Host, folder: Path) -> Session:
-    session = await host.open(Opening(cwd=folder, only="echo"))
-    await session.ready()
-    return session
-
-
-def _resident_kb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
-
-
 # A host of its own
 
 
 @asynccontextmanager
 async def opened(*, durable: bool = False) -> AsyncIterator[tuple[Host, Session]]:
     async with (
-        hosted({"echo": _entry(OURS)}, durable=durable) as (host, folder),
+        hosted({"echo": entry(OURS)}, durable=durable) as (host, folder),
         host.session(cwd=folder) as session,
     ):
         yield host, session
@@ -309,5 +219,5 @@ async def hosted(servers: dict[str, Any], *, durable: bool = False) -> AsyncIter
             yield host, folder
 
 
-def _entry(argv: list[str]) -> dict[str, Any]:
+def entry(argv: list[str]) -> dict[str, Any]:
     return {"command": argv[0], "args": argv[1:]}

@@ -56,7 +56,7 @@ def results() -> list[Result]:
                     figures.setdefault((era, side), []).append(in_a_process("p50", side, era, url))
         for era in ERAS:
             ours, peer = (statistics.median(figures[era, side]) for side in ("ours", "sdk"))
-            found.append(_result(f"p50.{era}", "ms", "<= 1", ours, peer))
+            found.append(_result(f"p50.{era}", "ms", "<= 0.5", ours, peer))
     return found
 
 

@@ -32,6 +32,7 @@ KINDS = (
     "lists too much",
     "lists without end",
     "a pattern",
+    "a large answer",
 )
 GOOD = 10
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
