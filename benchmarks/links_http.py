@@ -11,9 +11,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from holdfast.wire.mcp.eras import Era
 LINKS = 200
 ROUNDS = 5
 SECONDS = 0.7
+CALLS = 1000
 TEXT = "x" * 200
 SERVER = Path(__file__).resolve().parent / "servers" / "web.py"
 ERAS = {"modern": Era.MODERN, "handshake": Era.HANDSHAKE}
@@ -57,6 +59,18 @@ def results() -> list[Result]:
         for era in ERAS:
             ours, peer = (statistics.median(figures[era, side]) for side in ("ours", "sdk"))
             found.append(_result(f"p50.{era}", "ms", "<= 0.5", ours, peer))
+        for era in ERAS:
+            many, one = (in_a_process("cpu", count, era, url) for count in (str(LINKS), "1"))
+            found.append(
+                Result(
+                    name=f"links.http.cpu_per_call.{era}",
+                    ours=many,
+                    peer=one,
+                    peer_name=f"1 link; ours: {LINKS} in turn",
+                    unit="ms",
+                    goal="<= 1.2",
+                )
+            )
     return found
 
 
@@ -169,6 +183,20 @@ async def p50(side: str, era: Era, url: str) -> float:
         return await _median(sdk)
 
 
+async def cpu(links: str, era: Era, url: str) -> float:
+    """Milliseconds of CPU for a call, each over the next link, in the calmest of some rounds."""
+    arguments = msgspec.Raw(msgspec.json.encode({"text": TEXT}))
+    async with our_links(url, era) as opened:
+        connections = [await opened() for _ in range(int(links))]
+        best = float("inf")
+        for _ in range(ROUNDS + 1):
+            began = process_time()
+            for connection in islice(cycle(connections), CALLS):
+                await connection.call("echo", arguments)
+            best = min(best, (process_time() - began) / CALLS)
+    return best * 1000
+
+
 async def _median(call: Any) -> float:
     assert await call() == TEXT
     times: list[float] = []
@@ -187,5 +215,5 @@ def _mode(era: Era) -> Any:
 
 if __name__ == "__main__":
     what, side, era, url = sys.argv[1:]
-    measure = memory if what == "memory" else p50
+    measure = {"memory": memory, "p50": p50, "cpu": cpu}[what]
     print(json.dumps(asyncio.run(measure(side, ERAS[era], url))))

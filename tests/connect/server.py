@@ -44,7 +44,8 @@ TOOLS = [
 class Counter:
     def __init__(self) -> None:
         self.count = 0
-        self.extra: list[str] = []
+        later = Path(os.environ.get("LATER", "/nowhere"))
+        self.extra: list[str] = [later.read_text()] if later.exists() else []
         self.cancelled: list[str] = []
         self.heard: dict[str, Any] = {}
         self.more = {"nextCursor": "again"} if "--endless" in sys.argv else {}
@@ -92,6 +93,7 @@ class Counter:
                     "arguments": arguments,
                     "era": ask.caller.era,
                     "keys": sorted(ask.meta),
+                    "all": dict(ask.meta),
                 }
                 return {"content": [], "structuredContent": said}
             case "sleep":

@@ -61,6 +61,7 @@ async def test_it_travels_with_every_kind_of_request(make_host: HostFactory, tmp
             "prompts/list",
             "prompts/get",
             "tools/call",
+            *(["subscriptions/listen"] if era == "modern" else []),
         )
     }
 

@@ -24,10 +24,23 @@ async def test_a_server_that_exits_at_once_is_refused_with_what_it_said(
         assert [(refusal.stage, refusal.reason) for refusal in session.refusals] == [
             (
                 Stage.CONNECT,
-                "Could not start 'x': The other side closed the connection.\nno licence found: ask your administrator",
+                "Could not start 'x': It ended with status 7 before it had introduced itself.\nno licence found: ask your administrator",
             )
         ]
         assert (await session.call("c.count")).text == "1"
+
+
+@pytest.mark.promise("LNK-09")
+async def test_a_server_that_exits_at_once_without_a_word_is_refused_with_how_it_ended(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"x": {"command": "false"}}) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+
+    assert refusal.reason == (
+        "Could not start 'x': It ended with status 1 before it had introduced itself.\n"
+        "It said nothing about it. Run it by hand to see why."
+    )
 
 
 @pytest.mark.promise("LNK-09")

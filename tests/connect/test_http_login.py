@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import ssl
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -26,13 +27,20 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from holdfast.cli.login import login
+from holdfast.connect.egress import look_up
 from holdfast.connect.login import log_in
-from holdfast.connect.logins import LOGINS, login_file, read_login
+from holdfast.connect.logins import LOGINS, Kept, login_file, read_login, write_login
+from holdfast.connect.oauth import Login, Provider
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.server import Http, ServerSpec, Source
+from holdfast.wire.http.client import Pool
 from tests.connect.conftest import HostFactory
 from tests.connect.web import Plain, data_dir, free_port, http, linked, serving, terms
 
@@ -48,6 +56,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self.good: set[str] = set()
         self.refresh: set[str] = set()
         self.given = 0
+        self.tried = 0
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -81,6 +90,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
     ) -> RefreshToken | None:
+        self.tried += 1
         known = refresh_token in self.refresh
         return RefreshToken(token=refresh_token, client_id=client.client_id, scopes=[]) if known else None
 
@@ -220,8 +230,48 @@ async def test_a_login_that_was_taken_back_asks_for_a_new_one(
         place.authority.good.clear()
         place.authority.refresh.clear()
         refused = await session.call("web.secret")
+        tried = place.authority.tried
+        again = await asyncio.gather(*(session.call("web.secret") for _ in range(3)))
 
     assert (refused.code, "holdfast servers login web" in refused.message) == ("LOGIN_NEEDED", True)
+    assert (tried, place.authority.tried <= 4, {answer.code for answer in again}) == (
+        1,
+        True,
+        {"LOGIN_NEEDED"},
+    )
+
+
+@pytest.mark.parametrize("sessions", [1, 5])
+async def test_however_many_are_refused_at_once_a_token_is_refreshed_once(
+    make_host: HostFactory, folder: Path, place: Place, sessions: int
+):
+    async with (
+        logged_in(place, data_dir(make_host) / LOGINS),
+        make_host({"web": http(place.url)}, terms=terms()) as host,
+        AsyncExitStack() as stack,
+    ):
+        some = [await stack.enter_async_context(host.session(cwd=folder)) for _ in range(sessions)]
+        before = [(await session.call("web.secret")).text for session in some]
+        place.authority.good.clear()
+        after = await asyncio.gather(*(session.call("web.secret") for session in some * (5 // sessions)))
+
+    assert (before, [answer.text for answer in after]) == (["42"] * sessions, ["42"] * 5)
+    assert (place.authority.given, place.authority.tried) == (2, 1)
+
+
+async def test_a_new_login_is_found_by_the_sessions_that_are_open(
+    make_host: HostFactory, folder: Path, place: Place
+):
+    logins = data_dir(make_host) / LOGINS
+    async with (
+        logged_in(place, logins),
+        linked(make_host, folder, {"web": http(place.url)}, terms()) as session,
+    ):
+        first = await session.call("web.secret")
+        async with logged_in(place, logins):  # the server forgets the old one
+            second = await session.call("web.secret")
+
+    assert (first.text, second.text, place.authority.tried) == ("42", "42", 0)
 
 
 async def test_a_server_that_a_client_brought_gets_no_login_of_ours(
@@ -286,3 +336,87 @@ async def test_the_command_opens_the_browser_and_keeps_the_login(
     assert isinstance(unknown.exception, HoldfastError)
     async with linked(make_host, folder, {"web": http(place.url)}, terms()) as session:
         assert (await session.call("web.secret")).text == "42"
+
+
+# Where a login is refreshed
+
+
+@asynccontextmanager
+async def kept_login(file: Path, tokens_at: str, seconds: float = 5.0) -> AsyncIterator[Login]:
+    """One that ran out, of an authorization server that gives tokens there."""
+    url = "http://127.0.0.1:9/mcp"
+    kept = Kept(
+        url=url,
+        tokens={"access_token": "old", "token_type": "Bearer", "refresh_token": "refresh"},
+        expires_at=1.0,
+        client={"client_id": "c", "redirect_uris": ["http://127.0.0.1/callback"]},
+        server={
+            "issuer": "http://127.0.0.1:9",
+            "authorization_endpoint": "http://127.0.0.1:9/authorize",
+            "token_endpoint": tokens_at,
+            "response_types_supported": ["code"],
+        },
+    )
+    write_login(file, kept)
+    spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=url))
+    pool = Pool(look_up, ssl.create_default_context())
+    yield Login(spec, Provider(url, file, fresh=False), lambda url: pool, terms(connect_seconds=seconds))
+    await pool.close()
+
+
+async def test_a_redirect_within_the_authorization_server_is_followed_and_its_headers_may_be_odd(
+    tmp_path: Path,
+):
+    asked: list[tuple[str, str, bytes]] = []
+
+    async def token(request: Request) -> Response:
+        asked.append((request.url.path, request.headers["accept"], await request.body()))
+        if request.url.path == "/token":
+            return RedirectResponse("/token/", headers={"x-odd": "é"})
+        return JSONResponse({"access_token": "new", "token_type": "Bearer"}, headers={"x-odd": "é"})
+
+    routes = [Route(path, token, methods=["POST"]) for path in ("/token", "/token/")]
+    async with (
+        serving(Starlette(routes=routes)) as there,
+        kept_login(tmp_path / "l", f"{there}/token") as login,
+    ):
+        shown = [await login.shown() for _ in range(2)]
+
+    assert shown == ["Bearer new"] * 2
+    assert [(path, accept) for path, accept, _ in asked] == [
+        ("/token", "application/json"),
+        ("/token/", "application/json"),
+    ]
+    assert asked[0][2] == asked[1][2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(None, "no answer in time"), (b"", "it hung up"), (b"SSH-2.0\r\n", "no HTTP")]
+)
+async def test_an_authorization_server_that_fails_is_named_and_holds_up_nobody(
+    tmp_path: Path, answer: bytes | None, why: str
+):
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if answer is None:
+            await reader.read()
+        else:
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    there = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/token"
+    async with server, kept_login(tmp_path / "l", there, 0.2) as login:
+        failed = await asyncio.gather(login.shown(), login.shown(), return_exceptions=True)
+
+    assert [isinstance(error, HoldfastError) and error.code.name for error in failed] == ["PEER_ERROR"] * 2
+    assert [f"{there}, where 'web' has its logins, failed: " in str(error) for error in failed] == [True] * 2
+    assert [why in str(error) for error in failed] == [True] * 2
+
+
+async def test_a_login_that_cannot_be_read_is_none(tmp_path: Path):
+    async with kept_login(tmp_path / "l", "no address") as login:
+        with pytest.raises(HoldfastError) as refused:
+            await login.shown()
+
+    assert refused.value.code.name == "LOGIN_NEEDED"

@@ -1,6 +1,7 @@
 """Other people's servers over HTTP and SSE, as processes of their own."""
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastmcp import FastMCP
+from fastmcp import Client, FastMCP
+from fastmcp.server import create_proxy
 
 from holdfast.host import Opening
 from tests.connect.conftest import HostFactory
@@ -17,6 +19,8 @@ from tests.connect.web import free_port, http, linked, serving, sse, terms
 from tests.peers.spawn import node_server
 
 pytestmark = pytest.mark.anyio
+
+MEMORY = str(Path(__file__).parents[2] / "peers" / "node_modules" / ".bin" / "mcp-server-memory")
 
 
 @contextmanager
@@ -74,6 +78,24 @@ async def test_the_reference_server_killed_and_started_again_is_connected_anew(
     assert sum(answer.state_lost for answer in answers) == 1
     assert [answer.content[-1]["text"] for answer in answers if answer.ok][-1] == "Echo: two"
     assert {answer.code for answer in answers if not answer.ok} <= {"CONNECTION_CLOSED"}
+
+
+@pytest.mark.promise("LNK-01")
+@pytest.mark.promise("CTX-07")
+async def test_the_memory_server_behind_an_address_remembers_for_as_long_as_the_session(
+    make_host: HostFactory, folder: Path
+):
+    otter = {"name": "otter", "entityType": "animal", "observations": ["holds fast to kelp"]}
+    program = {"command": MEMORY, "env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}}
+    async with Client(
+        {"mcpServers": {"memory": program}}
+    ) as memory:  # one process, which the address stands for
+        app = create_proxy(memory).http_app(path="/mcp")
+        async with serving(app) as url, linked(make_host, folder, {"memory": http(url)}, terms()) as session:
+            await session.call("memory.create_entities", {"entities": [otter]})
+            graph = await session.call("memory.read_graph")
+
+    assert json.loads(graph.text) == {"entities": [otter], "relations": []}
 
 
 async def test_a_fastmcp_server_works_unchanged(make_host: HostFactory, folder: Path):

@@ -13,6 +13,7 @@ from holdfast.host import Host, Opening
 from holdfast.model import codes
 from holdfast.model.context import current_context
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Stage
 from tests.connect.conftest import HostFactory, counter
 
@@ -103,6 +104,31 @@ async def test_a_shared_server_is_one_process_and_learns_from_each_request_who_c
             other.context.session_id,
         ]
         assert first["env"] == {"HOLDFAST_SHARED": "1"}
+
+
+@pytest.mark.promise("CTX-06")
+async def test_a_shared_server_hears_the_other_names_of_the_context_from_the_host_alone(
+    make_host: HostFactory, tmp_path: Path
+):
+    forged: JsonObject = {
+        "orbit": {"session": "forged"},
+        "Orbit.Session": "forged",
+        "orbit.session": "forged",
+    }
+    async with (
+        make_host(
+            {"c": counter("--shared", lifetime="host")}, HOLDFAST_ALIASES_SESSION_KEYS="orbit.session"
+        ) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        told = (await session.call("c.whoami", meta={**forged, "mine": 1})).data["all"]
+
+    assert {key: told.get(key) for key in ("orbit", "orbit.session", "Orbit.Session", "mine")} == {
+        "orbit": {"session": session.context.session_id},
+        "orbit.session": session.context.session_id,
+        "Orbit.Session": None,
+        "mine": 1,
+    }
 
 
 async def test_a_server_that_does_not_read_who_calls_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
@@ -198,7 +224,10 @@ async def test_what_a_server_said_before_it_died_is_part_of_its_refusal(
     async with make_host({"s": words}) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
 
-    assert refusal.reason == "Could not start 's': The other side closed the connection.\nno key set"
+    assert (
+        refusal.reason
+        == "Could not start 's': It ended with status 1 before it had introduced itself.\nno key set"
+    )
 
 
 @pytest.mark.promise("LNK-15")
@@ -303,25 +332,58 @@ async def test_a_server_whose_entry_changed_gets_a_new_link(make_host: HostFacto
 
 @pytest.mark.promise("LNK-10")
 async def test_the_number_of_links_is_capped_with_a_clear_refusal(make_host: HostFactory, tmp_path: Path):
-    async with make_host({f"c{n}": counter() for n in range(3)}) as host:
-        host.links._most = 3  # one of them is built in
-        async with host.session(cwd=tmp_path) as session:
-            assert [refusal.reason for refusal in session.refusals] == [
-                "3 servers are connected already; 'c2' has to wait."
-            ]
+    servers = {f"c{n}": counter() for n in range(3)}  # and one is built in
+    async with (
+        make_host(servers, HOLDFAST_LINKS_MOST="3") as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        assert [refusal.reason for refusal in session.refusals] == [
+            "3 servers are connected already; 'c2' has to wait. Close a session, or let there be more: links.most."
+        ]
+
+
+IDLE: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
+    "a session's own, when set": ({}, {"HOLDFAST_LINKS_IDLE_SECONDS": "1"}, True),
+    "a session's own, by default": ({}, {"HOLDFAST_LINKS_SHARED_IDLE_SECONDS": "1"}, False),
+    "a shared one": ({"lifetime": "host"}, {"HOLDFAST_LINKS_SHARED_IDLE_SECONDS": "1"}, True),
+}
 
 
 @pytest.mark.promise("LNK-10")
-async def test_an_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host:
-        host.links._idle_seconds = 0.05
-        async with host.session(cwd=tmp_path) as session:
-            first = (await session.call("c.whoami")).data["pid"]
-            while alive(first):
+@pytest.mark.parametrize("case", IDLE)
+async def test_an_idle_link_is_closed_and_reopened_on_demand(
+    make_host: HostFactory, tmp_path: Path, case: str
+):
+    entry, variables, closes = IDLE[case]
+    servers = {"c": counter("--shared", **entry)}
+    async with make_host(servers, **variables) as host, host.session(cwd=tmp_path) as session:
+        first = (await session.call("c.whoami")).data["pid"]
+        async with asyncio.timeout(10):
+            while closes and alive(first):
                 await asyncio.sleep(0.01)
-            answer = await session.call("c.count")
+        await asyncio.sleep(0 if closes else 1.5)
+        answer = await session.call("c.count")
 
-            assert (answer.state_lost, answer.text.splitlines()[-1]) == (True, "1")
+    assert (answer.state_lost, answer.text.splitlines()[-1]) == (closes, "1")
+
+
+@pytest.mark.promise("LNK-17")
+async def test_a_server_that_was_started_anew_is_looked_at_as_if_its_tools_had_changed(
+    make_host: HostFactory, tmp_path: Path
+):
+    later = tmp_path / "later"
+    entry = counter(env={"LATER": str(later)})
+    async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("c.count")
+        later.write_text("evil")
+        await session.call("c.die")
+        again = await session.call("c.count")
+        async with asyncio.timeout(10):
+            while not session.held_back["c"]:
+                await asyncio.sleep(0.01)
+
+        assert again.state_lost
+        assert [held.name for held in session.held_back["c"]] == ["evil"]
 
 
 @pytest.mark.promise("LNK-04")

@@ -35,10 +35,11 @@ KINDS = (
     "a large answer",
 )
 GOOD = 10
+# In the soak this test has the machine to itself, and the promise is measured as it is written; among other tests,
+# what these do to the machine is taken off.
+ALONE = "HOLDFAST_NEIGHBOURS" in os.environ
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
-ATTEMPTS = (
-    3  # more: another process of this machine may have its moment; a stall of our own is there every time
-)
+ATTEMPTS = 3  # more: another process may have its moment; a stall of our own is there every time
 PAUSE = 0.02
 MOST_MS, MOST_MB = 50, 64
 
@@ -51,8 +52,9 @@ class Cost:
     grown_mb: float
 
     def bearable(self, calm: "Cost") -> bool:
-        """Whether it is within what is promised, once what this machine does by itself is taken off."""
-        return self.p99_ms - calm.p99_ms < MOST_MS and self.grown_mb <= MOST_MB
+        """Whether it is within what is promised."""
+        p99_ms = self.p99_ms if ALONE else self.p99_ms - calm.p99_ms
+        return p99_ms < MOST_MS and self.grown_mb <= MOST_MB
 
 
 @pytest.mark.promise("LNK-13")

@@ -11,6 +11,7 @@ import pytest
 from holdfast.host import Host
 from holdfast.model.json import JsonObject
 from tests.connect.conftest import HostFactory
+from tests.connect.web import ERAS, linked, sdk_program, terms
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,20 @@ async def test_the_memory_server_remembers_for_as_long_as_the_session(make_host:
         graph = await session.call("memory.read_graph")
 
     assert json.loads(graph.text) == {"entities": [OTTER], "relations": []}
+
+
+@pytest.mark.promise("LNK-17")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_program_that_says_its_tools_changed_is_listed_again(
+    make_host: HostFactory, tmp_path: Path, era: str
+):
+    async with linked(make_host, tmp_path, {"sdk": sdk_program()}, terms(ERAS[era])) as session:
+        await session.call("sdk.grow")
+        async with asyncio.timeout(10):
+            while not session.held_back.get("sdk"):
+                await asyncio.sleep(0.01)
+
+        assert [held.name for held in session.held_back["sdk"]] == ["grown"]
 
 
 @pytest.mark.promise("LNK-02")

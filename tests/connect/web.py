@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -101,6 +102,13 @@ async def serving(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]
         server.should_exit = True
         await task
         listener.close()
+
+
+def sdk_program() -> dict[str, Any]:
+    """The entry of the same server as a program."""
+    code = "from tests.connect.web import sdk_server; sdk_server().run('stdio')"
+    root = str(Path(__file__).parents[2])
+    return {"command": sys.executable, "args": ["-c", code], "env": {"PYTHONPATH": root}}
 
 
 def sdk_server() -> MCPServer:

@@ -16,6 +16,7 @@ from holdfast.connect.links import Links
 from holdfast.connect.readable import block, readable
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
+from holdfast.model.aliases import Aliases
 from holdfast.model.call import ToolCall
 from holdfast.model.carriers import context_meta
 from holdfast.model.errors import HoldfastError
@@ -23,7 +24,7 @@ from holdfast.model.event import Outcome
 from holdfast.model.json import JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.secrets import secrets_of
-from holdfast.model.server import Lifetime
+from holdfast.model.server import Lifetime, Stdio
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
 
@@ -104,7 +105,7 @@ async def call(
                 result = await connection.call(
                     offer.tool.name,
                     Raw(asked.arguments),
-                    meta=_meta(scope, offer, asked.meta),
+                    meta=_meta(scope, offer, asked.meta, links.aliases),
                     timeout=left,
                     progress=progress,
                 )
@@ -134,17 +135,20 @@ def _too_late(offer: Offer, seconds: float) -> HoldfastError:
     return HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {seconds:g} seconds.")
 
 
-def _meta(scope: Scope, offer: Offer, meta: JsonObject | None) -> JsonObject | None:
-    kept = {key: value for key, value in meta.items() if not _is_reserved(key)} if meta else None
+def _meta(scope: Scope, offer: Offer, meta: JsonObject | None, aliases: Aliases) -> JsonObject | None:
+    """What goes along with a call: a server shared by sessions is told with each one whose it is."""
+    kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
     if offer.server.lifetime is Lifetime.HOST:
-        return {**(kept or {}), **context_meta(scope.context)}
+        context = scope.context
+        folder = context.cwd if isinstance(offer.server.transport, Stdio) else ""
+        return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}
     return kept
 
 
-def _is_reserved(key: str) -> bool:
+def _is_reserved(key: str, aliases: Aliases) -> bool:
     """Whether only the host says this; however it is spelled, for some reader might take it for the same."""
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
-    return plain.startswith(_RESERVED) or plain == _PROGRESS
+    return plain.startswith(_RESERVED) or plain == _PROGRESS or plain in aliases.folded_keys
 
 
 def failed(error: HoldfastError, words: str = "") -> Answer:

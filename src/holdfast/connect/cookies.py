@@ -1,11 +1,13 @@
 """The cookies of one link, which keep it at the same place where a server has many."""
 
+import re
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 from time import time
 
 _MOST = 50
 _LENGTH = 4096
+_SECONDS = re.compile(r"-?[0-9]+")
 
 
 class Cookies:
@@ -22,9 +24,11 @@ class Cookies:
     def learn(self, lines: Iterable[str]) -> None:
         """Keep what a server set, and drop what it took back."""
         for line in lines:
-            pair, *rest = (part.strip() for part in line[:_LENGTH].split(";"))
+            if len(line) > _LENGTH:
+                continue
+            pair, *rest = (part.strip() for part in line.split(";"))
             name, given, value = pair.partition("=")
-            if not name or not given or not f"{name}{value}".isprintable():
+            if not name or not given or not (pair.isascii() and pair.isprintable()):
                 continue
             self._by_name.pop(name, None)
             if not _is_over(rest) and len(self._by_name) < _MOST:
@@ -37,8 +41,8 @@ def _is_over(attributes: Iterable[str]) -> bool:
         name.strip().lower(): value.strip() for name, _, value in (one.partition("=") for one in attributes)
     }
     age = said.get("max-age", "")
-    if age.lstrip("-").isdecimal():
-        return int(age[:10]) <= 0
+    if _SECONDS.fullmatch(age):
+        return int(age) <= 0
     try:
         return "expires" in said and parsedate_to_datetime(said["expires"]).timestamp() <= time()
     except (ValueError, OverflowError):

@@ -23,11 +23,13 @@ def guarded(reachable: Collection[str] = (), *, find: Find = look_up) -> Find:
     The name is looked up once, and the connection goes to the address that was looked at: a name that resolves
     to another address a moment later gains nothing.
     """
-    named = {host.strip("[]").rstrip(".").lower() for host in reachable}
+    named = {host.rstrip(".").lower() for host in reachable}
 
     async def allowed(host: str, port: int) -> list[str]:
         addresses = await find(host, port)
-        if {host.rstrip(".").lower(), f"{host.rstrip('.').lower()}:{port}"} & named:
+        name = host.rstrip(".").lower()
+        quoted = f"[{name}]" if ":" in name else name
+        if {name, quoted, f"{quoted}:{port}"} & named:
             return addresses
         why = {address: _why_inside(address) for address in addresses}
         outside = [address for address in addresses if why[address] is None]

@@ -110,8 +110,8 @@ class Endpoint:
                 finally:
                     reply.close()
                 target = further
-                if url is None:
-                    self._url = further
+                if url is None and method == "POST":
+                    self._url = further  # where a GET is sent may be a page for people
             raise HoldfastError(codes.PEER_ERROR, f"{self.place} redirects without end.")
 
     def refusal(self, reply: Reply) -> HoldfastError:

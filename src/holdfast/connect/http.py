@@ -16,8 +16,9 @@ from holdfast.connect.hearing import Hearing
 from holdfast.connect.incoming import Place, messages, read_message
 from holdfast.connect.mirrored import Mirrored
 from holdfast.connect.outgoing import Outgoing, read_outgoing
+from holdfast.connect.subscription import is_due, subscribe
 from holdfast.connect.terms import Terms
-from holdfast.connect.unasked import SESSION, TRIES, Standing, listen, subscribe, tells_of_tools
+from holdfast.connect.unasked import SESSION, TRIES, Standing, listen
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -25,7 +26,6 @@ from holdfast.model.server import ServerSpec
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.http.client import BrokenOff, Reply
 from holdfast.wire.mcp.client import Client
-from holdfast.wire.mcp.eras import Era
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -116,11 +116,10 @@ class HttpShell:
 
     def listen(self, client: Client, asks: Asks) -> None:
         """Hear what the server says unasked, from now on."""
-        if client.greeting.era is Era.HANDSHAKE:
-            if self._standing.session:
-                self._errands.start(self._listen())
-        elif tells_of_tools(client.greeting.capabilities):
+        if is_due(client):
             self._errands.start(subscribe(client, asks))
+        elif self._standing.session:
+            self._errands.start(self._listen())
 
     # One request
 

@@ -8,6 +8,7 @@ from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
+from holdfast.model.aliases import NO_ALIASES, Aliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Lifetime, ServerSpec
 
@@ -17,10 +18,21 @@ K = TypeVar("K")
 class Links:
     """Every link of a host. Whoever opens a scope closes it here; `close` ends all."""
 
-    def __init__(self, connect: Connect, *, most: int = 1000, idle_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        most: int = 1000,
+        idle_seconds: float = 0,
+        shared_idle_seconds: float = 0,
+        aliases: Aliases = NO_ALIASES,
+    ) -> None:
+        self.aliases = aliases
+        """By which other names servers are told who is calling."""
         self._connect = connect
         self._most = most
         self._idle_seconds = idle_seconds
+        self._shared_idle_seconds = shared_idle_seconds
         self._by_scope: dict[Scope, dict[str, Link]] = {}
         self._shared: dict[ServerSpec, Link] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -87,13 +99,15 @@ class Links:
         if self._count() >= self._most:
             raise HoldfastError(
                 codes.TOO_MANY_LINKS,
-                f"{self._most} servers are connected already; {spec.name!r} has to wait.",
+                f"{self._most} servers are connected already; {spec.name!r} has to wait. "
+                "Close a session, or let there be more: links.most.",
             )
         if link is not None:
             self._let_go(link)
         lost_state = link is not None and link.forgets
+        idle_seconds = self._shared_idle_seconds if owner is None else self._idle_seconds
         links[key] = Link(
-            spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=self._idle_seconds
+            spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=idle_seconds or None
         )
         return links[key]
 

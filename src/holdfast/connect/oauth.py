@@ -1,5 +1,6 @@
 """Show a remote server who we are: by a login that is kept, refreshed by the SDK."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -17,19 +18,21 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel
 
+from holdfast import __version__
 from holdfast.connect.logins import Kept, read_login, write_login
 from holdfast.connect.terms import Terms
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.server import ServerSpec
-from holdfast.wire.http.client import Pool, Reply, written
+from holdfast.wire.http.client import BrokenOff, Pool, Reply, Unreachable, written
 from holdfast.wire.http.url import Url, read_url
 
 Way: TypeAlias = Callable[[Url], Pool]
 """Which connections a request takes, to whatever address."""
 
 _EXPIRED = 1.0  # a time long past
+_SAID = {"accept": "application/json", "user-agent": f"holdfast/{__version__}"}
 
 
 class Provider(OAuthClientProvider):
@@ -51,6 +54,7 @@ class Provider(OAuthClientProvider):
     ) -> None:
         self._file = file
         self._fresh = fresh
+        self._refused = ""
         self._client: OAuthClientInformationFull | None = None
         metadata = OAuthClientMetadata(
             client_name="Holdfast",
@@ -64,6 +68,20 @@ class Provider(OAuthClientProvider):
         """Whether there is a token that should do."""
         return self._initialized and self.context.is_token_valid()
 
+    @property
+    def header(self) -> str:
+        """What shows who we are, as far as is known."""
+        tokens = self.context.current_tokens
+        return f"Bearer {tokens.access_token}" if tokens is not None else ""
+
+    def look_again(self, refused: str = "") -> None:
+        """What is kept may be newer than what we have: by another link, or another process. A refused token is none."""
+        self._refused = refused or self._refused  # somebody who waits may have said so
+        if not self._fresh:
+            self._initialized = False
+        elif self.header == refused:
+            self.context.token_expiry_time = _EXPIRED
+
     # What the SDK asks of its storage
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -71,12 +89,14 @@ class Provider(OAuthClientProvider):
         kept = self._kept()
         if kept is None:
             return None
-        self.context.token_expiry_time = kept.expires_at
+        tokens = OAuthToken.model_validate(kept.tokens)
+        is_refused = self._refused == f"Bearer {tokens.access_token}"
+        self.context.token_expiry_time = _EXPIRED if is_refused else kept.expires_at
         if kept.server is not None:
             self.context.oauth_metadata = OAuthMetadata.model_validate(kept.server)
         if kept.resource is not None:
             self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(kept.resource)
-        return OAuthToken.model_validate(kept.tokens)
+        return tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """As whom we are registered."""
@@ -100,7 +120,10 @@ class Provider(OAuthClientProvider):
             server=_plain(self.context.oauth_metadata),
             resource=_plain(self.context.protected_resource_metadata),
         )
-        write_login(self._file, kept)
+        try:
+            write_login(self._file, kept)
+        except OSError as error:
+            raise OAuthFlowError(f"the login cannot be kept ({error.strerror})") from None
 
     def _kept(self) -> Kept | None:
         return None if self._fresh else read_login(self._file)
@@ -123,59 +146,89 @@ class Login:
 
     async def shown(self) -> str:
         """What shows who we are; a token that ran out is refreshed first."""
-        if not self._provider.ready:
-            return await self._flow(None)
-        tokens = self._provider.context.current_tokens
-        return f"Bearer {tokens.access_token}" if tokens is not None else ""
+        if self._provider.ready:
+            return self._provider.header
+        self._provider.look_again()
+        return await self._flow()
 
     async def after(self, refused: str, reply: Reply) -> str:
         """What to show instead: what somebody else got meanwhile, a refreshed token, or that of a person's new login."""
-        context = self._provider.context
-        if self._provider.ready and (shown := await self.shown()) not in ("", refused):
-            return shown
-        if context.current_tokens is not None:
-            context.token_expiry_time = _EXPIRED
-        better = await self._flow(reply if self._asks_a_person else None)
+        if self._provider.ready and self._provider.header != refused:
+            return self._provider.header
+        if not refused and not self._asks_a_person:
+            raise login_needed(self._name)  # there was nothing to show, nor to refresh
+        self._provider.look_again(refused)
+        better = await self._flow(refused, reply if self._asks_a_person else None)
         if better in ("", refused):
             raise login_needed(self._name)
         return better
 
-    async def _flow(self, refusal: Reply | None) -> str:
+    async def _flow(self, refused: str = "", refusal: Reply | None = None) -> str:
         """Do what the SDK wants done until it lets the request go, or go again after this refusal; its header then."""
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
-            while outgoing is not request or refusal is not None:
-                if outgoing is request:
-                    assert refusal is not None
-                    response = httpx2.Response(refusal.status, headers=refusal.headers, request=request)
+            while True:
+                if outgoing is not request:
+                    response = await self._carried(outgoing)
+                elif refusal is not None and request.headers.get("Authorization", "") in ("", refused):
+                    response = _response(refusal, request)
                     refusal = None
                 else:
-                    response = await self._carried(outgoing)
+                    return request.headers.get("Authorization", "")
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return ""
-        except OAuthFlowError as error:
-            raise login_needed(self._name, str(error)) from None
+        except (OAuthFlowError, ValueError) as error:  # the second for what a model or a codec cannot read
+            raise login_needed(self._name, str(error).partition("\n")[0]) from None
         finally:
             await flow.aclose()
-        return request.headers.get("Authorization", "")
 
     async def _carried(self, request: httpx2.Request) -> httpx2.Response:
         """A request of the SDK's, to wherever the server said; past the guard."""
         url = read_url(str(request.url))
         ours = ("host", "accept-encoding", "connection", "content-length")
-        headers = {name: value for name, value in request.headers.items() if name not in ours}
+        headers = _SAID | {name: value for name, value in request.headers.items() if name not in ours}
         body = await request.aread()
         sent = written(request.method, url, headers, body if body or request.method == "POST" else None)
-        reply = await self._way(url).ask(url, sent, seconds=self._terms.connect_seconds)
+        seconds = self._terms.connect_seconds
         try:
-            content = await reply.read(self._terms.limits.line_bytes)
-        finally:
-            reply.close()
-        kept = {name: value for name, value in reply.headers.items() if not name.endswith("-encoding")}
-        return httpx2.Response(reply.status, headers=kept, content=content, request=request)
+            # Others wait for this one, some of them without a deadline of their own.
+            async with asyncio.timeout(seconds):
+                reply = await self._way(url).ask(url, sent, seconds=seconds)
+                try:
+                    content = await reply.read(self._terms.limits.line_bytes)
+                finally:
+                    reply.close()
+        except (BrokenOff, Unreachable, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise HoldfastError(
+                codes.PEER_ERROR, f"{url.place}, where {self._name!r} has its logins, failed: {why}."
+            ) from None
+        response = _response(reply, request, content)
+        response.next_request = _redirected(url, request, body, reply)
+        return response
+
+
+def _response(reply: Reply, request: httpx2.Request, content: bytes = b"") -> httpx2.Response:
+    kept = [
+        (name.encode("latin-1"), value.encode("latin-1"))
+        for name, value in reply.headers.items()
+        if not name.endswith("-encoding")
+    ]
+    return httpx2.Response(reply.status, headers=kept, content=content, request=request)
+
+
+def _redirected(url: Url, request: httpx2.Request, body: bytes, reply: Reply) -> httpx2.Request | None:
+    """The request that a redirect asks for; whether it is followed is the SDK's to say, within the origin."""
+    same = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
+    further = url.beside(reply.headers.get("location", "")) if reply.status in same else None
+    if further is None:
+        return None
+    place = f"{further.scheme}://{further.authority}{further.target}"
+    headers = {name: value for name, value in request.headers.items() if name != "host"}
+    return httpx2.Request(request.method, place, headers=headers, content=body)
 
 
 def login_needed(name: str, why: str = "") -> HoldfastError:

@@ -21,7 +21,7 @@ from holdfast.token.signer import Signer
 
 if TYPE_CHECKING:
     from holdfast.connect.endpoint import Credentials
-    from holdfast.connect.oauth import Way
+    from holdfast.connect.oauth import Provider, Way
     from holdfast.connect.passages import Passages
 
 
@@ -35,6 +35,7 @@ class Remote:
         self._loading = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._passages: Passages | None = None
+        self._providers: dict[Path, Provider] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,7 +86,11 @@ class Remote:
             return None
         from holdfast.connect.oauth import Login, Provider
 
-        return Login(spec, Provider(spec.transport.url, file, fresh=False), way, terms)
+        # All links share it: a refresh token is good for one refresh, whichever of them needs it first.
+        provider = self._providers.get(file)
+        if provider is None:
+            provider = self._providers[file] = Provider(spec.transport.url, file, fresh=False)
+        return Login(spec, provider, way, terms)
 
     async def _loaded(self) -> "Passages":
         if self._passages is None:

@@ -1,19 +1,16 @@
-"""What a server says unasked over HTTP: on a stream of its own, or on a subscription."""
+"""What a server says unasked over HTTP, on a stream of its own."""
 
 import asyncio
 import logging
 from dataclasses import dataclass
 
-from holdfast.connect.asks import Asks
 from holdfast.connect.endpoint import EVENTS, Endpoint
 from holdfast.connect.errands import Errands
 from holdfast.connect.incoming import Place, messages
 from holdfast.connect.outgoing import VERSION
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
 from holdfast.model.limits import Limits
-from holdfast.wire.mcp.client import Client
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -68,21 +65,3 @@ async def listen(
                 errands.gone(error)
                 return
         await asyncio.sleep(place.retry_seconds)
-
-
-async def subscribe(client: Client, asks: Asks) -> None:
-    """Ask to be told when the tools change; after a pause nobody knows what has changed meanwhile."""
-    while True:
-        try:
-            await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        except HoldfastError as error:
-            log.debug("subscription ended", extra={"reason": error.message})
-            return
-        await asyncio.sleep(Place().retry_seconds)
-        asks.tools_changed()
-
-
-def tells_of_tools(capabilities: JsonObject) -> bool:
-    """Whether a server says when its tools change."""
-    tools = capabilities.get("tools")
-    return isinstance(tools, dict) and tools.get("listChanged") is True

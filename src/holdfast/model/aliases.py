@@ -45,6 +45,12 @@ class Aliases:
         fields = (f"{prefix}_{field.upper()}" for prefix in self.env_prefixes for field in FIELDS)
         return frozenset((*fields, *self.session_variables))
 
+    @property
+    def folded_keys(self) -> frozenset[str]:
+        """Every entry of `_meta` these names take, without regard to case: the host alone may set them."""
+        named = (*self.workspace_keys, *self.session_keys)
+        return frozenset(name.casefold() for name in (*named, *(_path(key)[0] for key in named)))
+
     def env(self, context: SessionContext) -> dict[str, str]:
         """The context as variables, under the other names."""
         said: dict[str, str] = {}

@@ -22,6 +22,10 @@ class Shown:
     """The variables of the host's own environment that the entry would be given."""
 
 
+OF_SERVERS = '["server", '
+"""How the subjects of all servers begin."""
+
+
 def subject(entry: Entry) -> str:
     """What an approval of this entry is kept under; its content is kept as the digest."""
     return json.dumps(["server", entry.origin, entry.name])

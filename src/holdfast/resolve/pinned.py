@@ -16,9 +16,14 @@ def subject(spec: ServerSpec, tool: str) -> str:
     return json.dumps(["tool", spec.origin, spec.name, tool])
 
 
+def of_tools(spec: ServerSpec) -> str:
+    """How the subjects of all of a server's tools begin."""
+    return json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
+
+
 def pins_of(spec: ServerSpec, approvals: Iterable[Approval]) -> Mapping[str, frozenset[str]] | None:
     """The approved fingerprints of a server's tools; None when the server was never used."""
-    beginning = json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
+    beginning = of_tools(spec)
     pins: dict[str, frozenset[str]] = {}
     for approval in approvals:
         if approval.what.startswith(beginning):

@@ -5,6 +5,8 @@ proxies, no HTTP/2.
 """
 
 import asyncio
+import os
+import re
 import select
 import ssl
 from collections import deque
@@ -20,11 +22,15 @@ from holdfast.wire.http.url import Url
 Find: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host that may be connected to, the best one first."""
 
-_HEAD_BYTES = 64 * 1024
+_HEAD_BYTES = 64 * 1024  # of a head; of what comes behind a body, too
+_HEAD_LINES = 512
 _UNREAD_BYTES = 256 * 1024
 _NEXT_ADDRESS_SECONDS = 0.25
 _KEPT = 64
 _KEPT_SECONDS = 60.0
+_TIMEOUT = re.compile(r"\btimeout=([0-9]{1,6})\b", re.IGNORECASE)
+_ENDLESS = "its headers have no end"
+_FIRST_STATUS, _SWITCHING, _FIRST_FINAL = 100, 101, 200
 _MANY_LINES = ("set-cookie",)  # headers whose lines must not be joined
 
 
@@ -45,7 +51,10 @@ def written(method: str, url: Url, headers: Mapping[str, str], body: bytes | Non
     head = "\r\n".join((*lines, "", ""))
     if head.count("\r") != len(lines) + 1 or head.count("\n") != len(lines) + 1 or "\0" in head:
         raise HoldfastError(codes.BAD_ARGUMENT, "A header has a line end or a NUL character.")
-    return head.encode() + (body or b"")
+    try:
+        return head.encode() + (body or b"")
+    except UnicodeEncodeError:
+        raise HoldfastError(codes.BAD_ARGUMENT, "A header has half a character.") from None
 
 
 class Pool:
@@ -56,6 +65,7 @@ class Pool:
         self._tls = tls
         self._free: dict[tuple[str, str, int], list[Connection]] = {}
         self._count = 0
+        self._is_closed = False
         self._sweep: asyncio.TimerHandle | None = None
 
     async def ask(self, url: Url, request: bytes, *, seconds: float) -> "Reply":
@@ -71,6 +81,7 @@ class Pool:
 
     async def close(self) -> None:
         """Let go of the connections that are free; the others go with their exchanges."""
+        self._is_closed = True
         for connection in [one for some in self._free.values() for one in some]:
             connection.hang_up()
         self._free.clear()
@@ -80,13 +91,13 @@ class Pool:
             self._sweep = None
         await asyncio.sleep(0)
 
-    def keep(self, connection: "Connection") -> None:
-        """An exchange is over; another may follow on its connection."""
-        if self._count >= _KEPT:
+    def keep(self, connection: "Connection", seconds: float) -> None:
+        """An exchange is over; another may follow on its connection, within so many seconds."""
+        if self._is_closed or self._count >= _KEPT:
             connection.hang_up()
             return
         loop = asyncio.get_running_loop()
-        connection.free_since = loop.time()
+        connection.free_until = loop.time() + min(seconds, _KEPT_SECONDS)
         self._free.setdefault(connection.url.origin, []).append(connection)
         self._count += 1
         if self._sweep is None:
@@ -113,9 +124,8 @@ class Pool:
     def _drop_old(self) -> None:
         loop = asyncio.get_running_loop()
         self._sweep = None
-        oldest = loop.time() - _KEPT_SECONDS
         for connection in [one for some in self._free.values() for one in some]:
-            if connection.free_since <= oldest:
+            if connection.free_until <= loop.time():
                 self.forget(connection)
                 connection.hang_up()
         if self._count:
@@ -128,7 +138,7 @@ class Pool:
                 address,
                 url.port,
                 ssl=self._tls if url.scheme == "https" else None,
-                server_hostname=url.host if url.scheme == "https" else None,
+                server_hostname=url.host.rstrip(".") if url.scheme == "https" else None,
             )
             return connection
 
@@ -144,11 +154,11 @@ class Pool:
 class Connection(asyncio.Protocol):
     """One connection, and the exchange that is under way on it, if any."""
 
-    __slots__ = ("_paused", "_pool", "_reply", "_transport", "free_since", "url")
+    __slots__ = ("_paused", "_pool", "_reply", "_transport", "free_until", "url")
 
     def __init__(self, pool: Pool, url: Url) -> None:
         self.url = url
-        self.free_since = 0.0
+        self.free_until = 0.0
         self._pool = pool
         self._reply: Reply | None = None
         self._transport: asyncio.Transport | None = None
@@ -163,12 +173,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(request)
         return self._reply
 
-    def end(self, *, reusable: bool) -> None:
-        """The exchange is over."""
+    def end(self, kept_seconds: float) -> None:
+        """The exchange is over; whether another may follow, and within what time, is for the server to say."""
         self._reply = None
         self.go_on()
-        if reusable and self._transport is not None and not self._transport.is_closing():
-            self._pool.keep(self)
+        transport = self._transport
+        # A server may answer before it has read the whole request, and never read the rest.
+        is_stuck = transport is None or transport.is_closing() or transport.get_write_buffer_size() > 0
+        if kept_seconds > 0 and not is_stuck:
+            self._pool.keep(self, kept_seconds)
         else:
             self.hang_up()
 
@@ -181,13 +194,15 @@ class Connection(asyncio.Protocol):
         """Whether it stands and nothing has come: a server that hung up meanwhile is noticed before it is asked."""
         if self._transport is None or self._transport.is_closing():
             return False
+        if self.free_until <= asyncio.get_running_loop().time():
+            return False
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
     def pause(self) -> None:
         """Let the server wait: what it sent is not read yet."""
-        if not self._paused and self._transport is not None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
@@ -216,7 +231,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._pool.forget(self)
         if self._reply is not None:
-            self._reply.lost()
+            self._reply.lost(exc)
 
 
 class Reply:
@@ -224,7 +239,7 @@ class Reply:
 
     __slots__ = (
         *("status", "reason", "headers", "cookies"),
-        *("_connection", "_parser", "_parts", "_unread", "_head_bytes"),
+        *("_connection", "_parser", "_parts", "_unread", "_head_bytes", "_head_lines"),
         *("_has_head", "_is_over", "_is_clean", "_failure", "_waiter"),
     )
 
@@ -236,10 +251,11 @@ class Reply:
         self.cookies: list[str] = []
         """What `Set-Cookie` says, line by line."""
         self._connection: Connection | None = connection
-        self._parser = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._unread = 0
         self._head_bytes = 0
+        self._head_lines = 0
         self._has_head = False
         self._is_over = False
         self._is_clean = False
@@ -288,31 +304,42 @@ class Reply:
     def close(self) -> None:
         """Nobody reads on: the connection is kept if the answer is over, else the server is hung up on."""
         connection, self._connection = self._connection, None
+        self._parser = None  # they hold each other
         if connection is not None:
-            connection.end(reusable=self._is_over and self._is_clean)
+            connection.end(self._kept_seconds())
+            self._failure = self._failure or "it was hung up on"
+            self._wake()
+
+    def _kept_seconds(self) -> float:
+        """For how long the server keeps the connection: a little less than it says, so that no request meets its end."""
+        if not (self._is_over and self._is_clean):
+            return 0
+        told = _TIMEOUT.search(self.headers.get("keep-alive", ""))
+        return int(told[1]) - 1 if told else _KEPT_SECONDS
 
     # What the connection says
 
     def take(self, data: bytes) -> None:
         """A piece of the answer."""
-        if not self._has_head:
-            self._head_bytes += len(data)
+        if self._parser is None:
+            return
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._fail("it wants to speak another protocol")
         except HttpParserError as error:
             self._fail(f"its answer is no HTTP ({str(error)[:100]})")
-        if not self._has_head and self._head_bytes > _HEAD_BYTES:
-            self._fail("its answer begins without end")
+        if self._head_bytes > _HEAD_BYTES:
+            self._fail(_ENDLESS)
         if self._unread > _UNREAD_BYTES and self._connection is not None:
             self._connection.pause()
         self._wake()
 
-    def lost(self) -> None:
+    def lost(self, error: Exception | None = None) -> None:
         """The connection is gone, which may well be the end of the answer."""
         sized = "content-length" in self.headers or "transfer-encoding" in self.headers
-        if self._has_head and not sized and not self._failure:
+        if self._has_head and not sized and not self._failure and error is None:
             self._is_over = True
         elif not self._is_over:
             self._failure = self._failure or "it hung up"
@@ -326,14 +353,22 @@ class Reply:
 
     # What the parser says
 
+    def on_message_begin(self) -> None:
+        """A head begins; behind the answer there is nothing to begin, and no answer to the next request."""
+        if self._has_head:
+            self._refuse("it answered twice")
+
     def on_status(self, status: bytes) -> None:
         """The words beside the status."""
-        self.reason += status.decode("latin-1")
+        self.reason += "".join(filter(str.isprintable, status.decode("latin-1")))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         if self._has_head:
             return  # behind the body: nothing we asked for
+        self._head_lines += 1
+        if self._head_lines > _HEAD_LINES:
+            self._refuse(_ENDLESS)
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         if key in _MANY_LINES:
             self.cookies.append(text)
@@ -342,26 +377,38 @@ class Reply:
 
     def on_headers_complete(self) -> None:
         """The head is there; one that says only that there is more to come is passed over."""
+        assert self._parser is not None
         status = self._parser.get_status_code()
-        if status < 200 and status != 101:
+        if status == _SWITCHING:
+            self._refuse("it wants to speak another protocol")
+        elif status < _FIRST_STATUS:
+            self._refuse(f"its answer is no HTTP (status {status})")
+        elif status < _FIRST_FINAL:
             self.headers.clear()
             self.cookies.clear()
             self.reason = ""
-        elif not self._is_over:
+        else:
             self.status = status
             self._has_head = True
+            self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        if not self._is_over:
-            self._parts.append(body)
-            self._unread += len(body)
+        self._parts.append(body)
+        self._unread += len(body)
+        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         """The answer is over."""
         if self._has_head:
-            self._is_clean = not self._is_over and self._parser.should_keep_alive()
+            assert self._parser is not None
             self._is_over = True
+            self._is_clean = self._parser.should_keep_alive()
+
+    def _refuse(self, why: str) -> None:
+        """Fail, and let the parser stop where it is."""
+        self._fail(why)
+        raise BrokenOff(why)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -419,4 +466,6 @@ def _hang_up_late(task: asyncio.Task[Connection]) -> None:
 def _words(error: OSError | UnicodeError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid ({error.verify_message})"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # the loop's own words name the address only
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

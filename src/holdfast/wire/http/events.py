@@ -25,18 +25,16 @@ class EventReader:
     """Cuts what comes into events. Of one that has not ended, at most this many bytes are kept."""
 
     most: int
-    _line: list[bytes] = field(default_factory=list[bytes])  # the pieces of one that has not ended
-    _data: list[bytes] = field(default_factory=list[bytes])
-    _kept: int = 0
+    _line: bytearray = field(default_factory=bytearray)  # what has come of one that has not ended
+    _data: bytes | bytearray | None = None
     _event: Event | None = None
     _at_start: bool = True
     _after_return: bool = False
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """The events that end in here."""
-        if self._at_start:
-            self._at_start = False
-            data = data.removeprefix(_MARK)
+        if not data:
+            return
         if self._after_return:
             data = data.removeprefix(b"\n")  # that line ended with the return before it
         self._after_return = data.endswith(b"\r")
@@ -44,15 +42,18 @@ class EventReader:
         rest = lines.pop() if lines and not data.endswith((b"\n", b"\r")) else b""
         for line in lines:
             if self._line:
-                line = b"".join((*self._line, line))  # noqa: PLW2901 - the same line, whole
-                self._kept -= sum(map(len, self._line))
+                line = bytes(self._line) + line  # noqa: PLW2901 - the same line, whole
                 self._line.clear()
+            if self._at_start:
+                line = line.removeprefix(_MARK)  # noqa: PLW2901 - the same line, without it
+                self._at_start = False
             if line:
                 self._take(line)
             elif self._event is not None:
                 yield self._ended(self._event)
         if rest:
-            self._keep(rest, self._line)
+            self._make_room(len(rest))
+            self._line += rest
 
     def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
@@ -62,9 +63,9 @@ class EventReader:
         event = self._event = self._event or Event()
         match name:
             case b"data":
-                self._keep(value, self._data)
+                self._add(value)
             case b"event":
-                event.name = value[: self.most].decode("utf-8", "replace")
+                event.name = value[: self.most].decode("utf-8", "replace") or "message"
             case b"id" if b"\0" not in value:
                 event.id = value[: self.most].decode("utf-8", "replace")
             case b"retry" if value.isdigit() and len(value) < 10:
@@ -72,14 +73,21 @@ class EventReader:
             case _:
                 pass
 
-    def _keep(self, piece: bytes, where: list[bytes]) -> None:
-        self._kept += len(piece) + (where is self._data)  # many empty pieces are not nothing
-        if self._kept > self.most:
+    def _add(self, value: bytes) -> None:
+        self._make_room(len(value) + 1)
+        if self._data is None:
+            self._data = value  # most often the only one
+            return
+        if isinstance(self._data, bytes):
+            self._data = bytearray(self._data)
+        self._data += b"\n"
+        self._data += value
+
+    def _make_room(self, size: int) -> None:
+        if size + len(self._line) + len(self._data or b"") > self.most:
             raise EventTooLong(f"an event has more than {self.most} bytes")
-        where.append(piece)
 
     def _ended(self, event: Event) -> Event:
-        event.data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        self._event, self._kept = None, 0
-        self._data.clear()
+        event.data = bytes(self._data or b"")
+        self._event = self._data = None
         return event

@@ -46,8 +46,9 @@ class Url:
 
     def beside(self, reference: str) -> "Url | None":
         """Another address that this one's server names, if it has the same origin."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
         try:
-            other = read_url(urljoin(f"{self.scheme}://{self.authority}{self.target}", reference))
+            other = read_url(urljoin(f"{self.scheme}://{host}:{self.port}{self.target}", reference))
         except (HoldfastError, ValueError):
             return None
         return other if other.origin == self.origin else None
@@ -59,9 +60,11 @@ def read_url(text: str) -> Url:
         parts = urlsplit(text)
         if parts.scheme not in _PORTS or parts.username is not None or parts.password is not None:
             raise ValueError("it has another scheme, or a user name")
+        if parts.port == 0:
+            raise ValueError("there is no port 0")
         return Url(
             scheme=parts.scheme,
-            host=_host(parts.hostname or ""),
+            host=_host(parts.hostname or "", parts.netloc),
             port=parts.port or _PORTS[parts.scheme],
             path=quote(parts.path, safe=_KEPT) or "/",
             query=quote(parts.query, safe=_KEPT),
@@ -72,8 +75,10 @@ def read_url(text: str) -> Url:
         ) from None
 
 
-def _host(host: str) -> str:
-    if ":" in host:
+def _host(host: str, netloc: str) -> str:
+    if "[" in netloc:
+        if not netloc.startswith("[") or netloc.partition("]")[2].partition(":")[0]:
+            raise ValueError("its host is none")
         return str(ipaddress.IPv6Address(host))
     if not host.isascii():
         import idna  # for the few names that need it
