@@ -15,7 +15,7 @@ from holdfast import telemetry
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, record
-from holdfast.builtin.builtins import SERVICES, builtins
+from holdfast.builtin.builtins import builtins, services
 from holdfast.connect.call import Answer
 from holdfast.connect.catalog import Offer, catalog
 from holdfast.connect.connector import Connector
@@ -39,7 +39,7 @@ from holdfast.model.workspace import Workspace
 from holdfast.resolve.approval import subject
 from holdfast.resolve.entry import Entry, Loaded
 from holdfast.resolve.gather import Ground, gather
-from holdfast.resolve.pinned import FIRST_USE, pin, pins_of
+from holdfast.resolve.pinned import FIRST_USE, of_tools, pin, pins_of
 from holdfast.resolve.pins import Sifted, sifting
 from holdfast.resolve.resolve import Policy, resolve
 from holdfast.resolve.select import Narrowing
@@ -101,7 +101,7 @@ class Host:
         self.registry = Registry(self.settings.data_dir / WORKSPACES)
         self._inline = servers or {}
         self._own_store = store
-        self._terms = terms or Terms(limits=self.settings.wire)
+        self._terms = terms or _terms(self.settings)
         self._sessions: dict[Scope, Session] = {}
         self._doors: dict[Scope, Door] = {}
         self._stack = AsyncExitStack()
@@ -118,7 +118,8 @@ class Host:
             database = self.settings.data_dir / DATABASE
             self.store = self._own_store or await stack.enter_async_context(SqliteStore(database))
             anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
-            self._audit = await stack.enter_async_context(Audit(self.store, anchor))
+            audit = Audit(self.store, anchor, arguments=self.settings.audit.arguments)
+            self._audit = await stack.enter_async_context(audit)
             keeper = await stack.enter_async_context(Keeper(found.sandbox))
             remote = await stack.enter_async_context(
                 Remote(
@@ -134,10 +135,17 @@ class Host:
                 aliases=self.settings.aliases,
                 door=self._doors.get,
                 tools_changed=self._tools_changed,
-                builtins=SERVICES,
+                builtins=services(self.settings),
             )
             self._connector = connector
-            self.links = Links(connector.open)
+            links = self.settings.links
+            self.links = Links(
+                connector.open,
+                most=links.most,
+                idle_seconds=links.idle_seconds,
+                shared_idle_seconds=links.shared_idle_seconds,
+                aliases=self.settings.aliases,
+            )
             stack.push_async_callback(self._close_all)
             self._stack = stack.pop_all()
         return self
@@ -219,7 +227,11 @@ class Host:
             )
         await self.store.hold(kept.session_id)
         try:
-            await end_interrupted(self.store, kept.session_id)
+            await end_interrupted(
+                self.store,
+                kept.session_id,
+                lambda tx, called: self._audit.add_interrupted(tx, kept, called),
+            )
         except BaseException:
             await self.store.let_go(kept.session_id)
             raise
@@ -382,7 +394,7 @@ class Host:
         trusted = (Source.HOST, Source.USER) if self.settings.servers.pin_tools == "project" else ()
         if spec.source is Source.BUILTIN or spec.source in trusted:
             return await in_turns(sifting(tools, None))
-        approvals = await self.store.read(lambda reads: reads.approvals())
+        approvals = await self.store.read(lambda reads: reads.approvals(of_tools(spec)))
         pinned = pins_of(spec, approvals)
         sifted = await in_turns(sifting(tools, pinned))
         if pinned is None:
@@ -411,3 +423,13 @@ class Host:
         """What must not be written down: what servers are given under telling names, and what this process has."""
         secrets = [secret for server in resolution.servers for secret in secrets_of(server)]
         return Mask.of([*secrets, *secrets_in(self._ground.environ)])
+
+
+def _terms(settings: Settings) -> Terms:
+    links = settings.links
+    return Terms(
+        limits=settings.wire,
+        connect_seconds=links.connect_seconds,
+        list_seconds=links.list_seconds,
+        call_seconds=links.call_seconds,
+    )

@@ -48,11 +48,30 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """How many servers are connected at once, how long unused, and how long each may take; 0 is for ever."""
+
+    most: int
+    idle_seconds: int
+    shared_idle_seconds: int
+    connect_seconds: int
+    list_seconds: int
+    call_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
     """How servers are confined: by containers where an engine is named, else by bubblewrap."""
 
     engine: Engine
     image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What the audit keeps of a call beside the hash of its arguments."""
+
+    arguments: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +82,9 @@ class Settings:
     log: LogSettings
     wire: Limits
     servers: ServerSettings
+    links: LinkSettings
     sandbox: SandboxSettings
+    audit: AuditSettings
     trust_ceiling: Trust
     aliases: Aliases
     file: Path
@@ -115,7 +136,16 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
             reachable=source.get(SERVERS_REACHABLE),
             pin_tools=source.get(SERVERS_PIN_TOOLS),
         ),
+        links=LinkSettings(
+            most=source.get(LINKS_MOST),
+            idle_seconds=source.get(LINKS_IDLE_SECONDS),
+            shared_idle_seconds=source.get(LINKS_SHARED_IDLE_SECONDS),
+            connect_seconds=source.get(LINKS_CONNECT_SECONDS),
+            list_seconds=source.get(LINKS_LIST_SECONDS),
+            call_seconds=source.get(LINKS_CALL_SECONDS),
+        ),
         sandbox=SandboxSettings(engine=source.get(SANDBOX_ENGINE), image=source.get(SANDBOX_IMAGE)),
+        audit=AuditSettings(arguments=source.get(AUDIT_ARGUMENTS)),
         trust_ceiling=source.get(TRUST_CEILING),
         aliases=Aliases(
             env_prefixes=source.get(ALIASES_ENV_PREFIXES),
@@ -156,8 +186,15 @@ def entries(settings: Settings) -> tuple[Entry, ...]:
         (SERVERS_PASS_ON, ", ".join(settings.servers.pass_on)),
         (SERVERS_REACHABLE, ", ".join(settings.servers.reachable)),
         (SERVERS_PIN_TOOLS, settings.servers.pin_tools),
+        (LINKS_MOST, settings.links.most),
+        (LINKS_IDLE_SECONDS, settings.links.idle_seconds),
+        (LINKS_SHARED_IDLE_SECONDS, settings.links.shared_idle_seconds),
+        (LINKS_CONNECT_SECONDS, settings.links.connect_seconds),
+        (LINKS_LIST_SECONDS, settings.links.list_seconds),
+        (LINKS_CALL_SECONDS, settings.links.call_seconds),
         (SANDBOX_ENGINE, settings.sandbox.engine),
         (SANDBOX_IMAGE, settings.sandbox.image),
+        (AUDIT_ARGUMENTS, str(settings.audit.arguments).lower()),
         (TRUST_CEILING, settings.trust_ceiling),
         (ALIASES_ENV_PREFIXES, ", ".join(settings.aliases.env_prefixes)),
         (ALIASES_SESSION_VARIABLES, ", ".join(settings.aliases.session_variables)),
@@ -211,6 +248,15 @@ def _number(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
+def _yes_or_no(raw: object) -> bool:
+    """A boolean in the file, or its name in the environment."""
+    if raw is True or raw == "true":
+        return True
+    if raw is False or raw == "false":
+        return False
+    raise ValueError("must be true or false")
+
+
 def _names(raw: object) -> tuple[str, ...]:
     """A list in the file, or names with commas between them in the environment."""
     names: object = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
@@ -237,6 +283,9 @@ _FORMATS: tuple[Format, ...] = get_args(Format)
 _PINNINGS: tuple[Pinning, ...] = get_args(Pinning)
 _ENGINES: tuple[Engine, ...] = get_args(Engine)
 
+_DAY = 24 * 60 * 60
+_YEAR = 366 * _DAY
+
 DATA_DIR = Setting(key="data_dir", default=_user_data_path, read=_path)
 LOG_LEVEL: Setting[Level] = Setting(key="log.level", default=lambda: "info", read=_one_of(_LEVELS))
 LOG_FORMAT: Setting[Format] = Setting(key="log.format", default=lambda: "auto", read=_one_of(_FORMATS))
@@ -257,8 +306,17 @@ SERVERS_REACHABLE = Setting(key="servers.reachable", default=tuple[str, ...], re
 SERVERS_PIN_TOOLS: Setting[Pinning] = Setting(
     key="servers.pin_tools", default=lambda: "all", read=_one_of(_PINNINGS)
 )
+LINKS_MOST = Setting(key="links.most", default=lambda: 1000, read=_number(1, 100_000))
+LINKS_IDLE_SECONDS = Setting(key="links.idle_seconds", default=lambda: 0, read=_number(0, _YEAR))
+LINKS_SHARED_IDLE_SECONDS = Setting(
+    key="links.shared_idle_seconds", default=lambda: 600, read=_number(0, _YEAR)
+)
+LINKS_CONNECT_SECONDS = Setting(key="links.connect_seconds", default=lambda: 30, read=_number(1, _DAY))
+LINKS_LIST_SECONDS = Setting(key="links.list_seconds", default=lambda: 30, read=_number(1, _DAY))
+LINKS_CALL_SECONDS = Setting(key="links.call_seconds", default=lambda: 600, read=_number(1, _DAY))
 SANDBOX_ENGINE: Setting[Engine] = Setting(key="sandbox.engine", default=lambda: "", read=_one_of(_ENGINES))
 SANDBOX_IMAGE = Setting(key="sandbox.image", default=str, read=_word)
+AUDIT_ARGUMENTS = Setting(key="audit.arguments", default=lambda: False, read=_yes_or_no)
 TRUST_CEILING = Setting(key="trust_ceiling", default=lambda: Trust.DIRECT, read=_trust)
 ALIASES_ENV_PREFIXES = Setting(key="aliases.env_prefixes", default=tuple[str, ...], read=_names)
 ALIASES_SESSION_VARIABLES = Setting(key="aliases.session_variables", default=tuple[str, ...], read=_names)
@@ -274,7 +332,9 @@ SETTINGS: tuple[Setting[Any], ...] = (
         SERVERS_REACHABLE,
         SERVERS_PIN_TOOLS,
     ),
-    *(SANDBOX_ENGINE, SANDBOX_IMAGE, TRUST_CEILING),
+    *(LINKS_MOST, LINKS_IDLE_SECONDS, LINKS_SHARED_IDLE_SECONDS),
+    *(LINKS_CONNECT_SECONDS, LINKS_LIST_SECONDS, LINKS_CALL_SECONDS),
+    *(SANDBOX_ENGINE, SANDBOX_IMAGE, AUDIT_ARGUMENTS, TRUST_CEILING),
     *(ALIASES_ENV_PREFIXES, ALIASES_SESSION_VARIABLES, ALIASES_WORKSPACE_KEYS, ALIASES_SESSION_KEYS),
 )
 

@@ -8,15 +8,17 @@ import pytest
 
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
+from holdfast.audit.backup import backup
 from holdfast.audit.chain import Head
 from holdfast.audit.record import read_record
+from holdfast.model import codes
 from holdfast.model.event import Outcome, Titled, ToolEnded
 from holdfast.store.memory import MemoryStore
 from holdfast.store.query import OPERATOR, SessionQuery
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
 from tests.audit.records import record
-from tests.store.sessions import new_session
+from tests.store.sessions import new_session, refused
 
 pytestmark = pytest.mark.anyio
 ENDED = ToolEnded(call_id="call_1", outcome=Outcome.COMPLETED)
@@ -74,6 +76,19 @@ async def test_a_chain_of_many_records_verifies(store: Store) -> None:
         verdict = await audit.verify()
 
         assert (verdict.seq, verdict.good) == (301, True)
+
+
+async def test_a_copy_does_not_replace_the_anchor_of_another(tmp_path: Path) -> None:
+    path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
+    async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+        await audit.record(record(1))
+    FileAnchor.beside(copy).path.write_text("precious")
+
+    with refused(codes.FILE_EXISTS) as caught:
+        backup(path, copy)
+
+    assert caught.value.message.startswith(f"'{copy}-anchor' exists already")
+    assert (copy.exists(), FileAnchor.beside(copy).path.read_text()) == (False, "precious")
 
 
 @pytest.mark.promise("AUD-02")

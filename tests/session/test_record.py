@@ -16,7 +16,7 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, Outcome, Replied, ToolEnded
+from holdfast.model.event import Event, Outcome, Prompted, Replied, StopReason, ToolEnded, TurnEnded
 from holdfast.model.ids import new_session_id
 from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
@@ -113,6 +113,52 @@ async def test_when_nobody_listens_any_more_events_are_stored_all_the_same(recor
         stored = await other.session(CONTEXT.session_id)
     assert stored is not None
     assert stored.last_seq == 3000
+
+
+@pytest.mark.promise("STO-01")
+async def test_after_a_write_that_failed_the_listener_is_still_told(record: Record):
+    told: list[str] = []
+
+    async def hear(event: Event) -> None:
+        told.append(event.text if isinstance(event, Replied) else type(event).__name__)
+
+    record.listen(hear)
+    await record.stream(said(1))
+    await record.stream(Replied(message_id="m", text="\ud800"))
+    await record.stream(said(2))  # on its way behind the one that fails
+    with pytest.raises(HoldfastError):
+        await record.told()
+    await record.add(said(3))
+    await record.told()
+
+    assert told == [f"1 {MASKED}", f"3 {MASKED}"]
+
+
+async def test_a_turn_that_lost_a_part_of_itself_is_not_gone_on_with_and_the_next_one_ends_it(record: Record):
+    told: list[Event] = []
+
+    async def hear(event: Event) -> None:
+        told.append(event)
+
+    record.listen(hear)
+    async with record.turn():
+        await record.stream(Prompted(turn_id="turn_1", message_id="m", blocks=()))
+        bad = await record.stream(Replied(message_id="m", text="\ud800"))
+        with pytest.raises(HoldfastError):
+            await bad.durable()
+        for attempt in (record.add, record.stream):
+            with pytest.raises(HoldfastError) as caught:
+                await attempt(said(1))
+            assert caught.value.code is codes.STREAM_BROKEN
+    async with record.turn():
+        await record.add(Prompted(turn_id="turn_2", message_id="m", blocks=()))
+    await record.told()
+
+    assert told == [
+        Prompted(turn_id="turn_1", message_id="m", blocks=()),
+        TurnEnded(turn_id="turn_1", reason=StopReason.INTERRUPTED),
+        Prompted(turn_id="turn_2", message_id="m", blocks=()),
+    ]
 
 
 async def test_whoever_is_cancelled_while_it_waits_for_room_takes_none_away(record: Record):

@@ -1,6 +1,7 @@
 """A stream of events: in order, bounded, and clear about what failed."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
+from tests.store.disks import Failing
 from tests.store.sessions import new_session, refused, reply, texts
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +115,41 @@ async def test_one_failing_event_fails_itself_and_all_after_it_and_none_before(s
         assert session_id in caught.value.message
         assert "cannot be written down" in caught.value.message
     assert await texts(store, session_id) == [f"piece {number} " for number in range(30)]
+
+
+async def test_a_mended_stream_takes_events_again_and_what_failed_stays_failed(store: Store) -> None:
+    session_id = await new_session(store)
+    stream = store.appender(session_id)
+
+    await stream.append(reply(1))
+    bad = await stream.append(Titled(title="\ud800"))
+    late = await stream.append(reply(2))
+    await stream.settled()
+    was_broken = stream.broken
+    stream.mend()
+    again = await stream.append(reply(3))
+
+    assert was_broken is not None
+    assert was_broken.code is codes.STREAM_BROKEN
+    assert (bad.has_failed, late.has_failed, stream.broken) == (True, True, None)
+    assert await again.durable() == 2
+    assert await texts(store, session_id) == ["piece 1 ", "piece 3 "]
+
+
+async def test_a_full_disk_is_told_by_its_name_to_all_that_wait_behind_the_first(tmp_path: Path) -> None:
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        stream = store.appender(session_id)
+        disk.fails_with = sqlite3.SQLITE_FULL
+
+        tickets = [await stream.append(reply(number)) for number in range(3)]
+
+        for ticket in tickets:
+            with refused(codes.STORE_FULL) as caught:
+                await ticket.durable()
+            assert "Free some space on that disk, then try again." in caught.value.message
+        disk.fails_with = 0
 
 
 async def test_a_retried_stream_adds_only_what_is_missing(store: Store) -> None:

@@ -5,7 +5,6 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,20 +15,12 @@ from holdfast.model.event import Replied
 from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.upkeep import backup, check, vacuum
+from tests.store.disks import Failing, mount, small_disk
 from tests.store.sessions import new_session, refused, reply, texts
 
+__all__ = ["small_disk"]
 pytestmark = pytest.mark.anyio
 BIG = Replied(message_id="msg_0", text="x" * 100_000)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 2 MB, if we may mount one."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    _mount("-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder))
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture
@@ -39,16 +30,10 @@ async def read_only_disk(tmp_path: Path):
     folder.mkdir()
     async with SqliteStore(original / "holdfast.db") as store:
         await store.append(await new_session(store), reply(1))
-    _mount("--bind", str(original), str(folder))
-    _mount("-o", "remount,bind,ro", str(folder))
+    mount("--bind", str(original), str(folder))
+    mount("-o", "remount,bind,ro", str(folder))
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
-
-
-def _mount(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"may not mount here: {done.stderr.strip()}")
 
 
 async def test_a_full_disk_is_told_keeps_what_was_acknowledged_and_can_be_freed(small_disk: Path) -> None:
@@ -154,9 +139,23 @@ async def test_a_damaged_page_is_found_and_nothing_is_overwritten(tmp_path: Path
     async with SqliteStore(path) as store:
         with refused(codes.STORE_CORRUPT):
             await texts(store, session_id)
-    with refused(codes.STORE_CORRUPT):
+    with refused(codes.STORE_CORRUPT) as caught:
         backup(path, tmp_path / "copy.db")
+    assert f"'{path}' is damaged" in caught.value.message  # not the copy
     assert path.read_bytes() == before
+    assert [name for name in os.listdir(tmp_path) if "copy" in name] == []
+
+
+async def test_a_copy_of_a_damaged_store_names_the_store_and_is_not_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path) as store:
+        await new_session(store)
+    _spoil(path, "leases")  # which a copy is made without
+
+    with refused(codes.STORE_CORRUPT) as caught:
+        backup(path, tmp_path / "copy.db")
+
+    assert caught.value.message.startswith(f"'{path}' is damaged")
     assert [name for name in os.listdir(tmp_path) if "copy" in name] == []
 
 
@@ -187,39 +186,87 @@ async def test_a_store_that_another_process_keeps_locked_is_told_as_busy(tmp_pat
 
 
 async def test_after_the_disk_failed_in_a_commit_nothing_more_is_written(tmp_path: Path) -> None:
-    class Failing:
-        """A real connection whose disk fails in one commit."""
-
-        def __init__(self, db: Database) -> None:
-            self._db, self.close, self.fails = db, db.close, False
-
-        @property
-        def in_transaction(self) -> bool:
-            return self._db.in_transaction
-
-        def execute(self, sql: str, parameters: object = (), /):
-            if sql == "COMMIT" and self.fails:
-                error = sqlite3.OperationalError("disk I/O error")
-                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-                raise error
-            return self._db.execute(sql, parameters)  # type: ignore[arg-type]
-
-    opened: list[Failing] = []
-
-    def failing(path: Path, synchronous: Synchronous) -> Database:
-        opened.append(Failing(connect(path, synchronous)))
-        return opened[0]
-
+    disk = Failing()
     path = tmp_path / "holdfast.db"
-    async with SqliteStore(path, connect=failing) as store:
+    async with SqliteStore(path, connect=disk.open) as store:
         session_id = await new_session(store)
-        opened[0].fails = True
+        disk.fails_with = sqlite3.SQLITE_IOERR_FSYNC
         with refused(codes.STORE_FAILED):
             await store.append(session_id, reply(1))
-        opened[0].fails = False
+        disk.fails_with = 0
 
         with refused(codes.STORE_FAILED):
             await store.append(session_id, reply(2))
+
+
+async def test_a_log_whose_index_cannot_grow_is_a_full_disk_and_not_a_failed_one(tmp_path: Path) -> None:
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        disk.fails_with = sqlite3.SQLITE_IOERR_SHMSIZE
+        with refused(codes.STORE_FULL):
+            await store.append(session_id, reply(1))
+        disk.fails_with = 0
+
+        assert (await store.append(session_id, reply(1))).seq == 1
+
+
+@pytest.mark.promise("STO-04")
+async def test_a_session_that_cannot_be_let_go_now_is_let_go_with_the_next_commit(tmp_path: Path) -> None:
+    disk = Failing()
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path, connect=disk.open) as store, SqliteStore(path) as other:
+        session_id = await new_session(store)
+        await store.hold(session_id)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        await store.let_go(session_id)
+        with refused(codes.SESSION_HELD):
+            await other.hold(session_id)
+        disk.fails_with = 0
+
+        await new_session(store)
+
+        assert (await other.hold(session_id)).session_id == session_id
+
+
+async def test_a_session_that_could_not_be_let_go_can_be_held_again(tmp_path: Path) -> None:
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        await store.hold(session_id)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        await store.let_go(session_id)
+        disk.fails_with = 0
+
+        await store.hold(session_id)
+        await new_session(store)
+
+        lease = await store.read(lambda reads: reads.lease(session_id))
+        assert lease is not None
+
+
+async def test_a_folder_that_is_not_there_and_a_file_in_its_place_are_told(tmp_path: Path) -> None:
+    path, file = tmp_path / "holdfast.db", tmp_path / "file"
+    async with SqliteStore(path) as store:
+        await new_session(store)
+    file.write_text("precious")
+
+    with refused(codes.STORE_UNREADABLE) as missing:
+        backup(path, tmp_path / "nowhere" / "copy.db")
+    with refused(codes.STORE_UNREADABLE) as blocked:
+        backup(path, file / "copy.db")
+    with refused(codes.STORE_UNREADABLE) as opened:
+        async with SqliteStore(file / "holdfast.db"):
+            pass
+
+    assert missing.value.message == (
+        f"There is no folder '{tmp_path}/nowhere'. Make it, or name another place."
+    )
+    assert [blocked.value.message, opened.value.message] == [
+        f"'{file}/{name}' cannot be made: '{file}' is not a folder. Name another place."
+        for name in ("copy.db", "holdfast.db")
+    ]
+    assert file.read_text() == "precious"
 
 
 async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -43,10 +43,9 @@ class FileAnchor:
     def read(self) -> Head | None:
         """The head that was kept last."""
         try:
-            with told(self.path), self.path.open("rb") as file:
-                written = msgspec.json.decode(file.read(_LARGEST), type=_Written)
+            written = msgspec.json.decode(self._text(), type=_Written)
             return Head(written.seq, bytes.fromhex(written.digest))
-        except (FileNotFoundError, ValueError, msgspec.DecodeError):
+        except (ValueError, msgspec.DecodeError):
             return None
 
     def write(self, head: Head) -> None:
@@ -54,6 +53,14 @@ class FileAnchor:
         new = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
         with told(self.path):
             self._replace(new, head)
+
+    def _text(self) -> bytes:
+        with told(self.path):
+            try:
+                with self.path.open("rb") as file:
+                    return file.read(_LARGEST)
+            except FileNotFoundError:
+                return b""
 
     def _replace(self, new: Path, head: Head) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -7,8 +7,10 @@ from types import TracebackType
 
 from holdfast.audit.anchor import Anchor
 from holdfast.audit.chain import Head, Verdict, genesis, link, verify
-from holdfast.audit.record import AuditRecord, write_record
+from holdfast.audit.record import AuditRecord, interrupted, write_record
+from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import ToolCalled
 from holdfast.model.mask import Mask
 from holdfast.store.appender import Also
 from holdfast.store.store import Reads, Store, Tx
@@ -22,7 +24,16 @@ ANCHOR_SECONDS = 1.0
 class Audit:
     """Open it around the work and close it before the store: closing anchors the last record."""
 
-    def __init__(self, store: Store, anchor: Anchor, *, anchor_seconds: float = ANCHOR_SECONDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        anchor: Anchor,
+        *,
+        arguments: bool = False,
+        anchor_seconds: float = ANCHOR_SECONDS,
+    ) -> None:
+        self.keeps_arguments = arguments
+        """Whether the arguments of calls are kept themselves, and not their hash alone."""
         self._store = store
         self._anchor = anchor
         self._seconds = anchor_seconds
@@ -54,6 +65,10 @@ class Audit:
     def adds(self, record: AuditRecord, mask: Mask | None = None) -> Also:
         """What an appender does along with an event: add this record."""
         return lambda tx: self.add(tx, record, mask)
+
+    def add_interrupted(self, tx: Tx, context: SessionContext, called: ToolCalled) -> int:
+        """Add the record of a call that was cut off, within the transaction that ends it."""
+        return self.add(tx, interrupted(context, called, keep=self.keeps_arguments))
 
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
         """Add a record that belongs to no event; returns when it is durable."""

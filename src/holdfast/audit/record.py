@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -12,13 +12,16 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Outcome, ToolCalled
 from holdfast.model.ids import SessionId
-from holdfast.model.json import JsonObject
-from holdfast.model.mask import Mask
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
+from holdfast.store.interrupted import INTERRUPTED
 
 _LONGEST_NAME = 256
 _LONGEST_REASON = 2000
+_LONGEST_ARGUMENTS = 16 * 1024
 
 
 class AuditKind(StrEnum):
@@ -81,6 +84,26 @@ def record(
 def hash_arguments(arguments: bytes) -> str:
     """The SHA-256 of a call's arguments, as the JSON text they came in."""
     return hashlib.sha256(arguments).hexdigest()
+
+
+def kept_arguments(arguments: bytes) -> JsonObject:
+    """A call's arguments as a record keeps them where that is configured; of large ones, their size."""
+    if len(arguments) > _LONGEST_ARGUMENTS:
+        return {"too_large": f"{len(arguments)} bytes"}
+    value: Json = msgspec.json.decode(arguments)
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def interrupted(context: SessionContext, called: ToolCalled, *, keep: bool) -> AuditRecord:
+    """The record of a call that was cut off; all that is known of it is what was stored when it began."""
+    subject = Subject(server=called.server, tool=called.tool, call_id=called.call_id)
+    text = msgspec.json.encode(called.arguments)
+    return replace(
+        record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
+        # Of arguments that were masked, the hash is not known any more.
+        arguments_hash="" if MASKED.encode() in text else hash_arguments(text),
+        arguments=kept_arguments(text) if keep else None,
+    )
 
 
 def write_record(record: AuditRecord, mask: Mask) -> str:

@@ -17,12 +17,13 @@ _SHORTEST_PAUSE = 0.2
 _SHARE = 10  # a server that keeps changing its tools gets this part of the time for it, and no more
 
 Look: TypeAlias = Callable[[ServerSpec], Awaitable[Sifted]]
+Told: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Listing:
     """One server's tools, kept up to date by a task of its own until it is closed."""
 
-    def __init__(self, spec: ServerSpec, look: Look, told: Callable[[], None]) -> None:
+    def __init__(self, spec: ServerSpec, look: Look, told: Told) -> None:
         self.spec = spec
         self.sifted: Sifted | None = None
         """What it offers; None until it was looked at, or when it could not be."""
@@ -57,7 +58,7 @@ class Listing:
             await self._once()
             pause = _SHORTEST_PAUSE  # the first look waited for the server to start, and is no measure
             while True:
-                self._told()
+                await self._told()
                 self._fresh.set()
                 if self._stale.is_set():
                     self._fresh.clear()

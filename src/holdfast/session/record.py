@@ -3,14 +3,15 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from holdfast.audit.audit import Audit
-from holdfast.audit.record import AuditKind, Subject, hash_arguments, record
+from holdfast.audit.record import AuditKind, Subject, hash_arguments, kept_arguments, record
 from holdfast.connect.call import Answer
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
@@ -28,7 +29,9 @@ from holdfast.model.event import (
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
+from holdfast.session.outlast import outlast
 from holdfast.store.appender import Also, Ticket
+from holdfast.store.interrupted import endings
 from holdfast.store.masked import masked
 from holdfast.store.rows import SessionChange
 from holdfast.store.store import Store, Tx
@@ -63,6 +66,12 @@ class Record:
         self._room = asyncio.Event()
         self._room.set()
         self._teller: asyncio.Task[None] | None = None
+        self._store = store
+        self._running: dict[str, _Begun] = {}
+        self._owed: list[_Owed] = []
+        self._turns = 0
+        self._cut_off = False
+        self._mending = asyncio.Lock()
 
     def become(self, context: SessionContext) -> None:
         """The session has changed: from here on its records say so."""
@@ -88,13 +97,71 @@ class Record:
 
     async def add(self, event: Event) -> None:
         """Add an event; returns when it is durable."""
+        await self.mend()
         await (await self.stream(event)).durable()
 
     async def stream(self, event: Event, also: Also | None = None, *, patience: float = 0.0) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
         return await self._keep(masked(event, self.mask), also, patience)  # what is told is what is stored
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn runs: when part of it cannot be stored, the rest of it is not either."""
+        await self.mend()
+        self._turns += 1
+        try:
+            yield
+        finally:
+            self._turns -= 1
+
+    async def mend(self) -> None:
+        """Go on after a write that failed, as on a full disk: what it cut off is ended first, as after a crash."""
+        if self._appender.broken is None and not self._unmended and not self._mending.locked():
+            return
+        await outlast(self._mend())  # half of it, done again, would be told twice
+
+    @property
+    def _unmended(self) -> bool:
+        return self._cut_off or bool(self._owed)
+
+    async def _mend(self) -> None:
+        async with self._mending:
+            if (broken := self._appender.broken) is not None:
+                if self._turns:
+                    raise broken  # the turn that runs has lost a part of itself
+                self._cut_off = True
+                await self._appender.settled()
+                self._appender.mend()
+            await self._pay()
+            if self._cut_off:
+                await self._end_what_was_cut_off()
+                self._cut_off = False
+
+    async def _pay(self) -> None:
+        while self._owed:
+            try:
+                await self._add_end(self._owed[0])
+            except HoldfastError as error:
+                if error.code.retryable:
+                    raise
+                log.exception("end of a call not stored")
+                self._appender.mend()
+            self._owed.pop(0)
+
+    async def _end_what_was_cut_off(self) -> None:
+        session_id = self._context.session_id
+        for ending in await self._store.read(lambda reads: endings(reads, session_id)):
+            called = ending.called
+            if called is None or called.call_id not in self._running:
+                also = None if called is None else self._notes_interrupted(called)
+                await (await self._keep(ending.event, also)).durable()
+
+    def _notes_interrupted(self, called: ToolCalled) -> Also:
+        return lambda tx: self._audit.add_interrupted(tx, self._context, called)
+
     async def _keep(self, event: Event, also: Also | None, patience: float = 0.0) -> Ticket:
+        if (broken := self._appender.broken) is not None:
+            raise broken
         if self._listener is None:
             return await self._appender.append(event, also=also, patience=patience)
         while self._on_their_way >= _WINDOW:
@@ -121,9 +188,9 @@ class Record:
         untold = self._untold
         try:
             while untold:
-                ticket = untold[0][0]
-                if not ticket.is_durable:
-                    await ticket.durable()
+                if not await _is_durable(untold[0][0]):
+                    self._pass_over_failed()
+                    continue
                 events: list[Event] = []
                 while untold and untold[0][0].is_durable:
                     events.append(untold.popleft()[1])
@@ -132,7 +199,7 @@ class Record:
                 finally:
                     self._arrived(len(events))
         except HoldfastError as error:
-            # The disk is full, or nobody listens any more: what cannot be told is not told, what is stored is stored.
+            # Nobody listens any more: what cannot be told is not told, what is stored is stored.
             log.warning("events are not told any more", extra={"reason": error.message})
             self._listener = None
             self._arrived(len(untold))
@@ -140,12 +207,20 @@ class Record:
         finally:
             self._teller = None
 
+    def _pass_over_failed(self) -> None:
+        count = 0
+        while self._untold and self._untold[0][0].has_failed:
+            self._untold.popleft()
+            count += 1
+        self._arrived(count)
+        log.warning("events not stored, and so not told", extra={"count": count})
+
     def _arrived(self, count: int) -> None:
         self._on_their_way -= count
         self._room.set()
 
-    async def resolved(self, servers: Sequence[str], refusals: Sequence[Refusal]) -> None:
-        """Who stands and who fell; each refusal is a record of the audit, in the same commit."""
+    async def resolved(self, standing: ServersResolved, new: Sequence[Refusal]) -> None:
+        """Who stands and who fell up to now; each new refusal is a record of the audit, in the same commit."""
         notes = [
             record(
                 AuditKind.REFUSAL,
@@ -154,15 +229,15 @@ class Record:
                 outcome=refusal.stage,
                 reason=refusal.reason,
             )
-            for refusal in refusals
+            for refusal in new
         ]
 
         def also(tx: Tx) -> None:
             for note in notes:
                 self._audit.add(tx, note, self.mask)
 
-        event = ServersResolved(servers=tuple(servers), refusals=tuple(refusals))
-        await (await self.stream(event, also=also)).durable()
+        await self.mend()
+        await (await self.stream(standing, also=also)).durable()
 
     async def mode_changed(self, mode: str) -> None:
         """Permission is asked differently from here on, and when the session is taken up again."""
@@ -173,10 +248,12 @@ class Record:
             if stored is not None:
                 tx.change(session_id, SessionChange(settings={**stored.settings, "mode": mode}))
 
+        await self.mend()
         await (await self.stream(ModeChanged(mode=mode), also=also)).durable()
 
     async def called(self, asked: ToolCall, *, title: str = "", kind: str = "other") -> None:
         """A call begins. Nobody waits for this: what comes of it is stored after it, in order."""
+        await self.mend()
         event = ToolCalled(
             call_id=asked.call_id,
             server=asked.server,
@@ -185,7 +262,9 @@ class Record:
             title=title,
             kind=kind,
         )
-        await self.stream(event, patience=_PATIENCE)
+        event = masked(event, self.mask)
+        ticket = await self._keep(event, None, _PATIENCE)
+        self._running[asked.call_id] = _Begun(event, ticket)
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
         """A person let a call through, or did not."""
@@ -201,7 +280,24 @@ class Record:
         """A call is over; returns when its event and its audit are durable, in one commit."""
         large = answer.size > _OFF_LOOP
         event = await asyncio.to_thread(self._end, asked, answer) if large else self._end(asked, answer)
-        await (await self._keep(event, self._audited(AuditKind.CALL, asked, answer, seconds))).durable()
+        also = self._audited(AuditKind.CALL, asked, answer, seconds)
+        end = _Owed(self._running.get(asked.call_id), event, also)
+        try:
+            await self.mend()
+            await self._add_end(end)
+        except HoldfastError:
+            # It took place: its record is written as soon as it can be, without the answer that nobody got.
+            bare = ToolEnded(call_id=asked.call_id, outcome=answer.outcome, code=answer.code)
+            self._owed.append(replace(end, event=bare))
+            raise
+        finally:
+            self._running.pop(asked.call_id, None)
+
+    async def _add_end(self, end: "_Owed") -> None:
+        begun = end.begun
+        if begun is not None and begun.ticket.has_failed:
+            begun.ticket = await self._keep(begun.event, None)
+        await (await self._keep(end.event, end.also)).durable()
 
     def _end(self, asked: ToolCall, answer: Answer) -> Event:
         whole = answer.size <= KEPT_BYTES
@@ -221,6 +317,7 @@ class Record:
                 AuditKind.DENIED, self._context, _subject(asked), outcome=answer.code, reason=answer.message
             ),
             arguments_hash=hash_arguments(asked.arguments),
+            arguments=self._arguments(asked),
         )
         await self._audit.record(note, self.mask)
 
@@ -229,8 +326,39 @@ class Record:
             record(kind, self._context, _subject(asked), outcome=answer.outcome, reason=answer.code),
             duration_ms=round(seconds * 1000, 3),
             arguments_hash=hash_arguments(asked.arguments),
+            arguments=self._arguments(asked),
         )
         return self._audit.adds(note, self.mask)
+
+    def _arguments(self, asked: ToolCall) -> JsonObject | None:
+        return kept_arguments(asked.arguments) if self._audit.keeps_arguments else None
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A call that runs, and what became of the event that says so."""
+
+    event: Event
+    ticket: Ticket
+
+
+@dataclass(slots=True)
+class _Owed:
+    """The end of a call, with its record."""
+
+    begun: _Begun | None
+    event: Event
+    also: Also
+
+
+async def _is_durable(ticket: Ticket) -> bool:
+    """Whether an event was stored in the end; whoever waits for it hears why it was not."""
+    try:
+        if not ticket.is_durable:
+            await ticket.durable()
+    except Exception:
+        return False
+    return True
 
 
 async def _told(listener: Listeners, events: Sequence[Event]) -> None:

@@ -1,6 +1,7 @@
 """The owner of one session: it opens its links, passes calls on, and closes what it opened."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Outcome, SessionClosed, SessionOpened, TrustLowered
+from holdfast.model.event import Outcome, ServersResolved, SessionClosed, SessionOpened, TrustLowered
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
@@ -31,6 +32,8 @@ from holdfast.session.outlast import outlast
 from holdfast.session.permission import kind_of
 from holdfast.session.record import Record
 from holdfast.wire.mcp.tools import Tool
+
+log = logging.getLogger(__name__)
 
 _PAGES = 1000
 
@@ -64,6 +67,11 @@ class Session:
         self._listings: dict[str, Listing] = {}
         self._catalog = Catalog()
         self._lowering = asyncio.Lock()
+        self._half_lowered = False
+        """Whether its trust was lowered here and could not be stored, on a full disk say."""
+        self._noted: list[Refusal] = []
+        self._standing: ServersResolved | None = None
+        self._noting = asyncio.Lock()
 
     @property
     def context(self) -> SessionContext:
@@ -122,6 +130,7 @@ class Session:
             SessionOpened(cwd=context.cwd, roots=context.roots, trust_level=context.trust_level)
         )
         self._start()
+        await self._note(final=False)
 
     async def ready(self) -> None:
         """Wait until every server stands or has fallen; a deadline holds for each."""
@@ -131,7 +140,12 @@ class Session:
     async def settle(self) -> None:
         """Wait for all servers, and store who stands and who fell."""
         await self.ready()
-        await self._record.resolved(self.up, self.refusals)
+        await self._note()
+
+    async def noted(self) -> tuple[Refusal, ...]:
+        """Every refusal that is on disk by now."""
+        async with self._noting:
+            return tuple(self._noted)
 
     async def tools(self) -> tuple[Offer, ...]:
         """Every tool the session may call."""
@@ -183,6 +197,8 @@ class Session:
                 timeout=self._means.terms.call_seconds if timeout is None else timeout,
                 progress=progress,
             )
+            if answer.state_lost:  # it was started anew, and may be another one by now
+                self.tools_changed(offer.server.name)
         finally:
             # Also when the caller is cancelled: the end of a call is stored whatever ended it.
             await outlast(self._record.ended(asked, answer, time.monotonic() - began))
@@ -209,8 +225,9 @@ class Session:
     async def lower_trust(self) -> None:
         """Make the session sandboxed from here on: its links close, and what it may still use starts anew, confined."""
         async with self._lowering:
-            if self.context.trust_level is Trust.SANDBOXED:
+            if self.context.trust_level is Trust.SANDBOXED and not self._half_lowered:
                 return
+            self._half_lowered = True
             # First of all: from here on, nothing that was resolved before can be connected to.
             self.scope.become(replace(self.context, trust_level=Trust.SANDBOXED))
             self._record.become(self.context)
@@ -219,7 +236,9 @@ class Session:
             self._start()
             await self._means.links.close_links(self.scope)
             await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
+            self._half_lowered = False
             self._resolution = await self._means.resolve(self.context)
+            self._noted = []  # it was resolved anew
             self._start()
             await self.settle()
 
@@ -234,12 +253,19 @@ class Session:
         stopped = asyncio.create_task(self._stop_listing())
         await self._means.links.close_scope(self.scope)
         await stopped
-        await self._record.add(SessionClosed(reason=reason))
+        try:
+            await self._note()
+            if self._half_lowered:
+                await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
+            await self._record.add(SessionClosed(reason=reason))
+        except HoldfastError as error:
+            # It is closed all the same; whoever opens it next ends what has no end.
+            log.warning("end of the session not stored", extra={"reason": error.message})
 
     def _start(self) -> None:
         self._catalog = Catalog()
         self._listings = {
-            spec.name: Listing(spec, self._look, self._make_catalog) for spec in self._resolution.servers
+            spec.name: Listing(spec, self._look, self._looked) for spec in self._resolution.servers
         }
 
     async def _stop_listing(self) -> None:
@@ -261,6 +287,26 @@ class Session:
             raise HoldfastError(
                 codes.TIMEOUT, f"{server!r} did not list its {what} within {seconds:g} seconds."
             ) from None
+
+    async def _looked(self) -> None:
+        """One of the servers was looked at: it is offered, or it fell."""
+        self._make_catalog()
+        try:
+            await outlast(self._note(final=False))
+        except HoldfastError as error:
+            # At the latest the end of the session notes it.
+            log.warning("refusals not stored yet", extra={"reason": error.message})
+
+    async def _note(self, *, final: bool = True) -> None:
+        """Store who stands and who fell: whenever somebody has fallen, and finally in any case. None is noted twice."""
+        async with self._noting:
+            standing = ServersResolved(servers=self.up, refusals=self.refusals)
+            new = _without(standing.refusals, self._noted)
+            if not new and (not final or standing == self._standing):
+                return
+            await self._record.resolved(standing, new)
+            self._noted += new
+            self._standing = standing
 
     def _make_catalog(self) -> None:
         listings = self._listings.values()
@@ -302,6 +348,14 @@ class Session:
             raw = await connection.request(method, params, timeout=self._means.terms.list_seconds)
         answer: Json = msgspec.json.decode(raw)
         return answer if isinstance(answer, dict) else {}
+
+
+def _without(refusals: Sequence[Refusal], noted: Sequence[Refusal]) -> list[Refusal]:
+    left = [*refusals]
+    for refusal in noted:
+        if refusal in left:
+            left.remove(refusal)
+    return left
 
 
 def encoded(arguments: Mapping[str, Any] | None) -> bytes:

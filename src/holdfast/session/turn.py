@@ -14,10 +14,22 @@ from holdfast.connect.catalog import Offer
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Decision, Planned, Prompted, Replied, StopReason, Thought, Titled, TurnEnded
+from holdfast.model.event import (
+    Decision,
+    Outcome,
+    Planned,
+    Prompted,
+    Replied,
+    StopReason,
+    Thought,
+    Titled,
+    TurnEnded,
+)
 from holdfast.model.ids import new_call_id, new_message_id, new_turn_id
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.mask import Mask
 from holdfast.model.ports import Door
+from holdfast.model.typed import all_typed
 from holdfast.session.outlast import outlast
 from holdfast.session.permission import Due, Mode, due
 from holdfast.session.session import Session, encoded
@@ -96,20 +108,21 @@ class Conversation:
     async def _run(self, blocks: Sequence[JsonObject]) -> StopReason:
         turn_id = new_turn_id()
         desk = _Desk(self)
-        await self.session.record.stream(
-            Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks))
-        )
-        try:
-            reason = await self._answer(blocks, desk)
-        except asyncio.CancelledError:
-            reason = StopReason.CANCELLED
-        await outlast(self._end(TurnEnded(turn_id=turn_id, reason=reason, usage=desk.usage)))
+        async with self.session.record.turn():
+            await self.session.record.stream(
+                Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks))
+            )
+            try:
+                reason = await self._answer(blocks, desk)
+            except asyncio.CancelledError:
+                reason = StopReason.CANCELLED
+            await outlast(self._end(TurnEnded(turn_id=turn_id, reason=reason, usage=desk.usage)))
         return reason
 
     async def _answer(self, blocks: Sequence[JsonObject], desk: "_Desk") -> StopReason:
         record = self.session.record
         try:
-            if not self._titled and (title := _title(blocks)):
+            if not self._titled and (title := _title(blocks, record.mask)):
                 self._titled = True
                 await record.stream(Titled(title=title))
             if self._before is not None and (news := await self._before()):
@@ -133,11 +146,17 @@ class Conversation:
             case Due.NOTHING:
                 return None
             case Due.REFUSAL:
-                return _denied(f"{offer.name} may change something, and this session's mode is {self.mode}.")
+                return _denied(
+                    f"{offer.name} may change something, and this session's mode is {self.mode}. "
+                    f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
+                )
             case Due.ASKING:
                 pass
         if self._door is None or not self._door.powers.permits:
-            return _denied(f"{offer.name} needs somebody's permission, and there is nobody to ask.")
+            return _denied(
+                f"{offer.name} needs somebody's permission, and there is nobody to ask. "
+                f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
+            )
         await self.session.record.told()  # whoever is asked has seen what it is about
         decision = await self._door.permit(self._shown(asked), offer.tool.title or offer.name)
         await self.session.record.decided(asked, decision)
@@ -204,10 +223,11 @@ def _whole(text: str) -> str:
 
 
 def _denied(reason: str) -> Answer:
-    return failed(HoldfastError(codes.NOT_PERMITTED, reason))
+    return replace(failed(HoldfastError(codes.NOT_PERMITTED, reason)), outcome=Outcome.REFUSED)
 
 
-def _title(blocks: Sequence[JsonObject]) -> str:
+def _title(blocks: Sequence[JsonObject], mask: Mask) -> str:
+    """The beginning of what was said; masked before it is cut, for half a secret is not found any more."""
     texts = (str(block.get("text", "")) for block in blocks if block.get("type") == "text")
-    words = " ".join(" ".join(texts).split())
+    words = " ".join(" ".join(all_typed(texts, mask)).split())
     return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"

@@ -38,6 +38,11 @@ class Ticket:
         """Whether the event is on disk now."""
         return self._appended is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the event will never be on disk."""
+        return self._error is not None
+
     async def durable(self) -> int:
         """Wait until the event is on disk; its place in the session's log."""
         if self._appended is None and self._error is None:
@@ -69,8 +74,8 @@ class _Entry:
 class Appender:
     """Takes events faster than they can be committed one by one, and keeps their order.
 
-    When one cannot be stored, it and all after it fail; those before it are kept. Leaving the
-    `async with` block waits for every event; without one, call `flush`.
+    When one cannot be stored, it and all after it fail until the stream is mended; those before it are
+    kept. Leaving the `async with` block waits for every event; without one, call `flush`.
     """
 
     def __init__(self, write: Write, session_id: SessionId, *, window: int, mask: Mask) -> None:
@@ -86,6 +91,11 @@ class Appender:
         self._pump: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._broken: Exception | None = None
+
+    @property
+    def broken(self) -> HoldfastError | None:
+        """Why nothing is taken: an earlier event could not be stored, and the stream was not mended since."""
+        return None if self._broken is None else self._after_failure(self._broken)
 
     async def append(
         self, event: Event, *, key: str | None = None, also: Also | None = None, patience: float = 0.0
@@ -109,11 +119,19 @@ class Appender:
 
     async def flush(self) -> None:
         """Wait until every event that was queued is durable; raises if any of the stream failed."""
+        await self.settled()
+        if self._broken is not None:
+            raise self._after_failure(self._broken)
+
+    async def settled(self) -> None:
+        """Wait until every event that was queued is durable, or has failed."""
         self._start()
         while self._pump is not None:
             await asyncio.shield(self._pump)
-        if self._broken is not None:
-            raise self._after_failure(self._broken)
+
+    def mend(self) -> None:
+        """Take events again. What failed stays failed: whoever mends a settled stream has heard of it."""
+        self._broken = None
 
     async def __aenter__(self) -> "Appender":
         return self
@@ -194,8 +212,11 @@ class Appender:
         self._room.release()
 
     def _after_failure(self, reason: Exception) -> HoldfastError:
+        # What passes by itself, a full disk say, is told by its own name: whoever waits can do something about it.
+        passes = isinstance(reason, HoldfastError) and reason.code.retryable
+        code = reason.code if isinstance(reason, HoldfastError) and passes else codes.STREAM_BROKEN
         return HoldfastError(
-            codes.STREAM_BROKEN,
+            code,
             f"An earlier event of {self._session_id} could not be stored, so this one was not either: {reason}",
             session_id=self._session_id,
         )

@@ -124,19 +124,38 @@ def told(path: Path | str) -> Iterator[None]:
             raise
         raise told from error
     except OSError as error:
-        if (code := _ERRNO.get(error.errno or 0)) is None:
+        if (told := _explain_system(error, Path(path))) is None:
             raise
-        raise HoldfastError(code, _SENTENCES[code.name].format(path=path)) from error
+        raise told from error
 
 
 def explain(error: sqlite3.Error, path: Path | str) -> HoldfastError | None:
     """What an error of SQLite means; None when it means a bug."""
-    number: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    code = _CODES.get(number)
+    number: int = getattr(error, "sqlite_errorcode", 0)
+    code = _CODES.get(number) or _CODES.get(number & 0xFF)
     return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
 
 
+def _explain_system(error: OSError, path: Path) -> HoldfastError | None:
+    match error.errno:
+        case errno.ENOENT:
+            sentence = f"There is no folder '{path.parent}'. Make it, or name another place."
+        case errno.EEXIST | errno.ENOTDIR if (file := _in_the_way(path)) is not None:
+            sentence = f"'{path}' cannot be made: '{file}' is not a folder. Name another place."
+        case number:
+            code = _ERRNO.get(number or 0)
+            return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
+    return HoldfastError(codes.STORE_UNREADABLE, sentence)
+
+
+def _in_the_way(path: Path) -> Path | None:
+    """The file that stands where a folder on the way to this path should be."""
+    return next((part for part in reversed(path.parents) if part.exists() and not part.is_dir()), None)
+
+
 _CODES: dict[int, Code] = {
+    # Where the index of the log cannot grow, SQLite speaks of a failed disk; it is a full one.
+    sqlite3.SQLITE_IOERR_SHMSIZE: codes.STORE_FULL,
     sqlite3.SQLITE_FULL: codes.STORE_FULL,
     sqlite3.SQLITE_READONLY: codes.STORE_READ_ONLY,
     sqlite3.SQLITE_CORRUPT: codes.STORE_CORRUPT,
@@ -152,16 +171,18 @@ _ERRNO: dict[int, Code] = {
     errno.EROFS: codes.STORE_READ_ONLY,
     errno.EACCES: codes.STORE_UNREADABLE,
     errno.EPERM: codes.STORE_UNREADABLE,
-    errno.ENOTDIR: codes.STORE_UNREADABLE,
     errno.EISDIR: codes.STORE_UNREADABLE,
+    errno.EEXIST: codes.FILE_EXISTS,
     errno.EIO: codes.STORE_FAILED,
 }
 _SENTENCES = {
-    "STORE_FULL": "No space is left to write '{path}'. Nothing of this write was kept; all earlier ones were.",
+    "STORE_FULL": "No space is left to write '{path}'. Nothing of this write was kept; all earlier ones were. "
+    "Free some space on that disk, then try again.",
     "STORE_READ_ONLY": "'{path}' is on a disk or in a folder that cannot be written to. Nothing was changed.",
     "STORE_CORRUPT": "'{path}' is damaged, or no database at all. Nothing was changed.",
     "STORE_BUSY": "'{path}' is held by another process. Nothing of this write was kept.",
     "STORE_UNREADABLE": "'{path}' cannot be opened.",
+    "FILE_EXISTS": "'{path}' cannot be made: something is in its place. Nothing was changed.",
     "STORE_FAILED": "The disk failed while '{path}' was read or written.",
 }
 

@@ -1,22 +1,63 @@
-"""Turns that a crash cut off: found by their missing end, and ended once."""
+"""Calls and turns that were cut off: found by their missing end, and ended once."""
 
-from holdfast.model.event import StopReason, TurnEnded
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.model.event import Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.rows import OpenTurn
-from holdfast.store.store import Store, Tx
+from holdfast.store.store import Reads, Store, Tx
+
+INTERRUPTED = "INTERRUPTED"
+_WORDS = f"{INTERRUPTED}: Holdfast was cut off before this call was over; whether it was done is not known."
+
+Note = Callable[[Tx, ToolCalled], object]
+"""Adds what else is to be written about a call that was cut off, in the commit of its end."""
 
 
-async def end_interrupted(store: Store, session_id: SessionId) -> OpenTurn | None:
-    """End the session's open turn, if it has one, as interrupted; for the one who has just taken hold of it."""
-    return await store.write(lambda tx: _end(tx, session_id))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end that a call or a turn lacks; the key makes it once."""
+
+    event: ToolEnded | TurnEnded
+    key: str
+    called: ToolCalled | None = None
 
 
-def _end(tx: Tx, session_id: SessionId) -> OpenTurn | None:
-    session = tx.session(session_id)
-    if session is None or not session.open_turn:
-        return None
-    turn = OpenTurn(session_id=session_id, turn_id=session.open_turn)
-    # The key makes it once: whoever crashes here as well finds the end in place.
-    ended = TurnEnded(turn_id=turn.turn_id, reason=StopReason.INTERRUPTED)
-    tx.append(session_id, ended, key=f"interrupted:{turn.turn_id}")
+async def end_interrupted(store: Store, session_id: SessionId, note: Note | None = None) -> OpenTurn | None:
+    """End the session's open calls and its open turn as interrupted; for the one who has just taken hold of it."""
+    return await store.write(lambda tx: _end(tx, session_id, note))
+
+
+def endings(reads: Reads, session_id: SessionId) -> tuple[Ending, ...]:
+    """What to add so that nothing of the session is open: the ends of its calls, then that of its turn."""
+    session = reads.session(session_id)
+    if session is None:
+        return ()
+    calls = tuple(_ending(called) for called in reads.open_calls(session_id))
+    if not session.open_turn:
+        return calls
+    ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
+    return (*calls, Ending(event=ended, key=f"interrupted:{session.open_turn}"))
+
+
+def _ending(called: ToolCalled) -> Ending:
+    ended = ToolEnded(
+        call_id=called.call_id,
+        outcome=Outcome.CANCELLED,
+        content=({"type": "text", "text": _WORDS},),
+        code=INTERRUPTED,
+    )
+    return Ending(event=ended, key=f"interrupted:{called.call_id}", called=called)
+
+
+def _end(tx: Tx, session_id: SessionId, note: Note | None) -> OpenTurn | None:
+    turn: OpenTurn | None = None
+    for ending in endings(tx, session_id):
+        # The key makes it once: whoever crashes here as well finds the end in place.
+        appended = tx.append(session_id, ending.event, key=ending.key)
+        if ending.called is not None and appended.new and note is not None:
+            note(tx, ending.called)
+        if isinstance(ending.event, TurnEnded):
+            turn = OpenTurn(session_id=session_id, turn_id=ending.event.turn_id)
     return turn

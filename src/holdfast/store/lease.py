@@ -6,7 +6,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.clock import to_stored
 from holdfast.store.owner import Owner, is_gone
-from holdfast.store.rows import Lease
+from holdfast.store.rows import Lease, StoredSession
 
 # How long a holder that cannot be seen from here is believed to be alive, and how often a live one says so.
 LEASE_SECONDS = 60.0
@@ -18,6 +18,11 @@ def has_lapsed(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is
     """Whether the holder is dead; where that cannot be seen, whether it has been silent for too long."""
     dead = gone(lease.owner)
     return to_stored(lease.until) <= now if dead is None else dead
+
+
+def is_interrupted(session: StoredSession, now: int) -> bool:
+    """Whether the session's open turn was cut off; one that a live owner holds runs."""
+    return bool(session.open_turn) and (session.lease is None or has_lapsed(session.lease, now))
 
 
 def check_free(lease: Lease, now: int) -> None:

@@ -22,23 +22,24 @@ from holdfast.model.event import (
 )
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
+from holdfast.model.typed import all_typed
 
 
 def masked(event: Event, mask: Mask) -> Event:
     """The event as it may be written down.
 
     Known secrets are hidden wherever they stand. What stands under a telling name is hidden in the
-    arguments of a call only: what people and servers said is kept as they said it.
+    arguments of a call only, typed ones included: what people and servers said is kept as they said it.
     """
     match event:
         case ToolCalled(arguments=arguments, title=title):
             return replace(event, arguments=_object(mask.json(arguments)), title=mask.text(title))
+        case Prompted(blocks=blocks):
+            return replace(event, blocks=_typed(blocks, mask))
         case _ if not mask.secrets:
             return event
         case Replied(text=text) | Thought(text=text):
             return replace(event, text=mask.text(text))
-        case Prompted(blocks=blocks):
-            return replace(event, blocks=_objects(blocks, mask))
         case Planned(entries=entries):
             return replace(event, entries=_objects(entries, mask))
         case ToolEnded(content=content, structured=structured):
@@ -54,6 +55,17 @@ def masked(event: Event, mask: Mask) -> Event:
             return replace(event, usage=_object(mask.values(usage)))
         case SessionOpened() | TrustLowered() | ModeChanged() | ToolStarted() | PermissionDecided():
             return event
+
+
+def _typed(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
+    texts = {place: text for place, block in enumerate(blocks) if isinstance(text := block.get("text"), str)}
+    told = dict(zip(texts, all_typed(texts.values(), mask), strict=True))
+    return _objects(
+        tuple(
+            {**block, "text": told[place]} if place in told else block for place, block in enumerate(blocks)
+        ),
+        mask,
+    )
 
 
 def _objects(values: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, ServersResolved
+from holdfast.model.event import Event, ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
 from holdfast.store.clock import from_stored, to_stored
@@ -146,7 +146,10 @@ class _MemoryTx:
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         stored = self._shelf.sessions.get(session_id)
-        return None if stored is None else replace(stored, last_seq=len(self._shelf.events[session_id]))
+        if stored is None:
+            return None
+        last_seq, lease = len(self._shelf.events[session_id]), self._shelf.leases.get(session_id)
+        return replace(stored, last_seq=last_seq, lease=lease)
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
         found = {
@@ -189,16 +192,27 @@ class _MemoryTx:
             if session.open_turn
         )
 
+    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
+        found: dict[str, ToolCalled] = {}
+        for stored in self._shelf.events.get(session_id, []):
+            match stored.event:
+                case ToolCalled(call_id=call_id):
+                    found[call_id] = stored.event
+                case ToolEnded(call_id=call_id):
+                    found.pop(call_id, None)
+                case _:
+                    pass
+        return tuple(found.values())
+
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._shelf.leases.get(session_id)
 
     def approval(self, what: str, content_hash: str) -> Approval | None:
         return self._shelf.approvals.get((what, content_hash))
 
-    def approvals(self) -> tuple[Approval, ...]:
-        return tuple(
-            sorted(self._shelf.approvals.values(), key=lambda one: (one.what, one.at, one.content_hash))
-        )
+    def approvals(self, beginning: str = "") -> tuple[Approval, ...]:
+        found = (one for one in self._shelf.approvals.values() if one.what.startswith(beginning))
+        return tuple(sorted(found, key=lambda one: (one.what, one.at, one.content_hash)))
 
     def store_id(self) -> bytes:
         return self._shelf.store_id

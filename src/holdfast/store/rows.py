@@ -49,6 +49,8 @@ class StoredSession:
     updated: datetime
     last_seq: int
     open_turn: str
+    lease: "Lease | None" = field(default=None, compare=False)
+    """Who took hold of it last, dead or alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

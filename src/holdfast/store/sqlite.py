@@ -1,5 +1,6 @@
 """The store in an SQLite file: one thread writes, others read, and a commit is on the disk when it is told."""
 
+import logging
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TypeVar
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
 from holdfast.store import clock
 from holdfast.store.database import (
     Database,
@@ -22,6 +24,8 @@ from holdfast.store.readers import Readers
 from holdfast.store.schema import check_version, migrate, sections
 from holdfast.store.store import AfterCommit, Reads, Store, Tx
 from holdfast.store.writer import Writer
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Connect = Callable[[Path, Synchronous], Database]
@@ -62,6 +66,16 @@ class SqliteStore(Store):
     async def read(self, work: Callable[[Reads], T]) -> T:
         """Run a function that reads, beside the writing and off the event loop."""
         return await self._readers.run(work)
+
+    async def let_go(self, session_id: SessionId) -> None:
+        """Let go of a session; where that cannot be written now, on a full disk say, as soon as it can."""
+        try:
+            await super().let_go(session_id)
+        except HoldfastError as error:
+            if error.code is codes.STORE_CLOSED:
+                return  # its end let go of all
+            log.warning("session not let go yet", extra={"session": session_id, "reason": error.message})
+            self._writer.give_up(session_id)
 
     def after_commit(self, chore: AfterCommit) -> None:
         """From now on, run this after every commit."""

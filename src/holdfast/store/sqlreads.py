@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.context import SessionContext
-from holdfast.model.event import ServersResolved
+from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.clock import from_stored
@@ -31,8 +31,15 @@ from holdfast.store.words import phrases, snippet
 _SESSION = """
     s.session_id, s.workspace_id, s.trust_level, s.user_id, s.parent_session_id, s.cwd, s.roots, s.title, s.tags,
     s.source, s.settings, s.state, s.created, s.updated, s.open_turn,
-    coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0)
+    coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0),
+    l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
+_SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
+_LAST = "\U0010ffff"  # behind whatever begins the same
+_CALLS = (
+    "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
+    "AND kind IN ('ToolCalled', 'ToolEnded')"
+)
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -46,7 +53,7 @@ class SqlReads:
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         """The session of this id."""
-        row = self._one(f"SELECT {_SESSION} FROM sessions s WHERE s.session_id = ?", session_id)
+        row = self._one(f"SELECT {_SESSION} FROM {_SESSIONS} WHERE s.session_id = ?", session_id)
         return None if row is None else _session(row)
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
@@ -62,7 +69,7 @@ class SqlReads:
         if position is not None:
             where.add("(s.updated, s.n) < (?, ?)", *position)
         rows = self._all(
-            f"SELECT {_SESSION}, s.n FROM sessions s WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
+            f"SELECT {_SESSION}, s.n FROM {_SESSIONS} WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
             *where.values,
             query.limit + 1,
         )
@@ -85,7 +92,7 @@ class SqlReads:
         rows = self._all(
             f"SELECT {_SESSION}, m.message_id, m.first_seq, words.text, m.id FROM words "
             "CROSS JOIN messages m ON m.id = words.rowid CROSS JOIN sessions s ON s.n = m.session_n "
-            f"WHERE {where.sql} ORDER BY words.rowid DESC LIMIT ?",
+            f"LEFT JOIN leases l ON l.session_n = s.n WHERE {where.sql} ORDER BY words.rowid DESC LIMIT ?",
             *where.values,
             query.limit + 1,
         )
@@ -125,6 +132,23 @@ class SqlReads:
         rows = self._all("SELECT session_id, open_turn FROM sessions WHERE open_turn <> '' ORDER BY n")
         return tuple(OpenTurn(session_id=SessionId(session_id), turn_id=turn) for session_id, turn in rows)
 
+    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
+        """Every call of the session that began and did not end, in order."""
+        # Counting looks at no event's body: almost always it is all there is to do.
+        counted = dict(self._all(f"SELECT kind, count(*) {_CALLS} GROUP BY kind", session_id))
+        if counted.get("ToolCalled") == counted.get("ToolEnded"):
+            return ()
+        found: dict[str, ToolCalled] = {}
+        for kind, body in self._db.execute(f"SELECT kind, body {_CALLS} ORDER BY seq", (session_id,)):
+            match decode_event(kind, body):
+                case ToolCalled(call_id=call_id) as called:
+                    found[call_id] = called
+                case ToolEnded(call_id=call_id):
+                    found.pop(call_id, None)
+                case _:
+                    pass
+        return tuple(found.values())
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """Who took hold of the session last, dead or alive."""
         row = self._one(
@@ -132,11 +156,7 @@ class SqlReads:
             "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
             session_id,
         )
-        if row is None:
-            return None
-        holder, until, machine, boot, namespace, pid, started = row
-        owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
-        return Lease(session_id=session_id, holder=holder, owner=owner, until=from_stored(until))
+        return None if row is None else _lease(session_id, row)
 
     def approval(self, what: str, content_hash: str) -> Approval | None:
         """Whether, when and by whom this very content was approved."""
@@ -147,10 +167,13 @@ class SqlReads:
         )
         return None if row is None else _approval(row)
 
-    def approvals(self) -> tuple[Approval, ...]:
-        """Everything that was approved."""
+    def approvals(self, beginning: str = "") -> tuple[Approval, ...]:
+        """Everything that was approved, as far as what it is about begins like this."""
         rows = self._all(
-            "SELECT what, content_hash, approved_by, at FROM approvals ORDER BY what, at, content_hash"
+            "SELECT what, content_hash, approved_by, at FROM approvals WHERE what >= ? AND what < ? "
+            "ORDER BY what, at, content_hash",
+            beginning,
+            beginning + _LAST,
         )
         return tuple(_approval(row) for row in rows)
 
@@ -251,7 +274,14 @@ def _session(row: Any) -> StoredSession:
         updated=from_stored(row[13]),
         open_turn=row[14],
         last_seq=row[15],
+        lease=None if row[16] is None else _lease(context.session_id, row[16:23]),
     )
+
+
+def _lease(session_id: SessionId, row: Any) -> Lease:
+    holder, until, machine, boot, namespace, pid, started = row
+    owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
+    return Lease(session_id=session_id, holder=holder, owner=owner, until=from_stored(until))
 
 
 def _approval(row: Any) -> Approval:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from holdfast.model.event import Event, ServersResolved
+from holdfast.model.event import Event, ServersResolved, ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
 from holdfast.store.appender import Appender
@@ -54,6 +54,10 @@ class Reads(Protocol):
         """Every turn that began and did not end."""
         ...
 
+    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
+        """Every call of the session that began and did not end, in order."""
+        ...
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """Who took hold of the session last, dead or alive."""
         ...
@@ -62,8 +66,8 @@ class Reads(Protocol):
         """Whether, when and by whom this very content was approved."""
         ...
 
-    def approvals(self) -> tuple[Approval, ...]:
-        """Everything that was approved."""
+    def approvals(self, beginning: str = "") -> tuple[Approval, ...]:
+        """Everything that was approved, as far as what it is about begins like this."""
         ...
 
     def store_id(self) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.codec import decode_event
-from holdfast.store.database import Database, connect, connect_to_read, told
+from holdfast.store.database import Database, connect, connect_to_read, explain, told
 from holdfast.store.schema import sections
 from holdfast.store.sqlite import refuse_what_is_not_ours
 
@@ -77,7 +77,8 @@ def backup(path: Path, copy: Path) -> None:
             raise TypeError("Only SQLite's own connections can copy.")
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            _copy(db, partial)
+            with _damage_told(path):
+                _copy(db, partial, path)
             # A link, not a rename: it fails where somebody was quicker.
             os.link(partial, copy)
         except FileExistsError:
@@ -119,7 +120,19 @@ def _problems(db: Database) -> Iterator[str]:
             yield f"Event {seq} of {session_id}: {error}"
 
 
-def _copy(db: sqlite3.Connection, partial: Path) -> None:
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """What is damaged in a copy is damaged in what was copied."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        told = explain(error, path)
+        if told is None or told.code is not codes.STORE_CORRUPT:
+            raise
+        raise told from error
+
+
+def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
     with closing(sqlite3.connect(partial, isolation_level=None)) as target:
         db.backup(target, pages=4096)
         # Whoever holds a session of the original does not hold it in the copy.
@@ -129,7 +142,7 @@ def _copy(db: sqlite3.Connection, partial: Path) -> None:
         (finding,) = target.execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":
             raise HoldfastError(
-                codes.STORE_CORRUPT, f"The copy is damaged, as the store itself is: {finding}."
+                codes.STORE_CORRUPT, f"'{path}' is damaged, and no copy was made of it: {finding}."
             )
     _sync(partial)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
 from holdfast.store.database import Database, explain
 from holdfast.store.job import Job, send_back
 from holdfast.store.lease import RENEW_SECONDS
@@ -40,6 +41,7 @@ class Writer:
         self._failed: HoldfastError | None = None
         self._chores: list[AfterCommit] = []
         self._holding = False
+        self._given_up: set[SessionId] = set()
         self._renew_at: float | None = None
 
     async def start(self) -> None:
@@ -69,6 +71,11 @@ class Writer:
     def after_commit(self, chore: AfterCommit) -> None:
         """From now on, run this after every commit."""
         self._chores.append(chore)
+
+    def give_up(self, session_id: SessionId) -> None:
+        """Let go of a session with the next commit that succeeds, or when leases are renewed."""
+        with self._lock:
+            self._given_up.add(session_id)
 
     async def stop(self) -> None:
         """Finish what was asked for, let go of every session, and end the thread."""
@@ -136,15 +143,32 @@ class Writer:
                 raise self._failed
             db.execute("BEGIN IMMEDIATE")
             with _undone_on_error(db, tx):
+                given_up = self._let_go(tx)
                 for job in jobs:
                     self._run_job(db, tx, job)
                 self._holding = tx.holds_any()
                 db.execute("COMMIT")
                 tx.forget()
+            self._have_let_go(given_up)
         except BaseException as error:
             told = self._told(error)
             for job in jobs:
                 job.error = job.error or told
+
+    def _let_go(self, tx: SqlTx) -> set[SessionId]:
+        """Let go of what could not be let go of when it was asked for."""
+        if not self._given_up:
+            return set()
+        with self._lock:
+            given_up = set(self._given_up)
+        for session_id in given_up:
+            tx.let_go(session_id)
+        return given_up
+
+    def _have_let_go(self, given_up: set[SessionId]) -> None:
+        if given_up:
+            with self._lock:
+                self._given_up -= given_up
 
     def _run_job(self, db: Database, tx: SqlTx, job: Job) -> None:
         db.execute("SAVEPOINT job")
@@ -199,8 +223,10 @@ class Writer:
         try:
             db.execute("BEGIN IMMEDIATE")
             with _undone_on_error(db, tx):
+                given_up = self._let_go(tx)
                 self._holding = tx.renew()
                 db.execute("COMMIT")
+            self._have_let_go(given_up)
         except sqlite3.Error:
             log.exception("leases not renewed", extra={"path": self._path})
 

@@ -14,6 +14,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
+    Outcome,
     Prompted,
     Replied,
     ServersResolved,
@@ -22,13 +23,17 @@ from holdfast.model.event import (
     StopReason,
     Thought,
     Titled,
+    ToolCalled,
+    ToolEnded,
     TrustLowered,
     TurnEnded,
 )
 from holdfast.model.ids import SessionId, new_message_id, new_session_id, new_turn_id
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
+from holdfast.store import clock
 from holdfast.store.interrupted import end_interrupted
+from holdfast.store.lease import is_interrupted
 from holdfast.store.query import OPERATOR, Reach, SearchQuery, SessionQuery
 from holdfast.store.rows import (
     Appended,
@@ -507,6 +512,8 @@ class StoreContract:
             assert await store.read(lambda reads: reads.approval("server:files", given.content_hash)) == given
             assert await store.read(lambda reads: reads.approval("server:files", "other")) is None
             assert await store.read(lambda reads: reads.approval("server:file", given.content_hash)) is None
+            assert await store.read(lambda reads: reads.approvals("server:")) == (given,)
+            assert await store.read(lambda reads: reads.approvals("server:files:")) == ()
             assert await store.write(lambda tx: tx.revoke("server:files")) == 1
             assert await store.read(lambda reads: reads.approvals()) == ()
 
@@ -569,6 +576,46 @@ class StoreContract:
             assert await store.read(lambda reads: reads.open_turns()) == ()
             events = [stored.event async for stored in store.events(cut.context.session_id)]
             assert events[2:] == [TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED)]
+
+    async def test_a_call_without_an_end_is_ended_as_interrupted_once(self, opener: Opener) -> None:
+        async with opener() as store:
+            session_id = (await create(store)).context.session_id
+            over, cut = called("call_over"), called("call_cut")
+            for event in (over, cut, ToolEnded(call_id="call_over", outcome=Outcome.COMPLETED)):
+                await store.append(session_id, event)
+            noted: list[str] = []
+            assert await store.read(lambda reads: reads.open_calls(session_id)) == (cut,)
+
+            for _ in range(2):
+                await end_interrupted(store, session_id, lambda _, call: noted.append(call.call_id))
+
+            assert noted == ["call_cut"]
+            assert await store.read(lambda reads: reads.open_calls(session_id)) == ()
+            *_, ended = [stored.event async for stored in store.events(session_id)]
+            assert isinstance(ended, ToolEnded)
+            assert (ended.call_id, ended.outcome, ended.code) == (
+                "call_cut",
+                Outcome.CANCELLED,
+                "INTERRUPTED",
+            )
+
+    async def test_an_open_turn_is_interrupted_unless_a_live_owner_holds_the_session(
+        self, opener: Opener
+    ) -> None:
+        async with opener() as store, opener() as other:
+            session_id = (await create(store)).context.session_id
+            await store.append(session_id, prompted("go", new_turn_id()))
+
+            async def interrupted() -> list[bool]:
+                one = await other.session(session_id)
+                page = await other.sessions(SessionQuery(reach=OPERATOR))
+                return [is_interrupted(stored, clock.now()) for stored in (one, *page.items) if stored]
+
+            assert await interrupted() == [True, True]
+            await store.hold(session_id)
+            assert await interrupted() == [False, False]
+            await store.let_go(session_id)
+            assert await interrupted() == [True, True]
 
     async def test_the_audit_takes_lines_only_one_after_the_other(self, opener: Opener) -> None:
         async with opener() as store:
@@ -674,6 +721,11 @@ async def say(store: Store, session_id: SessionId, text: str) -> None:
 def prompted(text: str, turn_id: str) -> Prompted:
     """The user says something."""
     return Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=({"type": "text", "text": text},))
+
+
+def called(call_id: str) -> ToolCalled:
+    """The agent asks for a tool."""
+    return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 
 async def found(store: Store, words: str, reach: Reach) -> list[tuple[SessionId, str]]:
