@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.acp.blocks import shown
-from holdfast.acp.replay import Replay
+from holdfast.acp.telling import Telling
 from holdfast.acp.translate import INTERRUPTED, updates
 from holdfast.model.event import (
     Decision,
@@ -76,12 +76,45 @@ def test_a_call_is_told_with_its_title_kind_place_and_input():
     )
 
 
-def test_a_change_of_a_file_is_shown_as_a_diff():
-    structured: Any = {"diff": {"path": "/x", "old_text": "a", "new_text": "b"}}
-    (update,) = updates(ToolEnded(call_id="c", outcome=Outcome.COMPLETED, structured=structured))
+DIFF: Any = {"diff": {"path": "/x", "old_text": "a", "new_text": "b"}}
+SAID: Any = {"type": "text", "text": "what it really said"}
 
-    assert update["content"] == [{"type": "diff", "path": "/x", "oldText": "a", "newText": "b"}]
-    assert update["rawOutput"] == structured
+
+@pytest.mark.parametrize(
+    ("server", "content"),
+    [
+        ("files", [{"type": "diff", "path": "/x", "oldText": "a", "newText": "b"}]),
+        ("Files", [{"type": "content", "content": SAID}]),
+        ("other", [{"type": "content", "content": SAID}]),
+    ],
+)
+def test_a_change_of_a_file_is_shown_as_a_diff_on_the_word_of_our_file_tools_only(server: str, content: Any):
+    telling = Telling("/project")
+    telling.of(ToolCalled(call_id="c", server=server, tool="write", arguments={}))
+    telling.of(ToolCalled(call_id="d", server="files", tool="write", arguments={}))
+    ended = ToolEnded(call_id="c", outcome=Outcome.COMPLETED, content=(SAID,), structured=DIFF)
+    (update,) = telling.of(ended)
+
+    assert (update["content"], update["rawOutput"]) == (content, DIFF)
+
+
+@pytest.mark.parametrize(
+    ("server", "path", "expected"),
+    [
+        ("files", "a.txt", "/project/a.txt"),
+        ("files", "./src/../a.txt", "/project/a.txt"),
+        ("files", "/other/a.txt", "/other/a.txt"),
+        ("other", "/other/a.txt", "/other/a.txt"),
+        ("other", "a.txt", None),  # who knows where a stranger begins
+        ("files", "", None),
+        ("files", 5, None),
+    ],
+)
+def test_where_a_call_works_is_told_from_the_sessions_folder(server: str, path: Any, expected: str | None):
+    called = ToolCalled(call_id="c", server=server, tool="read", arguments={"path": path})
+    (update,) = Telling("/project").of(called)
+
+    assert update.get("locations") == (None if expected is None else [{"path": expected}])
 
 
 def test_a_usage_with_its_cost_is_told():
@@ -93,9 +126,9 @@ def test_a_usage_with_its_cost_is_told():
 
 @pytest.mark.promise("ACP-04", "STO-03")
 def test_a_call_that_was_cut_off_is_replayed_as_failed():
-    replay = Replay()
+    telling = Telling("/")
     events = [CALLED, ToolStarted(call_id="c"), TurnEnded(turn_id="t", reason=StopReason.INTERRUPTED)]
-    told = [update for event in events for update in replay.of(event)]
+    told = [update for event in events for update in telling.of(event)]
 
     assert [update.get("status") for update in told] == ["pending", "in_progress", "failed", None]
     assert told[-1]["content"]["text"] == INTERRUPTED

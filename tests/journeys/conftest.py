@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.conftest import bwrap
+
+__all__ = ["bwrap"]
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

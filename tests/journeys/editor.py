@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import holdfast
 from tests.journeys.schema import Line
 
 PATIENCE = 30.0
@@ -231,6 +233,14 @@ def tools(name: str = "tools", *flags: str, **env: str) -> dict[str, Any]:
     """Our own server, brought by the client."""
     pairs = [{"name": key, "value": value} for key, value in env.items()]
     return {"name": name, "command": sys.executable, "args": [str(SERVER), *flags], "env": pairs}
+
+
+def tools_in(folder: Path, name: str = "tools", *flags: str) -> dict[str, Any]:
+    """The same server, out of a folder of the session: behind walls it is shown nothing else of ours."""
+    copy = Path(shutil.copy(SERVER, folder))
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(holdfast.__file__).parent, folder / "holdfast", ignore=without, dirs_exist_ok=True)
+    return {"name": name, "command": sys.executable, "args": [str(copy), *flags], "env": []}
 
 
 def chooses(option: str) -> Callable[[Any], Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.editor import editor
+from tests.journeys.editor import editor, tools
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-15")]
 
@@ -28,10 +28,16 @@ async def test_an_editor_with_buffers_is_read_and_written_through(home: Path, cw
         await zed.prompt(session, '/call files.edit {"path": "notes.md", "old": "unsaved", "new": "edited"}')
 
         (read, edit) = zed.updates(session, "tool_call")
+        await zed.ask("session/close", {"sessionId": session})
+        zed.heard.clear()
+        await zed.load(session, cwd)
+        (read_again, edit_again) = zed.updates(session, "tool_call")
         ended = [step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"]
         assert (read["title"], read["kind"], edit["title"], edit["kind"]) == (
             "Read a file", "read", "Edit a file", "edit",
         )  # fmt: skip
+        assert [call["locations"] for call in (read, edit)] == [[{"path": str(cwd / "notes.md")}]] * 2
+        assert (read_again, edit_again) == (read, edit)
         assert ended[0]["rawOutput"]["text"] == "unsaved\n"
         assert ended[1]["content"] == [
             {"type": "diff", "path": str(cwd / "notes.md"), "oldText": "unsaved\n", "newText": "edited\n"}
@@ -85,6 +91,21 @@ async def test_additional_directories_are_roots_too(home: Path, cwd: Path, tmp_p
         await zed.prompt(session, f'/call files.read {{"path": "{other}/file"}}')
 
         assert "there" in zed.said(session)
+
+
+async def test_no_other_server_can_have_a_diff_shown(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools("Files"), tools("files.files"))
+        await zed.prompt(session, "/call Files.forge", "/call files.files.forge")
+        live = zed.updates(session, "tool_call_update")
+        await zed.ask("session/close", {"sessionId": session})
+        zed.heard.clear()
+        await zed.load(session, cwd)
+
+        ended = [step["content"] for step in live if step["status"] == "completed"]
+        said = {"type": "content", "content": {"type": "text", "text": "nothing happened"}}
+        assert ended == [[said]] * 2
+        assert zed.updates(session, "tool_call_update") == live
 
 
 @pytest.mark.promise("RES-08")

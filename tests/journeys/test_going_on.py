@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from tests.journeys.editor import HOLDFAST, Refused, editor, tools, words
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
 
 AGENT = [sys.executable, str(Path(__file__).with_name("thinker.py"))]
+OURS = "The session {} is open on this connection already: go on with it, or close it first."
 SILENT = ("available_commands_update", "config_option_update")
 
 
@@ -70,7 +72,7 @@ async def test_what_is_asked_during_a_replay_waits_for_its_end(home: Path, cwd: 
         kinds = [update["sessionUpdate"] for update in zed.updates(session)]
 
         (held,) = (end for end in ends if isinstance(end, Refused))
-        assert held.code == -32003
+        assert (held.code, held.message) == (-32003, OURS.format(session))
         assert kinds[0] == "user_message_chunk"
         assert kinds.count("user_message_chunk") == 1
 
@@ -108,6 +110,12 @@ async def test_only_an_unknown_session_is_not_found(home: Path, cwd: Path):
         await refused("no id", "session/resume", sessionId="../../etc/passwd")
         await refused("elsewhere", "session/load", cwd=str(other))
         await refused("held", "session/load")
+        await refused("held, to close", "session/close")
+        await refused("unknown, to close", "session/close", sessionId="sess_0")
+        await refused("held, to delete", "session/delete")
+        with pytest.raises(Refused) as ours:
+            await zed.load(session, cwd)
+        await zed.prompt(session, "/help")  # all that was refused changed nothing
         with pytest.raises(Refused) as not_open:
             await vim.ask("session/prompt", words(session, "hi"))
         zed.process.send_signal(signal.SIGKILL)
@@ -115,12 +123,74 @@ async def test_only_an_unknown_session_is_not_found(home: Path, cwd: Path):
         await vim.load(session, cwd)  # a dead owner's hold lapses at once
 
     codes = {name: error.code for name, error in refusals.items()}
-    assert codes == {"unknown": -32002, "no id": -32002, "elsewhere": -32602, "held": -32003}
-    assert refusals["unknown"].data == {"sessionId": "sess_00000000000000000000000000000000"}
-    assert refusals["elsewhere"].data == {"cwd": str(cwd)}
+    assert codes == {
+        "unknown": -32002,
+        "no id": -32002,
+        "elsewhere": -32602,
+        "held": -32003,
+        "held, to close": -32003,
+        "unknown, to close": -32002,
+        "held, to delete": -32003,
+    }
+    assert refusals["unknown"].data == {
+        "sessionId": "sess_00000000000000000000000000000000",
+        "hint": "`holdfast sessions list` shows the sessions there are.",
+    }
+    assert refusals["elsewhere"].data == {
+        "cwd": str(cwd),
+        "hint": "Correct the named arguments and call again.",
+    }
+    for name in ("held", "held, to close", "held, to delete"):
+        assert refusals[name].data == {
+            "sessionId": session,
+            "pid": zed.process.pid,
+            "machine": platform.node(),
+            "hint": "Close the session where it is open; a process that is gone lets go of it by itself.",
+        }
+    assert (ours.value.code, ours.value.message) == (-32003, OURS.format(session))
+    assert ours.value.data["sessionId"] == session
     assert f"holdfast sessions move {session} {other}" in refusals["elsewhere"].message
-    assert refusals["held"].data["pid"] == zed.process.pid
     assert not_open.value.code == -32602
+
+
+@pytest.mark.promise("ACP-17", "STO-03")
+async def test_the_mode_of_a_session_taken_up_again_is_the_one_it_was_left_in_even_by_a_kill(
+    home: Path, cwd: Path
+):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        for mode in ("read-only", "auto"):
+            await zed.ask("session/set_mode", {"sessionId": session, "modeId": mode})
+        zed.process.kill()
+        await zed.gone()
+    async with editor(home) as zed:
+        loaded = await zed.load(session, cwd, tools())
+        told = [update["currentModeId"] for update in zed.updates(session, "current_mode_update")]
+        await zed.prompt(session, "/call tools.count")
+        await zed.ask("session/close", {"sessionId": session})
+        resumed = await zed.resume(session, cwd, tools())
+
+        assert [
+            (answer["modes"]["currentModeId"], answer["configOptions"][0]["currentValue"])
+            for answer in (loaded, resumed)
+        ] == [("auto", "auto")] * 2
+        assert told[-1] == "auto"
+        assert ("tools.count:\n1" in zed.said(session), zed.asked) == (True, [])
+
+
+async def test_a_session_closed_while_it_is_taken_up_again_is_closed_and_said_to_be(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        await zed.ask("session/close", {"sessionId": session})
+        mute: Any = {"sessionId": session, "cwd": str(cwd), "mcpServers": [tools("mute", "--mute")]}
+        resuming = zed.begin("session/resume", mute)
+        await zed.until(lambda zed: len(zed.updates(session, "available_commands_update")) == 2)
+        await zed.ask("session/close", {"sessionId": session})
+        with pytest.raises(Refused) as closed:
+            await resuming
+        await zed.resume(session, cwd)
+
+        assert closed.value.message == "The session was closed while it was opened again."
 
 
 @pytest.mark.promise("STO-03")

@@ -96,6 +96,32 @@ async def test_additional_directories_are_granted_as_asked_or_refused_by_name(ho
     assert later["additionalDirectories"] == []  # stored roots are never restored by themselves
 
 
+@pytest.mark.promise("ACP-03")
+async def test_what_is_holdfasts_own_is_granted_to_no_session_by_any_name(home: Path, cwd: Path):
+    link = cwd / "link"
+    async with editor(home) as zed:
+        await zed.new(cwd)  # now there is a data folder
+        link.symlink_to(home / "data")
+        messages: list[str] = []
+        for own in (home / "data", home / "data" / "workspaces", link):
+            own.mkdir(exist_ok=True)
+            for params in ({"cwd": str(own)}, {"cwd": str(cwd), "additionalDirectories": [str(own)]}):
+                with pytest.raises(Refused) as refused:
+                    await zed.ask("session/new", {"mcpServers": [], **params})
+                assert refused.value.code == -32602
+                messages.append(refused.value.message)
+        session = await zed.new(home, additionalDirectories=["/"])
+        await zed.prompt(session, '/call files.write {"path": "data/holdfast.db-anchor", "text": ""}')
+        await zed.prompt(session, '/call files.list {"path": "."}')
+
+        assert messages[:2] == [
+            f"cwd: {str(home / 'data')!r} is Holdfast's own and cannot be granted. Name another folder.",
+            f"additionalDirectories[0]: {str(home / 'data')!r} is Holdfast's own and cannot be granted. Name another folder.",
+        ]
+        assert "DENIED: 'data/holdfast.db-anchor' is Holdfast's own" in zed.said(session)
+        assert '"name": "data"' in zed.said(session)
+
+
 @pytest.mark.promise("ACP-07")
 async def test_a_broken_server_degrades_the_session_and_each_is_told_by_itself(home: Path, cwd: Path):
     broken: list[Any] = [

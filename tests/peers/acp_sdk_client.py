@@ -1,4 +1,4 @@
-"""The Python ACP SDK's client in front of `holdfast acp`: prints what it saw as JSON."""
+"""The Python ACP SDK's client in front of an agent that a command starts: prints what it saw as JSON."""
 
 import asyncio
 import json
@@ -30,10 +30,9 @@ class Editor:
         return schema.RequestPermissionResponse.model_validate({"outcome": chosen})
 
 
-async def main(cwd: str, server: str) -> dict[str, Any]:
+async def main(cwd: str, server: str, *command: str) -> dict[str, Any]:
     report: dict[str, Any] = {}
     tools = schema.McpServerStdio(name="tools", command=sys.executable, args=[server], env=[])
-    command = [sys.executable, "-m", "holdfast", "acp"]
     editor = Editor()
     async with acp.spawn_agent_process(
         editor, *command, env=dict(os.environ), use_unstable_protocol=True
@@ -83,4 +82,4 @@ async def main(cwd: str, server: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1], sys.argv[2]))))
+    print(json.dumps(asyncio.run(main(*sys.argv[1:]))))

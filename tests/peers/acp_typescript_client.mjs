@@ -1,10 +1,10 @@
-// The TypeScript ACP SDK's client in front of `holdfast acp`: prints what it saw as JSON.
+// The TypeScript ACP SDK's client in front of an agent that a command starts: prints what it saw as JSON.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { Readable, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
 
-const [packages, cwd, server, python] = process.argv.slice(2);
+const [packages, cwd, server, python, program, ...rest] = process.argv.slice(2);
 const acp = await import(
   pathToFileURL(`${packages}/@agentclientprotocol/sdk/dist/v1/stable/acp.js`).href
 );
@@ -16,7 +16,7 @@ async function holdfast(work) {
   const seen = [];
   const said = [];
   let permissions = 0;
-  const child = spawn(python, ["-m", "holdfast", "acp"], { stdio: ["pipe", "pipe", "ignore"] });
+  const child = spawn(program, rest, { stdio: ["pipe", "pipe", "ignore"] });
   await acp
     .client({ name: "test" })
     .onRequest("session/request_permission", ({ params }) => {

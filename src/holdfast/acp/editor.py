@@ -1,18 +1,17 @@
 """One editor on one connection: every method about sessions, and the sessions it has open."""
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.acp import modes, shapes
 from holdfast.acp.blocks import check_prompt
 from holdfast.acp.door import EditorDoor
+from holdfast.acp.folders import grantable, real
 from holdfast.acp.guesses import Guesses
 from holdfast.acp.opened import Opened
 from holdfast.acp.reading import read
-from holdfast.acp.replay import Replay
 from holdfast.acp.terms import Terms
 from holdfast.acp.translate import Update
 from holdfast.agent.agent import Agent
@@ -21,7 +20,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust, lowest, parse_trust
+from holdfast.resolve.own import own_places
 from holdfast.session.outlast import outlast
+from holdfast.store import clock
+from holdfast.store.lease import check_free
 from holdfast.store.query import Reach, SessionQuery
 from holdfast.store.rows import StoredSession
 from holdfast.wire.frame import Notification, Request
@@ -41,6 +43,8 @@ class Editor:
         self._terms = terms
         self._peer = peer
         self._open: dict[str, Opened] = {}
+        self._taken_up: set[str] = set()
+        """Those that are being opened again, and are not open yet."""
         self._guesses = Guesses()
         self._methods: dict[str, Callable[[Request, shapes.Initialize], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
@@ -87,22 +91,15 @@ class Editor:
 
     async def _load(self, request: Request, client: shapes.Initialize) -> Any:
         found = await self._reopen(request, client)
-        session_id = found.session.context.session_id
-        try:
+        async with self._until_ready(found):
             await self._replay(found)
-            if self._open.get(session_id) is not found:
-                raise HoldfastError(codes.BAD_ARGUMENT, "The session was closed while it was loaded.")
-        except BaseException:
-            await outlast(self._end(session_id))
-            raise
         found.begin()
         return _state(found)
 
     async def _replay(self, found: Opened) -> None:
-        replay = Replay()
         waiting: list[Update] = []
         async for stored in self._host.store.events(found.session.context.session_id):
-            waiting += replay.of(stored.event)
+            waiting += found.telling.of(stored.event)
             if len(waiting) >= _AT_ONCE:
                 await found.tell_all(waiting)
                 waiting = []
@@ -110,13 +107,26 @@ class Editor:
 
     async def _resume(self, request: Request, client: shapes.Initialize) -> Any:
         found = await self._reopen(request, client)
-        found.begin()
-        try:
+        async with self._until_ready(found):
+            found.begin()
             await found.wait_for_servers()
-        except BaseException:
-            await outlast(self._end(found.session.context.session_id))
-            raise
         return _state(found)
+
+    @asynccontextmanager
+    async def _until_ready(self, found: Opened) -> AsyncIterator[None]:
+        """Restore its mode, then do what is left to do; what fails, or is closed meanwhile, is not left open."""
+        session_id = found.session.context.session_id
+        try:
+            # As it is stored now that nobody else can change it.
+            stored = await self._host.find(session_id)
+            found.conversation.mode = modes.stored_mode(stored.settings)
+            yield
+        except BaseException:
+            if self._open.get(session_id) is found:
+                await outlast(self._end(session_id))
+            raise
+        if self._open.get(session_id) is not found:
+            raise HoldfastError(codes.BAD_ARGUMENT, "The session was closed while it was opened again.")
 
     async def _reopen(self, request: Request, client: shapes.Initialize) -> Opened:
         """Take the session up; it is among the open ones, but not ready yet."""
@@ -125,17 +135,29 @@ class Editor:
         door = EditorDoor(self._peer, client.client_capabilities)
         door.session_id = asked.session_id
         opening = self._opening(asked, door)
-        session = await self._host.reopen(asked.session_id, opening)
+        self._check_not_ours(asked.session_id)
+        self._taken_up.add(asked.session_id)
+        try:
+            session = await self._host.reopen(asked.session_id, opening)
+        finally:
+            self._taken_up.discard(asked.session_id)
         found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
-        found.conversation.mode = modes.stored_mode(stored.settings)
         self._open[asked.session_id] = found
         return found
 
+    def _check_not_ours(self, session_id: str) -> None:
+        if session_id in self._open or session_id in self._taken_up:
+            raise HoldfastError(
+                codes.SESSION_HELD,
+                f"The session {session_id} is open on this connection already: go on with it, or close it first.",
+                sessionId=session_id,
+            )
+
     def _opening(self, asked: shapes.NewSession | shapes.OldSession, door: EditorDoor) -> Opening:
-        cwd = _folder("cwd", asked.cwd)
-        own = self._host.settings.data_dir.resolve()
+        own = own_places(self._host.settings)
+        cwd = grantable("cwd", asked.cwd, own)
         roots = [
-            _grantable(f"additionalDirectories[{place}]", found, own)
+            grantable(f"additionalDirectories[{place}]", found, own)
             for place, found in enumerate(asked.additional_directories or ())
         ]
         return Opening(
@@ -158,7 +180,7 @@ class Editor:
 
     async def _list(self, request: Request, client: shapes.Initialize) -> Any:
         asked = read(request, shapes.ListSessions)
-        cwd = None if asked.cwd is None else _real("cwd", asked.cwd)
+        cwd = None if asked.cwd is None else real("cwd", asked.cwd)
         page = await self._host.store.sessions(SessionQuery(reach=_MINE, cwd=cwd, cursor=asked.cursor))
         listed: list[Json] = [_listed(stored) for stored in page.items]
         return (
@@ -170,8 +192,16 @@ class Editor:
         if session_id in self._open:
             await outlast(self._end(session_id))
         else:
-            await self._stored(session_id)  # one that is closed already is closed
+            await self._check_closed(session_id)
         return {}
+
+    async def _check_closed(self, session_id: str) -> None:
+        """One that is closed already is closed; one that somebody else has open is not ours to close."""
+        stored = await self._stored(session_id)
+        self._check_not_ours(session_id)
+        lease = await self._host.store.read(lambda reads: reads.lease(stored.context.session_id))
+        if lease is not None:
+            check_free(lease, clock.now())
 
     async def _delete(self, request: Request, client: shapes.Initialize) -> Any:
         session_id = read(request, shapes.Named).session_id
@@ -231,6 +261,8 @@ class Editor:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"The session {session_id} is not open on this connection: load or resume it first.",
+                hint="Send session/load or session/resume.",
+                sessionId=session_id,
             )
         return found
 
@@ -264,35 +296,3 @@ def _listed(stored: StoredSession) -> JsonObject:
         "title": stored.title or None,
         "updatedAt": stored.updated.isoformat(),
     }
-
-
-def _folder(name: str, value: Any) -> str:
-    path = Path(_absolute(name, value))
-    try:
-        if path.is_dir() and os.access(path, os.R_OK | os.X_OK):
-            return str(path)
-        reason = "there is no folder that can be read at"
-    except OSError:
-        reason = "there can be no folder at"
-    raise HoldfastError(codes.BAD_ARGUMENT, f"{name}: {reason} {value[:200]!r}.")
-
-
-def _grantable(name: str, value: Any, own: Path) -> str:
-    folder = _folder(name, value)
-    if Path(folder).resolve().is_relative_to(own):
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{name}: {folder!r} is Holdfast's own and cannot be granted."
-        )
-    return folder
-
-
-def _real(name: str, value: str) -> str:
-    return os.path.realpath(_absolute(name, value))
-
-
-def _absolute(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{name} must be the absolute path of a folder.")
-    if not Path(value).is_absolute() or "\0" in value:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{name} must be an absolute path, not {value[:200]!r}.")
-    return value

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.translate import Update, available_commands, updates
+from holdfast.acp.telling import Telling
+from holdfast.acp.translate import Update, available_commands
 from holdfast.agent.agent import Agent
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, Prompted
+from holdfast.model.event import Event, Prompted, ServersResolved
+from holdfast.model.resolution import Refusal
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
 from holdfast.wire.peer import Peer
@@ -33,13 +35,16 @@ class Opened:
         """Set once its past has been replayed: until then it takes nothing new."""
         self._peer = peer
         self._session_id = str(session.context.session_id)
+        self.telling = Telling(session.context.cwd)
+        """The same for what happened before it was loaded and for what happens now."""
         self._news: list[str] = []
+        self._reported: set[str] = set()
         self._patient = True
         self._watch: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """From here on, tell what happens."""
-        self.session.record.listen_to_many(self._told)
+        self.session.record.listen_to_many(self._hear)
         self._watch = asyncio.create_task(self._watch_servers())
         self.ready.set()
 
@@ -78,37 +83,49 @@ class Opened:
     def _addressed(self, update: Update) -> dict[str, Any]:
         return {"sessionId": self._session_id, "update": update}
 
-    async def _told(self, events: Sequence[Event]) -> None:
+    async def _hear(self, events: Sequence[Event]) -> None:
         # While it happens, an editor is not told its own words back.
         told = [event for event in events if not isinstance(event, Prompted)]
-        await self.tell_all([update for event in told for update in updates(event)])
+        await self.tell_all([update for event in told for update in self.telling.of(event)])
+        for event in events:
+            if isinstance(event, ServersResolved):
+                await self._report_servers(event.refusals)
 
     async def _before(self) -> str:
         """Before the first turn: wait for the servers, and say who is missing."""
         if self._patient:
             self._patient = False
             await self.wait_for_servers()
+            await self.session.record.told()  # and with it whoever has fallen up to now
             if starting := self.session.starting:
                 await self._report([f"Still starting: {', '.join(starting)}."])
         news, self._news = self._news, []
         return "".join(f"- {line}\n" for line in news) + "\n" if news else ""
 
     async def _watch_servers(self) -> None:
-        """Tell what can be typed and, once all servers stand or have fallen, who fell."""
+        """Tell what can be typed and who has fallen; of those that fall later, `_hear` tells when it is stored."""
         try:
             await self.tell(available_commands(self.conversation.agent.commands))
+            await self._report_servers(await self.session.noted())
             await self.session.settle()
-            lines = [f"{refusal.server}: {refusal.reason}" for refusal in self.session.refusals]
-            lines += [f"{caution.server}: {caution.text}" for caution in self.session.cautions]
-            await self._report(lines)
+            await self._report_servers(await self.session.noted())
         except HoldfastError as error:
             log.warning("servers are not told of", extra={"reason": error.message})
         except Exception:
             log.exception("servers are not told of")
 
+    async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
+        """Say who has fallen and what to beware of, each once."""
+        lines = [f"{refusal.server}: {refusal.reason}" for refusal in refusals]
+        lines += [f"{caution.server}: {caution.text}" for caution in self.session.cautions]
+        masked = dict.fromkeys(map(self.session.record.mask.line, lines))
+        new = [line for line in masked if line not in self._reported]
+        self._reported.update(new)
+        await self._report(new)
+
     async def _report(self, lines: Iterable[str]) -> None:
         """A notice each where the editor takes notices, else the next turn begins with them."""
-        for line in map(self.session.record.mask.line, lines):
+        for line in lines:
             if self.door.takes_notices:
                 await self.tell({"sessionUpdate": "notice", "severity": "warning", "title": line})
             else:

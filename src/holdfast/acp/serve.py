@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from holdfast.acp.greeting import INITIALIZE, Greeting
+from holdfast.acp.refusal import refusal
 from holdfast.acp.terms import Terms
+from holdfast.model.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.wire.frame import Notification, Request
-from holdfast.wire.peer import ACP, Peer
+from holdfast.wire.peer import ACP, Peer, PeerError
 from holdfast.wire.pipe import over_stdio
 
 if TYPE_CHECKING:
@@ -72,7 +74,15 @@ class _Front:
         self.peer: Peer
 
     async def handle(self, request: Request) -> Any:
-        """Answer one request."""
+        """Answer one request, or say why not and what to do."""
+        try:
+            return await self._answer(request)
+        except PeerError:  # it is the editor's own
+            raise
+        except HoldfastError as error:
+            raise refusal(error) from error
+
+    async def _answer(self, request: Request) -> Any:
         if request.method == INITIALIZE:
             answer = self._greeting.answer(request)
             if self._opening is None:

@@ -1,10 +1,12 @@
 """Events as an editor sees them: a pure function, for the live stream and for replay alike."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from holdfast.acp.blocks import shown
 from holdfast.agent.agent import Command
+from holdfast.builtin.builtins import FILES
 from holdfast.model.event import (
     Event,
     ModeChanged,
@@ -31,8 +33,11 @@ Update = dict[str, Any]
 INTERRUPTED = "This turn was interrupted: Holdfast ended before it was over."
 
 
-def updates(event: Event) -> tuple[Update, ...]:
-    """What an editor is told of an event; nothing of those that are not its business."""
+def updates(event: Event, *, cwd: str = "", server: str = "") -> tuple[Update, ...]:
+    """What an editor is told of an event; nothing of those that are not its business.
+
+    `cwd` is where a relative path of our file tools begins; `server` is whose call it is that ends.
+    """
     match event:
         case Replied(message_id=message_id, text=text):
             return (_chunk("agent_message_chunk", _text(text), message_id),)
@@ -42,8 +47,10 @@ def updates(event: Event) -> tuple[Update, ...]:
             return tuple(_chunk("user_message_chunk", block, message_id) for block in blocks)
         case Planned(entries=entries):
             return ({"sessionUpdate": "plan", "entries": [_plan_entry(entry) for entry in entries]},)
-        case ToolCalled() | ToolStarted() | ToolEnded():
-            return (_tool(event),)
+        case ToolCalled():
+            return (_tool_call(event, cwd),)
+        case ToolStarted() | ToolEnded():
+            return (_tool_step(event, server),)
         case Titled(title=title):
             return ({"sessionUpdate": "session_info_update", "title": title},)
         case ModeChanged(mode=mode):
@@ -88,17 +95,7 @@ def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _tool(event: ToolCalled | ToolStarted | ToolEnded) -> Update:
-    match event:
-        case ToolCalled():
-            return _tool_call(event)
-        case ToolStarted(call_id=call_id):
-            return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "in_progress"}
-        case ToolEnded():
-            return _tool_end(event)
-
-
-def _tool_call(event: ToolCalled) -> Update:
+def _tool_call(event: ToolCalled, cwd: str) -> Update:
     update: Update = {
         "sessionUpdate": "tool_call",
         "toolCallId": event.call_id,
@@ -108,12 +105,20 @@ def _tool_call(event: ToolCalled) -> Update:
         "status": "pending",
         "rawInput": event.arguments,
     }
-    if locations := _locations(event.arguments):
+    if locations := _locations(event, cwd):
         update["locations"] = locations
     return update
 
 
-def _tool_end(event: ToolEnded) -> Update:
+def _tool_step(event: ToolStarted | ToolEnded, server: str) -> Update:
+    match event:
+        case ToolStarted(call_id=call_id):
+            return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": "in_progress"}
+        case ToolEnded():
+            return _tool_end(event, server)
+
+
+def _tool_end(event: ToolEnded, server: str) -> Update:
     update: Update = {
         "sessionUpdate": "tool_call_update",
         "toolCallId": event.call_id,
@@ -122,7 +127,8 @@ def _tool_end(event: ToolEnded) -> Update:
     }
     if event.structured is not None:
         update["rawOutput"] = event.structured
-        if diff := _diff(event.structured):
+        # Anybody can claim to have changed a file; nobody else can have the name of our file tools.
+        if server == FILES and (diff := _diff(event.structured)):
             update["content"] = [diff]
     return update
 
@@ -148,9 +154,13 @@ def _usage(used: int, size: int, cost: Any) -> Update:
             return update
 
 
-def _locations(arguments: JsonObject) -> list[JsonObject]:
-    path = arguments.get("path")
-    return [{"path": path}] if isinstance(path, str) and path.startswith("/") else []
+def _locations(event: ToolCalled, cwd: str) -> list[JsonObject]:
+    path = event.arguments.get("path")
+    if not isinstance(path, str) or not path:
+        return []
+    if event.server == FILES and cwd:
+        return [{"path": os.path.normpath(os.path.join(cwd, path))}]  # noqa: PTH118 - it may be no path at all
+    return [{"path": path}] if path.startswith("/") else []
 
 
 def _diff(structured: Any) -> Update | None:

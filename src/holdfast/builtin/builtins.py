@@ -9,18 +9,20 @@ from holdfast.model.ports import Door
 from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.gather import Builtin
+from holdfast.resolve.own import own_places
 from holdfast.settings import Settings
 from holdfast.wire.mcp.server import Service
 
+FILES = "files"
 _ORIGIN = "Holdfast itself"
 
 
 def builtins(settings: Settings) -> tuple[Builtin, ...]:
     """All of them: files in every session, tasks in direct sessions of a workspace."""
     files = ServerSpec(
-        name="files",
+        name=FILES,
         source=Source.BUILTIN,
-        transport=InProcess(service="files"),
+        transport=InProcess(service=FILES),
         origin=_ORIGIN,
         trust=Trust.SANDBOXED,  # it goes nowhere but to the session's roots
     )
@@ -43,11 +45,12 @@ def _is_at_home(context: SessionContext) -> bool:
     return bool(context.workspace_id) and context.trust_level is Trust.DIRECT
 
 
-def _files(context: SessionContext, door: Door | None) -> Service:
-    from holdfast.builtin.files.files import files  # costs 40 ms, which the start need not wait for
+def services(settings: Settings) -> Mapping[str, MakeService]:
+    """What stands behind those that live in the host's process."""
 
-    return files(context, door)
+    def make_files(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.files.files import files  # costs 40 ms, which the start need not wait for
 
+        return files(context, door, own_places(settings))
 
-SERVICES: Mapping[str, MakeService] = {"files": _files}
-"""What stands behind those that live in the host's process."""
+    return {FILES: make_files}

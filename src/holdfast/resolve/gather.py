@@ -11,9 +11,11 @@ from holdfast.model.json import Json
 from holdfast.model.launch import Quota
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.workspace import Workspace
+from holdfast.resolve.approval import OF_SERVERS
 from holdfast.resolve.confine import Walls
 from holdfast.resolve.entry import Entry, Loaded
 from holdfast.resolve.load import load
+from holdfast.resolve.own import own_folders
 from holdfast.resolve.resolve import Policy
 from holdfast.resolve.select import Narrowing
 from holdfast.resolve.sources import read_documents
@@ -63,7 +65,7 @@ async def gather(
         Entry(name=name, source=Source.HOST, origin=INLINE, value=value)
         for name, value in ground.inline.items()
     )
-    approvals = await store.read(lambda reads: reads.approvals())
+    approvals = await store.read(lambda reads: reads.approvals(OF_SERVERS))
     policy = Policy(
         builtins=tuple(builtin.spec for builtin in ground.builtins if builtin.fits(context)),
         reserved=frozenset(builtin.spec.name for builtin in ground.builtins),
@@ -75,7 +77,7 @@ async def gather(
             roots=context.roots,
             quota=workspace.quota if workspace is not None else Quota(),
             no_sandbox=ground.no_sandbox,
-            off_limits=_own_folders(ground.settings),
+            off_limits=own_folders(ground.settings),
             reachable=servers.reachable,
             environ=ground.environ,
             pass_on=servers.pass_on,
@@ -90,9 +92,3 @@ def _narrowings(workspace: Workspace | None) -> tuple[Narrowing, ...]:
     return (
         Narrowing(whose=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools),
     )
-
-
-def _own_folders(settings: Settings) -> tuple[str, ...]:
-    """Where Holdfast keeps what decides about sessions; links are followed, as walls are built of real paths."""
-    folders = (settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
-    return tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))

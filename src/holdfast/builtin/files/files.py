@@ -1,6 +1,7 @@
 """The file tools: read, write, edit, list and find, within the session's roots and through its editor."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.files import change, disk
+from holdfast.builtin.files.offlimits import off_limits
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.search import SKIPPED, Search
 from holdfast.model import codes
@@ -27,6 +29,7 @@ _MOST_ENTRIES = 1000
 _WHERE = (
     codes.BAD_PATH,
     codes.OUTSIDE_ROOTS,
+    codes.DENIED,
     codes.NO_FILE,
     codes.NOT_A_FILE,
     codes.FILE_CHANGED,
@@ -39,14 +42,14 @@ PathName = Annotated[str, "A path in the session's folder, or an absolute one in
 Folder = Annotated[str, "The folder to look in."]
 
 
-def files(context: SessionContext, door: Door | None) -> Service:
-    """The file tools of one session."""
-    return toolbox(context, door).answers(Spawner(context))
+def files(context: SessionContext, door: Door | None, own: Sequence[str] = ()) -> Service:
+    """The file tools of one session, which stay out of what is Holdfast's own."""
+    return toolbox(context, door, own).answers(Spawner(context))
 
 
-def toolbox(context: SessionContext, door: Door | None) -> Toolbox:
+def toolbox(context: SessionContext, door: Door | None, own: Sequence[str] = ()) -> Toolbox:
     """The tools, bound to the session's roots."""
-    tools = _Files(Roots(context.roots or (context.cwd,)), door)
+    tools = _Files(Roots(context.roots or (context.cwd,), off_limits(own)), door)
     box = Toolbox(
         "files", version=__version__, instructions="Files of this session's folders, as its editor has them."
     )

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from holdfast.builtin.files.offlimits import NOTHING, OffLimits
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -20,9 +21,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Real paths of folders; relative paths start at the first."""
+    """Real paths of folders; relative paths start at the first. What is off limits in them is not gone into."""
 
     folders: tuple[str, ...]
+    off_limits: OffLimits = NOTHING
 
     def place(self, path: str) -> Place:
         """Read what somebody wrote. A path is meant to the letter: nothing in it is decoded or expanded."""
@@ -52,6 +54,15 @@ def outside(path: str, folders: tuple[str, ...]) -> HoldfastError:
     """The refusal of a path that leads out of the roots."""
     return HoldfastError(
         codes.OUTSIDE_ROOTS, f"{path[:200]!r} leads outside of this session's folders: {', '.join(folders)}."
+    )
+
+
+def forbidden(path: str) -> HoldfastError:
+    """The refusal of a path that leads to what is Holdfast's own."""
+    return HoldfastError(
+        codes.DENIED,
+        f"{path[:200]!r} is Holdfast's own: no session reads or changes its data, keys or settings. "
+        "A person can, outside of Holdfast.",
     )
 
 

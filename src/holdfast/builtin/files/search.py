@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from holdfast.builtin.files.disk import as_text
+from holdfast.builtin.files.offlimits import OffLimits
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.walk import Spot, open_file, open_folder, reached
 from holdfast.model.errors import HoldfastError
@@ -47,7 +48,7 @@ class Search:
         self._until = time.monotonic() + _SECONDS
         pattern = tuple(self.glob.split("/"))
         with reached(roots, path) as spot:
-            for name, spot_below in _files(spot):
+            for name, spot_below in _files(spot, roots.off_limits):
                 self.looked_at += 1
                 if time.monotonic() > self._until or self.looked_at > _MOST_FILES:
                     self.cut = f"Stopped after {self.looked_at} files. Look in a part of the folder."
@@ -96,7 +97,7 @@ def _skip(reach: set[int], pattern: Sequence[str]) -> set[int]:
     return reach
 
 
-def _files(top: Spot, before: str = "", depth: int = 0) -> Iterator[tuple[str, Spot]]:
+def _files(top: Spot, off_limits: OffLimits, before: str = "", depth: int = 0) -> Iterator[tuple[str, Spot]]:
     """Every file below, with its path from there and the folder it is in, held open; links are not followed."""
     try:
         descriptor = open_folder(top)
@@ -108,14 +109,24 @@ def _files(top: Spot, before: str = "", depth: int = 0) -> Iterator[tuple[str, S
         with os.scandir(descriptor) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
-            spot = Spot(descriptor, entry.name, "")
+            spot = Spot(descriptor, entry.name, f"{top.real.rstrip('/')}/{entry.name}")
+            if off_limits.has(spot.real, _status(entry)):
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED and depth < _DEEPEST:
-                    yield from _files(spot, f"{before}{entry.name}/", depth + 1)
+                    yield from _files(spot, off_limits, f"{before}{entry.name}/", depth + 1)
             elif entry.is_file(follow_symlinks=False) and _is_sayable(entry.name):
                 yield before + entry.name, spot
     finally:
         os.close(descriptor)
+
+
+def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    """What a folder is; of anything else, its path says enough."""
+    try:
+        return entry.stat(follow_symlinks=False) if entry.is_dir(follow_symlinks=False) else None
+    except OSError:  # gone meanwhile
+        return None
 
 
 def _text(spot: Spot) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from holdfast.builtin.files.roots import Roots, outside
+from holdfast.builtin.files.roots import Roots, forbidden, outside
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -106,10 +106,11 @@ class _Walk:
                         codes.BAD_PATH, f"{self._path[:200]!r} leads through links without end."
                     )
                 self._follow(target)
-            elif self._todo:
-                self._into(step)
             else:
-                return Spot(self._held[-1], step, self._real(step))
+                self._check(step)
+                if not self._todo:
+                    return Spot(self._held[-1], step, self._real(step))
+                self._into(step)
         return Spot(self._held[-1], ".", self._real())
 
     def close(self) -> None:
@@ -122,6 +123,7 @@ class _Walk:
         self._names.clear()
         self._root = place.root
         self._held.append(_open_root(place.root))
+        self._check(".")
         self._todo.extendleft(reversed(place.steps))
 
     def _back(self) -> None:
@@ -142,10 +144,22 @@ class _Walk:
         if target.startswith("/"):
             try:
                 self._begin(target)
-            except HoldfastError:
+            except HoldfastError as error:
+                if error.code is codes.DENIED:
+                    raise
                 raise outside(self._path, self._roots.folders) from None
         else:
             self._todo.extendleft(reversed([step for step in target.split("/") if step not in ("", ".")]))
+
+    def _check(self, step: str) -> None:
+        """Refuse to go where nobody may, before anything is made or opened there."""
+        try:
+            status = os.stat(step, dir_fd=self._held[-1], follow_symlinks=False)
+        except FileNotFoundError:
+            status = None
+        real = self._real() if step == "." else self._real(step)
+        if self._roots.off_limits.has(real, status):
+            raise forbidden(self._path)
 
     def _into(self, step: str) -> None:
         if self._make:
