@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -12,7 +13,6 @@ import pytest
 
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
-from holdfast.audit.chain import Head, genesis, link
 from holdfast.audit.record import AuditKind
 from holdfast.model.ids import SessionId
 from holdfast.store.sqlite import SqliteStore
@@ -38,7 +38,10 @@ def test_list_prints_the_latest_records_in_columns(database: Path) -> None:
     done = _run("audit", "list", "--limit", "2", data_dir=database.parent)
 
     rows = [line.split("  ") for line in done.stdout.splitlines()]
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "The latest 2; 5 more. To see them: --limit 4, or --all\n",
+    )
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
         ["seq", "when", "session", "kind", "what", "outcome", "ms", "reason"],
         ["6", "2026-11-01 12:00:00.000+00:00", SESSION, "call", "files.read", "completed", "1.5"],
@@ -83,21 +86,38 @@ def test_verify_says_that_all_is_well_or_what_is_not_by_its_exit_code(database: 
 
 
 @pytest.mark.promise("AUD-02")
-def test_an_export_can_be_verified_without_the_store(database: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoil", ["", "edit", "cut", "swap"])
+def test_an_export_can_be_verified_without_the_store_as_the_page_says(
+    database: Path, tmp_path: Path, spoil: str
+) -> None:
     exported = tmp_path / "audit.jsonl"
+    page = Path(__file__).parents[2] / "docs" / "store.md"
+    (recipe,) = re.findall(r"```python\n(import hashlib.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
     assert _run("audit", "export", "--output", str(exported), "--path", str(database)).returncode == 0
+    database.unlink()
+    lines = exported.read_text(encoding="ascii").splitlines(keepends=True)
+    match spoil:
+        case "edit":
+            lines[3] = lines[3].replace("files", "filez")
+        case "cut":
+            del lines[3]
+        case "swap":
+            lines[3], lines[4] = lines[4], lines[3]
+        case _:
+            pass
+    exported.write_text("".join(lines))
+    checked = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", recipe, str(exported)], capture_output=True, text=True, check=False
+    )
 
-    with closing(sqlite3.connect(database)) as db:
-        (store_id,) = db.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
-    head = genesis(store_id)
-    for line in exported.read_text(encoding="ascii").splitlines():
-        told = json.loads(line)
-        row = link(head, line.partition('"record":')[2][:-1])
-        assert (row.seq, row.digest.hex()) == (told["seq"], told["digest"])
-        head = Head(row.seq, row.digest)
-    assert head.seq == 7
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
+    if spoil:
+        assert (checked.returncode, checked.stdout) == (1, "")
+        assert "record 4 does not fit" in checked.stderr
+    else:
+        digest = json.loads(lines[-1])["digest"]
+        assert (checked.returncode, checked.stdout) == (0, f"7 records fit; the last digest is {digest}\n")
 
 
 def test_an_export_overwrites_nothing(database: Path, tmp_path: Path) -> None:
@@ -106,15 +126,32 @@ def test_an_export_overwrites_nothing(database: Path, tmp_path: Path) -> None:
 
     done = _run("audit", "export", "--output", str(exported), "--path", str(database))
 
-    assert (done.returncode, exported.read_text()) == (3, "precious")
+    assert (done.returncode, exported.read_text()) == (1, "precious")
     assert f"'{exported}' exists already. Nothing was changed." in done.stderr
+
+
+def test_a_session_is_named_by_the_beginning_of_its_id_as_sessions_list_prints_it(database: Path) -> None:
+    def listed(named: str, command: str = "list") -> list[int]:
+        json_option = ("--json",) if command == "list" else ()
+        done = _run("audit", command, *json_option, "--session", named, "--path", str(database))
+        return [json.loads(line)["seq"] for line in done.stdout.splitlines()]
+
+    assert listed(OTHER[:13]) == listed(f"{OTHER[5:10]}…") == listed(OTHER) == [1, 3, 5]
+    assert listed(OTHER[:13], "export") == [1, 3, 5]
+
+
+@pytest.mark.parametrize("named", ["sess_0123456789abcdefff", OTHER + "ff"])
+def test_a_whole_id_without_records_has_none(database: Path, named: str) -> None:
+    done = _run("audit", "list", "--session", named, "--path", str(database))
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "There are no such records.\n")
 
 
 def test_a_session_id_that_is_none_is_told(database: Path) -> None:
     done = _run("audit", "list", "--session", "x", "--path", str(database))
 
     assert done.returncode == 1
-    assert "'x' is not a session id" in done.stderr
+    assert "There is no session 'x' (an id's beginning has 4 letters at least)." in done.stderr
 
 
 def _run(*arguments: str, data_dir: Path | None = None) -> "subprocess.CompletedProcess[str]":

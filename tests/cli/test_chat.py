@@ -1,13 +1,26 @@
 """The parts of `holdfast chat` that need no terminal."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.cli.chat.door import TerminalDoor
-from holdfast.cli.chat.typist import matching
+from holdfast import settings
+from holdfast.acp.modes import stored_mode
+from holdfast.agent.manual import Manual
+from holdfast.cli.arguments import in_full
+from holdfast.cli.chat.behind import Behind, TurnOver
+from holdfast.cli.chat.door import Ask, TerminalDoor
+from holdfast.cli.chat.typist import Pipe, matching
 from holdfast.cli.screen import Screen
+from holdfast.host import Host
+from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Decision,
     Event,
@@ -21,6 +34,12 @@ from holdfast.model.event import (
     ToolEnded,
     TurnEnded,
 )
+from holdfast.model.json import JsonObject
+from holdfast.session.permission import Mode
+from holdfast.session.turn import APOLOGY, Conversation
+from tests.cli.test_sessions import environment, home, listed, run
+
+__all__ = ["home"]
 
 CALL = ToolCall(call_id="call_1", server="files", tool="write")
 WORDS = ("/call files.list", "/call files.read", "/tools", "/help")
@@ -97,10 +116,167 @@ def test_a_conversation_reads_as_it_was(capsys: pytest.CaptureFixture[str]):
     ]
 
 
-def _typing(lines: list[str | None]) -> Callable[[str], Awaitable[str | None]]:
+def test_a_pipe_gives_its_lines_and_what_is_no_text_does_not_end_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\r\n\xff two\nlast")))
+    pipe = Pipe()
+
+    assert [pipe.line(""), pipe.answer(""), pipe.line(""), pipe.line("")] == ["one", "� two", "last", None]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch):
+    with Path("/dev/zero").open(encoding="latin-1") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+
+        with pytest.raises(HoldfastError, match="A line of the input has 16777216 bytes or more"):
+            Pipe().line("")
+
+
+FULL = HoldfastError(codes.STORE_FULL, "No space is left.")
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (FULL, ("STORE_FULL", "No space is left.")),
+        (ZeroDivisionError("a bug"), ("INTERNAL_ERROR", APOLOGY)),
+    ],
+    ids=["foreseen", "unforeseen"],
+)
+def test_a_prompt_that_fails_is_over_and_the_next_one_is_taken(
+    failure: Exception, told: tuple[str, str], caplog: pytest.LogCaptureFixture
+):
+    async def life(behind: Behind) -> None:
+        await behind.leaving.wait()
+
+    async def fails() -> None:
+        raise failure
+
+    async def works() -> None:
+        pass
+
+    with caplog.at_level(logging.INFO), Behind(life) as behind:
+        behind.start(fails)
+        first = behind.wait()
+        behind.start(works)
+        second = behind.wait()
+
+    assert isinstance(first, TurnOver)
+    assert first.failure is not None
+    assert (first.failure.code.name, first.failure.message) == told
+    assert second == TurnOver()
+    assert [record.exc_info for record in caplog.records] == ([] if failure is FULL else [None])
+
+
+@pytest.mark.parametrize("server", ["evil", "files"])
+def test_only_our_own_file_tools_show_a_diff(server: str, capsys: pytest.CaptureFixture[str]):
+    diff: JsonObject = {"path": "/home/me/.bashrc", "old_text": "a\n", "new_text": "b\n"}
+    screen = Screen()
+
+    screen.show(ToolCalled(call_id="1", server=server, tool="write", arguments={}, kind="edit"))
+    screen.show(ToolEnded(call_id="1", outcome=Outcome.COMPLETED, structured={"diff": diff}))
+    screen.show(ToolEnded(call_id="2", outcome=Outcome.COMPLETED, structured={"diff": diff}))
+
+    ours = ["    @@ -1 +1 @@", "    -a", "    +b"] if server == "files" else []
+    assert capsys.readouterr().out.splitlines() == [f"● {server}.write {{}}", "  ✓", *ours, "  ✓"]
+
+
+@pytest.mark.anyio
+async def test_whoever_is_asked_sees_all_of_the_arguments():
+    asked: list[tuple[str, str]] = []
+    arguments = {"path": "a", "text": "\n".join(f"line {number} \x1b[2J\u202e" for number in range(100))}
+
+    answers = iter(["v", "what?", "o"])
+
+    async def ask(question: str, about: str) -> str | None:
+        asked.append((question, about))
+        return next(answers)
+
+    await TerminalDoor(ask).permit(
+        ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode()), ""
+    )
+
+    first, viewed, again = asked
+    shown = [*first[1].split("\n")[:-1], *viewed[1].split("\n")]
+    assert shown == [
+        '    path: "a"',
+        "    text:",
+        *(f"    | line {number} \\u001b[2J\\u202e" for number in range(100)),
+    ]
+    assert first[1].endswith("\n    … 62 more lines are not shown yet")
+    assert "[v]iew the other 62 lines, [o]nce" in first[0]
+    assert ("[v]iew" in viewed[0], again) == (False, (viewed[0], ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"short": "enough"}, []),
+        (
+            {"text": "x" * 50 + "› [o]nce" + "y" * 50},
+            [
+                '    text: "' + "x" * 29,
+                "    ↪ " + "x" * 21 + "› [o]nce" + "y" * 5,
+                "    ↪ " + "y" * 34,
+                "    ↪ " + "y" * 11 + '"',
+            ],
+        ),
+        (
+            {"not a\nname": {"deep": [1, "two" * 30]}},
+            [
+                '    "not a\\nname": {',
+                '      "deep": [',
+                "        1,",
+                '        "twotwotwotwotwotwotwotwotwotwot',
+                "    ↪ wotwotwotwotwotwotwotwotwotwotwotw",
+                '    ↪ otwotwotwotwotwotwotwotwo"',
+                "      ]",
+                "    }",
+            ],
+        ),
+    ],
+    ids=["short", "folded", "deep"],
+)
+def test_arguments_in_full_never_begin_a_line_of_the_screen(arguments: dict[str, Any], lines: list[str]):
+    assert in_full(arguments, 40) == lines
+
+
+@pytest.mark.promise("ACP-09")
+def test_the_mode_stays_with_the_session_unless_another_is_given(home: Path):
+    write = '/call files.write {"path": "file", "text": "x"}\n'
+
+    run(home, "chat", "--mode", "read-only", text=write)
+    stored = listed(home, "--source", "chat")[0]["id"]
+    refused = run(home, "chat", "--resume", stored, text=write)
+    written = run(home, "chat", "--resume", stored, "--mode", "auto", text=write)
+    again = run(home, "chat", "--resume", stored)
+
+    assert "  mode     read-only: tools that may change something are refused\n" in refused.stdout
+    assert "this session's mode is read-only" in refused.stdout.rpartition("Going on with")[2]
+    assert "  mode     auto:" in written.stdout
+    assert "  mode     auto:" in again.stdout
+    assert (home / "file").read_text() == "x"
+
+
+def test_a_chat_that_was_left_in_another_mode_by_an_editor_goes_on_in_it(home: Path):
+    async def change() -> str:
+        loaded = settings.load(home / "config.toml", environment(home))
+        async with Host(settings=loaded) as host, host.session(cwd=home) as session:
+            conversation = Conversation(session, Manual())
+            await conversation.prompt([{"type": "text", "text": "hello"}])
+            await conversation.change_mode(Mode.READ_ONLY)
+            stored = await host.find(session.context.session_id)
+        return f"{stored.context.session_id} {stored_mode(stored.settings)}"
+
+    session_id, _, mode = asyncio.run(change()).partition(" ")
+    done = run(home, "chat", "--resume", session_id)
+
+    assert (mode, "  mode     read-only:" in done.stdout) == ("read-only", True)
+
+
+def _typing(lines: list[str | None]) -> Ask:
     given = iter(lines)
 
-    async def ask(_: str) -> str | None:
+    async def ask(question: str, about: str) -> str | None:
         return next(given)
 
     return ask

@@ -67,3 +67,13 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "No such command 'setings'. Did you mean 'settings'?" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_of_a_groups_help_is_cut_off(name: str) -> None:
+    command = app.get_command(click.Context(app), name)
+
+    assert command is not None
+    assert "..." not in command.get_help(click.Context(command)).replace("[ARGS]...", "").replace(
+        "COMMAND...", ""
+    )

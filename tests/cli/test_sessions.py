@@ -1,10 +1,11 @@
 import asyncio
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -50,15 +51,24 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def run(
-    home: Path, *arguments: str, cwd: Path | None = None, text: str = ""
+    home: Path,
+    *arguments: str,
+    cwd: Path | None = None,
+    text: str = "",
+    data_dir: Path | None = None,
+    stdout: IO[str] | int = subprocess.PIPE,
 ) -> "subprocess.CompletedProcess[str]":
+    environ = environment(home)
+    if data_dir is not None:
+        environ["HOLDFAST_DATA_DIR"] = str(data_dir)
     return subprocess.run(
         [HOLDFAST, *arguments],
         input=text,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=cwd or home,
-        env=environment(home),
+        env=environ,
         check=False,
     )
 
@@ -129,7 +139,10 @@ def test_a_moved_session_is_taken_up_in_its_new_folder(home: Path, tmp_path: Pat
     after = run(home, "chat", "--resume", stored["id"])
 
     assert before.returncode == 1
-    assert "is not the absolute path of a folder" in before.stderr
+    assert (
+        f"The session's folder '{tmp_path / 'one'}' is not there any more. If it was moved or renamed: "
+        f"holdfast sessions move {stored['id'][:13]} FOLDER\n" in before.stderr
+    )
     assert moved.stdout == f"{stored['id'][:13]} is in {tmp_path / 'renamed'} now.\n"
     assert (after.returncode, "Going on with 'the login bug'." in after.stdout) == (0, True)
 
@@ -196,15 +209,71 @@ def test_a_session_that_somebody_works_in_is_left_alone(home: Path):
     assert len(listed(home)) == 2
 
 
+@pytest.mark.promise("STO-03")
+def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(home: Path):
+    (_, stored) = listed(home)
+    code = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from holdfast.model.event import Prompted, ToolCalled\n"
+        "from holdfast.store.sqlite import SqliteStore\n"
+        "async def main():\n"
+        "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
+        "        await store.hold(sys.argv[2])\n"
+        "        said = {'type': 'text', 'text': 'do it'}\n"
+        "        await store.append(sys.argv[2], Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
+        "        await store.append(sys.argv[2], ToolCalled(call_id='c', server='a', tool='b', arguments={}))\n"
+        "        print('begun', flush=True); sys.stdin.read()\n"
+        "asyncio.run(main())\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code, str(home / "data" / "holdfast.db"), stored["id"]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
+        meanwhile = run(home, "sessions", "replay", stored["id"])
+        worker.kill()
+    replayed = run(home, "sessions", "replay", stored["id"])
+    shown = run(home, "sessions", "show", stored["id"])
+    table = run(home, "sessions", "list")
+
+    assert meanwhile.stdout.endswith(
+        f"● a.b {{}}\nThis turn is running in process {worker.pid} on {platform.node()}.\n"
+    )
+    assert replayed.stdout.endswith(
+        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted: Holdfast ended before it was over.\n"
+    )
+    assert "state      closed; its last turn was interrupted\n" in shown.stdout
+    assert "the login bug (its last turn was interrupted)" in table.stdout
+
+
+@pytest.mark.parametrize("command", [("list",), ("search", "/help")], ids=" ".join)
+def test_what_is_beyond_the_limit_is_told_and_can_be_reached(home: Path, command: tuple[str, ...]):
+    few = run(home, "sessions", *command, "--limit", "1", "--json")
+    every = run(home, "sessions", *command, "--all", "--json")
+    many = run(home, "sessions", *command, "--limit", "5000", "--json")
+
+    beyond = len(every.stdout.splitlines()) - 1
+    assert beyond > 0
+    assert (len(few.stdout.splitlines()), few.stderr) == (
+        1,
+        f"The latest 1; {beyond} more. To see them: --limit 2, or --all\n",
+    )
+    assert (every.stderr, many.stdout, many.stderr) == ("", every.stdout, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (
             ("show", "sess_0123456789abcdef"),
-            "There is no session 'sess_0123456789abcdef'. See which there are:",
+            "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list` shows",
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
-        (("replay", "sess"), "There is no session 'sess'."),
+        (("replay", "ab"), "There is no session 'ab' (an id's beginning has 4 letters at least)."),
         (("list", "--path", "/no/store"), "There is no store at '/no/store'."),
     ],
     ids=" ".join,

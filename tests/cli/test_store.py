@@ -67,7 +67,7 @@ def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
         "3 records, all as they were written; anchored up to 3.\n"
     )
     assert _run("store", "check", "--path", str(copy)).returncode == 0
-    assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 3
+    assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 1
 
 
 def test_vacuum_tells_the_sizes(database: Path) -> None:

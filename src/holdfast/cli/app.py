@@ -91,9 +91,30 @@ def main() -> None:
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
-        click.echo(f"Error: {error}", err=True)
-        click.echo(f"Hint: {error.code.hint}", err=True)
+        from holdfast.cli.failure import tell
+
+        tell(error)
         sys.exit(1)
+    except OSError as error:
+        click.echo(f"Error: {_trouble(error)}", err=True)
+        sys.exit(1)
+
+
+def _trouble(error: OSError) -> str:
+    """What the system refused, which file it was about, and what to do."""
+    import errno
+    import logging
+
+    logging.getLogger("holdfast.cli").debug("the system refused", exc_info=error)
+    reason = (error.strerror or type(error).__name__).lower()
+    what = f"'{error.filename}': {reason}" if error.filename else f"The system refused something: {reason}"
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"{what}. Free some space, then try again."
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"{what}. Check who may write there; `holdfast settings show` prints where Holdfast keeps its files."
+        case _:
+            return f"{what}. Check the path; with HOLDFAST_LOG_LEVEL=debug the log says more."
 
 
 def _open_standard_files() -> None:

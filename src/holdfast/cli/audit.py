@@ -1,25 +1,33 @@
 """`holdfast audit`: what was done, and whether the record of it is whole."""
 
 import json
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import click
 
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
+from holdfast.audit.chain import Verdict
 from holdfast.audit.record import AuditKind, AuditRecord, read_record
 from holdfast.cli import table
+from holdfast.cli.group import Group
+from holdfast.cli.named import session_in_audit
+from holdfast.cli.output import output_option, write_lines
+from holdfast.cli.pages import limit_options, say_beyond
 from holdfast.cli.place import database, exit_code, path_option
-from holdfast.model.ids import parse_session_id
+from holdfast.cli.sessions.work import SHORT
 from holdfast.store.rows import AuditRow
 from holdfast.store.sqlreads import SqlReads
 from holdfast.store.upkeep import reading
 
+session_option = click.option(
+    "--session", metavar="ID", help="Only this session's records; the beginning of its id is enough."
+)
 COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """Show, check and export the record of what was done.
 
@@ -29,26 +37,35 @@ def audit() -> None:
 
 
 @audit.command("list")
-@click.option("--session", metavar="ID", help="Only this session's records.")
+@session_option
 @click.option(
     "--kind", type=click.Choice([kind.value for kind in AuditKind]), help="Only records of this kind."
 )
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many, the latest.")
+@limit_options(50)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
 @path_option
-def show(*, session: str | None, kind: str | None, limit: int, as_json: bool, path: Path | None) -> None:
+def show(
+    *, session: str | None, kind: str | None, limit: int | None, as_json: bool, path: Path | None
+) -> None:
     """Print the latest records, the oldest of them first."""
     from collections import deque
 
-    wanted = None if session is None else parse_session_id(session)
+    latest: deque[AuditRow] = deque(maxlen=limit)
+    count = 0
     with exit_code(), reading(database(path)) as db:
-        rows = SqlReads(db).audit_rows(session_id=wanted)
-        latest = deque((row for row in rows if kind in (None, read_record(row.body).kind)), maxlen=limit)
+        reads = SqlReads(db)
+        for row in reads.audit_rows(session_id=session_in_audit(reads, session)):
+            if kind in (None, read_record(row.body).kind):
+                latest.append(row)
+                count += 1
     if as_json:
         for row in latest:
             click.echo(_line(row))
-    else:
+    elif latest:
         table.show(COLUMNS, [_cells(row.seq, read_record(row.body)) for row in latest])
+    else:
+        click.echo("There are no such records.", err=True)
+    say_beyond(len(latest), count - len(latest))
 
 
 @audit.command()
@@ -63,7 +80,9 @@ def verify(*, as_json: bool, path: Path | None) -> None:
     with exit_code():
         anchor = FileAnchor.beside(file).read()
         with reading(file) as db:
-            verdict = verify_store(SqlReads(db), anchor)
+            # A store that never had an audit has no anchor either.
+            is_new = anchor is None and SqlReads(db).audit_head() is None
+            verdict = Verdict(seq=0, anchored=0) if is_new else verify_store(SqlReads(db), anchor)
     if as_json:
         told = {
             "good": verdict.good,
@@ -72,6 +91,8 @@ def verify(*, as_json: bool, path: Path | None) -> None:
             "problem": verdict.problem,
         }
         click.echo(json.dumps(told))
+    elif is_new:
+        click.echo("There are no records yet.")
     elif verdict.good:
         click.echo(f"{verdict.seq} records, all as they were written; anchored up to {verdict.anchored}.")
     else:
@@ -81,54 +102,27 @@ def verify(*, as_json: bool, path: Path | None) -> None:
 
 
 @audit.command()
-@click.option("--session", metavar="ID", help="Only this session's records.")
-@click.option("--output", type=click.Path(path_type=Path), help="A file to make; otherwise standard output.")
+@session_option
+@output_option
 @path_option
 def export(*, session: str | None, output: Path | None, path: Path | None) -> None:
-    """Write records as JSON lines, each with its place and digest in the chain."""
-    wanted = None if session is None else parse_session_id(session)
+    """Write records as JSON lines, each with its store, its place and its digest in the chain."""
     with exit_code(), reading(database(path)) as db:
-        rows = SqlReads(db).audit_rows(session_id=wanted)
-        if output is None:
-            for row in rows:
-                click.echo(_line(row))
-        else:
-            _write(output, (_line(row) for row in rows))
+        reads = SqlReads(db)
+        rows = reads.audit_rows(session_id=session_in_audit(reads, session))
+        store = f'"store":"{reads.store_id().hex()}",'
+        write_lines(output, (_line(row, store) for row in rows))
 
 
-def _write(output: Path, lines: Iterator[str]) -> None:
-    import os
-
-    from holdfast.model import codes
-    from holdfast.model.errors import HoldfastError
-    from holdfast.store.database import told
-
-    with told(output):
-        try:
-            descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            raise HoldfastError(
-                codes.FILE_EXISTS, f"'{output}' exists already. Nothing was changed."
-            ) from None
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.writelines(f"{line}\n" for line in lines)
-
-
-def _line(row: AuditRow) -> str:
+def _line(row: AuditRow, store: str = "") -> str:
     # The body goes in as it is: it is what the digest was made of.
-    return f'{{"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
+    return f'{{{store}"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
 
 
 def _cells(seq: int, record: AuditRecord) -> tuple[str, ...]:
     what = ".".join(part for part in (record.server, record.tool) if part)
     when = record.at.isoformat(sep=" ", timespec="milliseconds")
     duration = f"{record.duration_ms:.1f}" if record.duration_ms else ""
-    shown = (when, record.session_id, record.kind, what, record.outcome, duration, record.reason)
-    return (str(seq), *map(_visible, shown))
-
-
-def _visible(text: str) -> str:
-    """The text with everything that could move the cursor or hide a letter spelled out."""
-    return "".join(
-        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
-    )
+    session = record.session_id[:SHORT] if sys.stdout.isatty() else record.session_id
+    shown = (when, session, record.kind, what, record.outcome, duration, record.reason)
+    return (str(seq), *map(table.spelled, shown))

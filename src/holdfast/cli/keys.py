@@ -5,12 +5,13 @@ import json
 import click
 
 from holdfast import settings
+from holdfast.cli.group import Group
 from holdfast.token import Signer
 
 FOLDER = "keys"
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Show and change the keys that sign a session's context.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import settings, telemetry
+from holdfast.cli.place import checked
 from holdfast.cli.table import plain
 from holdfast.host import Host, Opening
 from holdfast.model.trust import parse_trust
@@ -64,6 +65,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 def with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
     """Run something with a host, logging as the settings say."""
     loaded = settings.load()
+    checked(loaded.data_dir)
     telemetry.configure(loaded.log.level, loaded.log.format)
 
     async def run() -> T:

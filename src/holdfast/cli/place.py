@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.failure import tell
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 FILE = "holdfast.db"
@@ -30,7 +32,18 @@ def database(path: Path | None) -> Path:
         return path
     from holdfast import settings
 
-    return settings.load().data_dir / FILE
+    return checked(settings.load().data_dir) / FILE
+
+
+def checked(data_dir: Path) -> Path:
+    """The folder that everything is kept in, if it is one or can be made."""
+    there = next((part for part in (data_dir, *data_dir.parents) if part.exists()), None)
+    if there is not None and not there.is_dir():
+        raise HoldfastError(
+            codes.STORE_UNREADABLE,
+            f"`data_dir` is '{data_dir}', and '{there}' is not a folder. Set it to a folder's path.",
+        )
+    return data_dir
 
 
 @contextmanager
@@ -39,6 +52,7 @@ def exit_code(code: int = CANNOT_READ) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        click.echo(f"Error: {error}", err=True)
-        click.echo(f"Hint: {error.code.hint}", err=True)
+        if not error.code.name.startswith("STORE_"):
+            raise
+        tell(error)
         raise click.exceptions.Exit(code) from None

@@ -1,12 +1,12 @@
 """A conversation on a terminal, event by event: coloured for a person, plain for a pipe."""
 
 import difflib
-import json
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any, assert_never
 
+from holdfast.cli.arguments import in_short
 from holdfast.cli.table import plain
 from holdfast.model.event import (
     Decision,
@@ -32,7 +32,6 @@ from holdfast.model.event import (
 from holdfast.model.json import JsonObject
 
 PROMPT = "› "
-_ARGUMENTS = 100
 _DIFF_LINES = 40
 
 
@@ -44,7 +43,7 @@ class Screen:
         self._console: Any = None
         self._fresh = True
         self._gone = False
-        self._running: dict[str, str] = {}
+        self._running: dict[str, ToolCalled] = {}
         if self.is_terminal:
             from rich.console import Console
 
@@ -116,21 +115,19 @@ class Screen:
 
     def _called(self, event: ToolCalled) -> None:
         name = f"{event.server}.{event.tool}"
-        self._running[event.call_id] = name
+        self._running[event.call_id] = event
         self.new_line()
-        arguments = json.dumps(event.arguments, ensure_ascii=False)
-        short = arguments if len(arguments) <= _ARGUMENTS else arguments[: _ARGUMENTS - 1] + "…"
         self.say(f"● {name} ", "cyan", end="")
-        self.say(short, "dim")
+        self.say(in_short(event.arguments), "dim")
 
     def _ended(self, event: ToolEnded) -> None:
         self.new_line()
         which = self._which(event.call_id)
-        self._running.pop(event.call_id, None)
+        called = self._running.pop(event.call_id, None)
         match event.outcome:
             case Outcome.COMPLETED:
                 self.say(f"  {which}✓", "green")
-                for line in _diff(event.structured):
+                for line in _diff(event.structured) if _changes_files(called) else ():
                     self.say(f"    {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"))
             case Outcome.CANCELLED:
                 self.say(f"  {which}cancelled", "yellow")
@@ -152,7 +149,10 @@ class Screen:
 
     def _which(self, call_id: str) -> str:
         """The call's name, where it might be another's."""
-        return f"{self._running.get(call_id, '')} " if len(self._running) > 1 else ""
+        called = self._running.get(call_id)
+        if called is None or len(self._running) == 1:
+            return ""
+        return f"{called.server}.{called.tool} "
 
 
 def _visible(line: str) -> str:
@@ -172,6 +172,11 @@ def _block(block: JsonObject) -> str:
 def _entry(entry: JsonObject) -> str:
     mark = "x" if entry.get("status") == "completed" else " "
     return f"  [{mark}] {entry.get('content', '')}"
+
+
+def _changes_files(called: ToolCalled | None) -> bool:
+    """Whether this is our own file tools' call: no other server has their name, or may say that it edits."""
+    return called is not None and called.server == "files" and called.kind == "edit"
 
 
 def _diff(structured: Any) -> Iterator[str]:

@@ -6,9 +6,10 @@ import click
 
 from holdfast import settings as current
 from holdfast.cli import table
+from holdfast.cli.group import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def settings() -> None:
     """Show the settings and where each comes from.
 

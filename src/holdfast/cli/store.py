@@ -9,12 +9,14 @@ import click
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.backup import backup as copy_store
+from holdfast.cli.group import Group
+from holdfast.cli.output import check_folder
 from holdfast.cli.place import database, exit_code, path_option
 from holdfast.store import upkeep
 from holdfast.store.sqlreads import SqlReads
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Check, copy and shrink the file in which sessions are kept."""
 
@@ -59,6 +61,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
 
     The audit's anchor is copied beside it, so that the copy can be verified on its own.
     """
+    check_folder(copy)
     with exit_code():
         copy_store(database(path), copy)
     click.echo(f"Copied to {copy}.")

@@ -9,6 +9,7 @@ import click
 
 from holdfast import settings
 from holdfast.cli import table
+from holdfast.cli.group import Group
 from holdfast.model import codes
 from holdfast.model.choice import ALL, NONE, Choice
 from holdfast.model.errors import HoldfastError
@@ -21,7 +22,7 @@ FOLDER = "workspaces"
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group()
+@click.group(cls=Group)
 def workspaces() -> None:
     """Register folders, and say what a session in one may use.
 

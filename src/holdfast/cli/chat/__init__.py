@@ -21,12 +21,10 @@ LATEST = "latest"
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "read-only"]),
-    default="ask",
-    show_default=True,
-    help="Ask before a tool changes something, never ask, or refuse.",
+    help="Ask before a tool changes something (the default), never ask, or refuse. It stays with the session.",
 )
 @session_options
-def chat(where: Where, *, resume: str | None, mode: str) -> None:
+def chat(where: Where, *, resume: str | None, mode: str | None) -> None:
     """Talk in a session of its own, at this terminal.
 
     The session has the servers of this folder and Holdfast's own, keeps them until you leave, and remembers
@@ -40,11 +38,17 @@ def chat(where: Where, *, resume: str | None, mode: str) -> None:
     """
     from holdfast import settings, telemetry
     from holdfast.cli.chat.chat import Chat, Plan
+    from holdfast.cli.place import checked
     from holdfast.session.permission import Mode
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
-    plan = Plan(settings=loaded, opening=replace(where.opening(), source="chat"), mode=Mode(mode))
+    checked(loaded.data_dir)
+    plan = Plan(
+        settings=loaded,
+        opening=replace(where.opening(), source="chat"),
+        mode=None if mode is None else Mode(mode),
+    )
     if resume is not None:
         from holdfast.cli.chat.resume import resumed
 

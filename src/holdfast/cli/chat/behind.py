@@ -1,6 +1,7 @@
 """An event loop behind the terminal: the main thread waits for keys, and everything else happens here."""
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,16 +9,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from holdfast.model.event import StopReason
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.session.turn import APOLOGY
+
+log = logging.getLogger(__name__)
 
 _GLANCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something only the person can say; whoever asks waits for `answer`."""
+    """Something only the person can say, and what it is about; whoever asks waits for `answer`."""
 
     text: str
+    about: str
     answer: Callable[[str | None], None]
 
 
@@ -28,9 +34,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class TurnOver:
-    """The turn has ended, all of it shown."""
+    """The turn has ended, all of it shown; with the reason when it could not be taken or kept."""
 
-    reason: StopReason
+    failure: HoldfastError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +94,21 @@ class Behind:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)
 
-    def start(self, work: Callable[[], Awaitable[StopReason]]) -> None:
-        """Begin a turn; its end is news."""
+    def start(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Begin a turn; its end is news, however it ends."""
 
         async def turn() -> None:
-            self.tell(TurnOver(await work()))
+            failure: HoldfastError | None = None
+            try:
+                await work()
+            except HoldfastError as error:
+                failure = error
+            except Exception as error:
+                log.error("prompt failed", extra={"error": repr(error)})
+                log.debug("prompt failed", exc_info=True)
+                failure = HoldfastError(codes.INTERNAL_ERROR, APOLOGY)
+            finally:
+                self.tell(TurnOver(failure))
 
         tasks: set[asyncio.Task[None]] = set()
 
@@ -109,15 +125,15 @@ class Behind:
         """Tell the main thread."""
         self._news.put(news)
 
-    async def ask(self, text: str) -> str | None:
-        """Have the person asked; None when nobody answers."""
+    async def ask(self, text: str, about: str = "") -> str | None:
+        """Have the person asked, under what it is about; None when nobody answers."""
         answered: asyncio.Future[str | None] = self._loop.create_future()
 
         def settle(answer: str | None) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
-        self.tell(Question(text, lambda answer: self.do(lambda: settle(answer))))
+        self.tell(Question(text, about, lambda answer: self.do(lambda: settle(answer))))
         return await answered
 
     def _run(self) -> None:

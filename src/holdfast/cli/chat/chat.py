@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 
@@ -12,16 +12,19 @@ from holdfast.agent.manual import Manual
 from holdfast.cli.chat.behind import Behind, Interrupt, Over, Question, Ready, TurnOver
 from holdfast.cli.chat.door import TerminalDoor
 from holdfast.cli.chat.greeting import greet, say_what_to_type
+from holdfast.cli.chat.history import FILE as HISTORY
 from holdfast.cli.chat.typist import Pipe, Typist, person
+from holdfast.cli.failure import tell
 from holdfast.cli.screen import PROMPT, Screen
 from holdfast.host import Host, Opening
+from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
+from holdfast.model.mask import Mask
 from holdfast.session.permission import Mode
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
 from holdfast.settings import Settings
 
-HISTORY = "chat_history"
 _LEAVE = ("/quit", "/exit")
 _PATIENCE = 10.0
 
@@ -32,7 +35,10 @@ class Plan:
 
     settings: Settings
     opening: Opening
-    mode: Mode
+    mode: Mode | None = None
+    """The mode that was asked for."""
+    left_in: Mode = Mode.ASK
+    """The mode that the session was left in."""
     resume: SessionId | None = None
     title: str = ""
 
@@ -48,7 +54,11 @@ class Chat:
         self._conversation: Conversation | None = None
         self._spoken = False
         self._asking = False
-        self._words: tuple[str, ...] = tuple(f"/{command.name}" for command in self._agent.commands)
+        self._failed = False
+        self._words: tuple[str, ...] = (
+            *(f"/{command.name}" for command in self._agent.commands),
+            *_LEAVE,
+        )
 
     def run(self) -> None:
         """Talk until the person leaves, or the input ends."""
@@ -67,6 +77,8 @@ class Chat:
             finally:
                 # From here on it takes a moment; whoever cannot wait presses Ctrl-C once more.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if self._failed and not self._by_person:
+            sys.exit(1)
 
     # In front
 
@@ -82,7 +94,7 @@ class Chat:
             interrupted = False
             while True:
                 try:
-                    line = self._line(typist, PROMPT)
+                    line = self._asked(typist.line, PROMPT)
                 except KeyboardInterrupt:
                     if interrupted or not self._by_person:
                         raise
@@ -108,9 +120,12 @@ class Chat:
             match behind.wait():
                 case Question(answer=answer) if cancelled:
                     answer(None)
-                case Question(text=text, answer=answer):
+                case Question(text=text, about=about, answer=answer):
                     try:
-                        answer(self._line(typist, text))
+                        if about:
+                            self._screen.new_line()
+                            self._screen.say(about)
+                        answer(self._asked(typist.answer, text))
                     except KeyboardInterrupt:
                         self._screen.say()
                         answer(None)
@@ -121,18 +136,25 @@ class Chat:
                         raise KeyboardInterrupt
                     cancelled = True
                     behind.do(conversation.cancel)
-                case TurnOver():
+                case TurnOver(failure=failed):
+                    if failed is not None:
+                        self._say_failed(failed)
                     return
                 case Over(failure=failure):
                     raise failure or EOFError
                 case Ready():
                     pass
 
-    def _line(self, typist: Typist, prompt: str) -> str | None:
+    def _say_failed(self, failure: HoldfastError) -> None:
+        self._failed = True
+        self._screen.new_line()
+        tell(failure)
+
+    def _asked(self, ask: Callable[[str], str | None], prompt: str) -> str | None:
         """Ask for a line. Only here does Ctrl-C interrupt the main thread; elsewhere it is news like any other."""
         try:
             self._asking = True
-            return typist.line(prompt)
+            return ask(prompt)
         finally:
             self._asking = False
 
@@ -141,8 +163,12 @@ class Chat:
         if not self._by_person:
             yield Pipe()
             return
-        with person(self._plan.settings.data_dir / HISTORY, lambda: self._words) as typist:
+        history = self._plan.settings.data_dir / HISTORY
+        with person(history, lambda: self._words, self._mask) as typist:
             yield typist
+
+    def _mask(self) -> Mask:
+        return self._conversation.session.record.mask if self._conversation is not None else Mask()
 
     # Behind
 
@@ -173,12 +199,14 @@ class Chat:
             screen.new_line()
         offers = () if session.starting else await session.tools()
         self._words = (*self._words, *(f"/call {offer.name}" for offer in offers))
-        greet(screen, session, offers, resumed=plan.title)
+        conversation = Conversation(session, self._agent, door, titled=bool(plan.title))
+        conversation.mode = plan.left_in
+        if plan.mode not in (None, plan.left_in):
+            await conversation.change_mode(plan.mode)
+        greet(screen, session, offers, mode=conversation.mode, resumed=plan.title)
         if not plan.resume:
             say_what_to_type(screen)
         session.record.listen(screen.live)
-        conversation = Conversation(session, self._agent, door, titled=bool(plan.title))
-        conversation.mode = plan.mode
         self._conversation = conversation
 
 

@@ -1,7 +1,12 @@
 """A terminal as a session sees it: it can be asked for permission."""
 
+import shutil
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
+from holdfast.cli.arguments import in_full
+from holdfast.cli.table import plain
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -22,8 +27,11 @@ ANSWERS = {
     "reject": Decision.REJECT,
 }
 QUESTION = "[o]nce, [a]lways in this session, [r]eject? "
+_VIEW = ("v", "view")
+_AT_FIRST = 40
 
-Ask = Callable[[str], Awaitable[str | None]]
+Ask = Callable[[str, str], Awaitable[str | None]]
+"""Asks a question, under what it is about."""
 
 
 class TerminalDoor:
@@ -38,16 +46,21 @@ class TerminalDoor:
         return Powers(permits=self._ask is not None)
 
     async def permit(self, call: ToolCall, title: str) -> Decision:
-        """Ask until the answer is one; whoever goes away says no."""
+        """Show what would be done, and ask until the answer is one; whoever goes away says no."""
         if self._ask is None:
             return Decision.REJECT
+        whole = in_full(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
+        shown, rest = whole[:_AT_FIRST], whole[_AT_FIRST:]
+        name = plain(f"{call.server}.{call.tool}")
         while True:
-            answer = await self._ask(f"  {call.server}.{call.tool} may change something. {QUESTION}")
+            view = f"[v]iew the other {len(rest)} lines, " if rest else ""
+            answer = await self._ask(f"  {name} may change something. {view}{QUESTION}", _cut(shown, rest))
             if answer is None:
                 return Decision.REJECT
-            decision = ANSWERS.get(answer.strip().lower())
-            if decision is not None:
-                return decision
+            said = answer.strip().lower()
+            if said in ANSWERS:
+                return ANSWERS[said]
+            shown, rest = (rest, []) if said in _VIEW else ([], rest)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """No forms here."""
@@ -64,3 +77,8 @@ class TerminalDoor:
     async def write_text(self, path: str, text: str) -> None:
         """No buffers here."""
         raise HoldfastError(codes.NOT_GRANTED, "The terminal has no files open.")
+
+
+def _cut(shown: list[str], rest: list[str]) -> str:
+    more = [f"    … {len(rest)} more lines are not shown yet"] if shown and rest else []
+    return "\n".join([*shown, *more])

@@ -8,10 +8,23 @@ from holdfast import __version__
 from holdfast.cli.screen import Screen
 from holdfast.cli.table import plain
 from holdfast.connect.catalog import Offer
+from holdfast.session.permission import Mode
 from holdfast.session.session import Session
 
+_MODES = {
+    Mode.AUTO: "auto: no tool asks before it changes something",
+    Mode.READ_ONLY: "read-only: tools that may change something are refused",
+}
 
-def greet(screen: Screen, session: Session, offers: Sequence[Offer], *, resumed: str = "") -> None:
+
+def greet(
+    screen: Screen,
+    session: Session,
+    offers: Sequence[Offer],
+    *,
+    mode: Mode = Mode.ASK,
+    resumed: str = "",
+) -> None:
     """Say hello."""
     context = session.context
     screen.say(f"Holdfast {__version__}", "bold cyan", end="")
@@ -21,6 +34,8 @@ def greet(screen: Screen, session: Session, offers: Sequence[Offer], *, resumed:
         _row(screen, "also", _home(root))
     workspace = f", workspace {context.workspace_id}" if context.workspace_id else ""
     _row(screen, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
+    if mode in _MODES:
+        _row(screen, "mode", _MODES[mode], "yellow")
     counts = Counter(offer.server.name for offer in offers)
     up = [f"{plain(name)} ({counts[name]} tools)" for name in session.up]
     _row(screen, "servers", ", ".join(up) or "none")
@@ -45,6 +60,7 @@ def say_what_to_type(screen: Screen) -> None:
         ('/call files.find {"text": "TODO"}', "find lines in files"),
         ("/servers", "how the servers are"),
         ("/help", "all commands"),
+        ("/quit", "leave; the session is kept"),
     ):
         screen.say(f"  {typed:<36}", "cyan", end="")
         screen.say(meaning, "dim")

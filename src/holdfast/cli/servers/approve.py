@@ -11,7 +11,7 @@ from holdfast.cli.servers.listing import shown_lines
 from holdfast.host import Host
 from holdfast.model.resolution import Stage
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approval import show
+from holdfast.resolve.approval import OF_SERVERS, show
 from holdfast.resolve.pins import Held
 from holdfast.session.session import Session
 
@@ -44,7 +44,8 @@ def approve(names: tuple[str, ...], where: Where, *, yes: bool) -> None:
 
 async def _entries(host: Host, where: Where, names: tuple[str, ...], *, yes: bool) -> int:
     loaded, resolution = await host.plan(where.opening())
-    approved = {approval.content_hash for approval in await host.store.read(lambda reads: reads.approvals())}
+    approvals = await host.store.read(lambda reads: reads.approvals(OF_SERVERS))
+    approved = {approval.content_hash for approval in approvals}
     refused = {refusal.server for refusal in resolution.refusals if refusal.stage is Stage.ADMIT}
     decided = 0
     for entry in loaded.entries:

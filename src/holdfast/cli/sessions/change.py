@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.named import find_session
 from holdfast.cli.place import path_option
+from holdfast.cli.reading import with_reading
 from holdfast.cli.sessions.work import SHORT, with_store
 from holdfast.cli.table import plain
 from holdfast.model.ids import SessionId
@@ -23,20 +24,17 @@ def move(*, session: str, folder: Path, path: Path | None) -> None:
     For a project that was moved or renamed: the session is taken up again in FOLDER. No file is touched.
     """
     cwd = str(folder.resolve())
+    stored = with_reading(path, lambda store: find_session(store, session))
+    session_id = stored.context.session_id
+    roots = (cwd, *stored.context.roots[1:])
 
-    async def work(store: Store) -> StoredSession:
-        stored = await find_session(store, session)
-        roots = (cwd, *stored.context.roots[1:])
+    def changed(tx: Tx) -> StoredSession:
+        tx.hold(session_id)  # not while somebody works in it
+        after = tx.change(session_id, SessionChange(cwd=cwd, roots=roots))
+        tx.let_go(session_id)
+        return after
 
-        def changed(tx: Tx) -> StoredSession:
-            tx.hold(stored.context.session_id)  # not while somebody works in it
-            after = tx.change(stored.context.session_id, SessionChange(cwd=cwd, roots=roots))
-            tx.let_go(stored.context.session_id)
-            return after
-
-        return await store.write(changed)
-
-    moved = with_store(path, work)
+    moved = with_store(path, lambda store: store.write(changed))
     click.echo(f"{moved.context.session_id[:SHORT]} is in {moved.context.cwd} now.")
 
 
@@ -50,7 +48,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     async def find(store: Store) -> list[StoredSession]:
         return [await find_session(store, session) for session in sessions]
 
-    found = {stored.context.session_id: stored for stored in with_store(path, find)}
+    found = {stored.context.session_id: stored for stored in with_reading(path, find)}
     for session_id, stored in found.items():
         click.echo(f"{session_id[:SHORT]}  {plain(stored.title) or '(nothing was said)'}")
     if not yes:

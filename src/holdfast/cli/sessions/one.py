@@ -1,7 +1,6 @@
 """One session: what it is, what was said in it, and all of it for another program."""
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,11 +9,15 @@ import msgspec
 
 from holdfast.cli import table
 from holdfast.cli.named import find_session
+from holdfast.cli.output import STANDARD, output_option, write_lines
 from holdfast.cli.place import path_option
-from holdfast.cli.sessions.work import ago, for_programs, with_store
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
+from holdfast.cli.reading import with_reading
+from holdfast.cli.sessions.open_turn import open_turn
+from holdfast.cli.sessions.work import ago, for_programs
 from holdfast.model.event import ServersResolved
+from holdfast.store import clock
+from holdfast.store.interrupted import endings
+from holdfast.store.lease import is_interrupted
 from holdfast.store.rows import StoredEvent, StoredSession
 from holdfast.store.store import Store
 
@@ -33,7 +36,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         kinds = Counter([type(event.event).__name__ async for event in store.events(session_id)])
         return stored, resolution, kinds
 
-    stored, resolution, kinds = with_store(path, work)
+    stored, resolution, kinds = with_reading(path, work)
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
     if as_json:
@@ -48,11 +51,11 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         }
         click.echo(json.dumps(told, indent=2))
         return
-    context = stored.context
+    context, unended = stored.context, open_turn(stored)
     rows = [
         ("id", context.session_id),
         ("title", stored.title or "(nothing was said)"),
-        ("state", stored.state + (", a turn is open" if stored.open_turn else "")),
+        ("state", stored.state + (f"; its last turn {unended}" if unended else "")),
         ("folder", context.cwd),
         *(("also", root) for root in context.roots[1:]),
         ("workspace", context.workspace_id or "(none)"),
@@ -84,14 +87,20 @@ def replay(*, session: str, path: Path | None) -> None:
         stored = await find_session(store, session)
         async for event in store.events(stored.context.session_id):
             screen.show(event.event)
+        if is_interrupted(stored, clock.now()):
+            for ending in await store.read(lambda reads: endings(reads, stored.context.session_id)):
+                screen.show(ending.event)
+        elif stored.open_turn:
+            screen.new_line()
+            screen.say(f"This turn {open_turn(stored)}.", "yellow")
+        screen.new_line()
 
-    with_store(path, work)
-    screen.new_line()
+    with_reading(path, work)
 
 
 @click.command()
 @click.argument("session", metavar="ID")
-@click.option("--output", type=click.Path(path_type=Path), help="A file to make; otherwise standard output.")
+@output_option
 @path_option
 def export(*, session: str, output: Path | None, path: Path | None) -> None:
     """Write a session's events as JSON lines.
@@ -104,21 +113,10 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
         first = json.dumps({"session": for_programs(stored)})
         return [first, *[_line(event) async for event in store.events(stored.context.session_id)]]
 
-    lines = with_store(path, work)
-    if output is None:
-        for line in lines:
-            click.echo(line)
-        return
-    try:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HoldfastError(
-            codes.FILE_EXISTS,
-            f"'{output}' cannot be made: {(error.strerror or '').lower()}. Nothing was changed.",
-        ) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    click.echo(f"{len(lines) - 1} events written to {output}.", err=True)
+    lines = with_reading(path, work)
+    write_lines(output, lines)
+    if output not in (None, STANDARD):
+        click.echo(f"{len(lines) - 1} events written to {output}.", err=True)
 
 
 def _line(stored: StoredEvent) -> str:

@@ -10,6 +10,8 @@ from holdfast.cli.place import database
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.store import clock
+from holdfast.store.lease import is_interrupted
 from holdfast.store.rows import StoredSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
@@ -21,9 +23,9 @@ SHORT = 13
 
 
 def with_store(path: Path | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    """Run something with the store."""
+    """Run something that changes what is kept; what it is about was found by looking before."""
     file = database(path)
-    if path is not None and not file.is_file():
+    if not file.is_file():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{file}'.")
 
     async def run() -> T:
@@ -51,7 +53,7 @@ def for_programs(stored: StoredSession) -> JsonObject:
         "created": stored.created.isoformat(),
         "updated": stored.updated.isoformat(),
         "events": stored.last_seq,
-        "interrupted": bool(stored.open_turn),
+        "interrupted": is_interrupted(stored, clock.now()),
     }
 
 

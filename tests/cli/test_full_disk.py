@@ -1,0 +1,91 @@
+"""A chat whose disk fills up: told in a sentence, and it goes on when there is space again."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.editor import environment
+from tests.journeys.terminal import CHAT, PATIENCE, terminal
+
+READY = "› "
+
+
+@pytest.fixture
+def small_home(tmp_path: Path) -> Iterator[Path]:
+    """A home with a disk of 4 MB, if we may mount one."""
+    data = tmp_path / "home" / "data"
+    data.mkdir(parents=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"may not mount here: {done.stderr.strip()}")
+    yield data.parent
+    subprocess.run(["umount", str(data)], check=True)
+
+
+@pytest.mark.promise("STO-01")
+def test_a_prompt_that_cannot_be_kept_is_told_and_the_chat_goes_on(small_home: Path, tmp_path: Path):
+    ballast = small_home / "data" / "ballast"
+    cwd = tmp_path / "project"
+    cwd.mkdir()
+
+    with terminal(small_home, cwd) as screen:
+        screen.until(READY)
+        _fill(ballast)
+        screen.line("hello " + "x" * 3000)
+        refused = screen.until(READY)
+        ballast.unlink()
+        screen.line("/servers")
+        answered = screen.until(READY)
+        screen.type("\x04")
+        code = screen.end()
+
+    assert "No space is left to write" in refused
+    assert "Hint: Free some space on the disk, then try again.\n" in refused
+    assert "Traceback" not in refused
+    assert "files: up" in answered
+    assert code == 0
+
+
+def test_a_program_at_the_other_end_of_a_pipe_learns_of_it_by_the_exit_code(small_home: Path, tmp_path: Path):
+    ballast = small_home / "data" / "ballast"
+    chat = subprocess.Popen(
+        CHAT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        cwd=tmp_path,
+        env={**environment(small_home), "HOLDFAST_LOG_LEVEL": "error"},
+    )
+    with chat:
+        assert chat.stdin is not None
+        assert chat.stdout is not None
+        assert chat.stderr is not None
+        chat.stdin.write("/servers\n")
+        while "files: up" not in chat.stdout.readline():
+            pass
+        _fill(ballast)
+        chat.stdin.write("hello " + "x" * 3000 + "\n")
+        told = [chat.stderr.readline(), chat.stderr.readline()]
+        ballast.unlink()
+        chat.stdin.write("/servers\n")
+        answered, more = chat.communicate(timeout=PATIENCE)
+
+    assert "No space is left to write" in told[0]
+    assert told[1] == "Hint: Free some space on the disk, then try again.\n"
+    assert ("files: up" in answered, more, chat.returncode) == (True, "", 1)
+
+
+def _fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(b"x" * 1024)

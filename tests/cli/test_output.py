@@ -1,0 +1,109 @@
+"""Exports that cannot be written: told in a sentence, and nothing is left behind."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.output import write_lines
+from holdfast.model.errors import HoldfastError
+from tests.cli.test_sessions import home, listed, run
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one page, if we may mount one."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"may not mount here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_missing_folder_is_told_as_that(home: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+    output = tmp_path / "none" / "x"
+
+    of_session = run(home, "sessions", "export", stored["id"], "--output", str(output))
+    of_audit = run(home, "audit", "export", "--output", str(output))
+    of_store = run(home, "store", "backup", str(output))
+
+    told = (
+        f"Error: There is no folder '{output.parent}': '{output}' cannot be written. "
+        "Make the folder, or name another one.\n"
+        "Hint: The message says what the system refused; correct that first.\n"
+    )
+    assert [(done.returncode, done.stderr) for done in (of_session, of_audit, of_store)] == [(1, told)] * 3
+
+
+def test_a_full_disk_is_told_and_no_half_file_stays(home: Path, full_disk: Path):
+    (_, stored) = listed(home)
+    output = full_disk / "x"
+    (full_disk / "ballast").write_bytes(b"x" * 4096)
+
+    of_session = run(home, "sessions", "export", stored["id"], "--output", str(output))
+    left = output.exists()
+    of_audit = run(home, "audit", "export", "--output", str(output))
+
+    told = (
+        f"Error: '{output}' cannot be written: no space left on device. Nothing was left behind. "
+        "Free some space, then try again.\n"
+        "Hint: The message says what the system refused; correct that first.\n"
+    )
+    assert [(done.returncode, done.stderr) for done in (of_session, of_audit)] == [(1, told)] * 2
+    assert (left, output.exists()) == (False, False)
+
+
+def test_a_retry_after_a_failure_is_not_refused(tmp_path: Path):
+    def lines() -> Iterator[str]:
+        yield "one"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(HoldfastError):
+        write_lines(tmp_path / "x", lines())
+    write_lines(tmp_path / "x", ["one", "two"])
+
+    assert (tmp_path / "x").read_text() == "one\ntwo\n"
+
+
+def test_a_dash_is_standard_output(home: Path):
+    (_, stored) = listed(home)
+
+    of_session = run(home, "sessions", "export", stored["id"], "--output", "-")
+    of_audit = run(home, "audit", "export", "--output", "-")
+
+    assert of_session.stdout == run(home, "sessions", "export", stored["id"]).stdout
+    assert of_audit.stdout == run(home, "audit", "export").stdout
+    assert (of_session.stderr, of_audit.stderr, (home / "-").exists()) == ("", "", False)
+
+
+@pytest.mark.parametrize("inside", ["", "deeper/down"])
+@pytest.mark.parametrize("command", [("chat",), ("sessions", "list"), ("tools",)], ids=" ".join)
+def test_a_data_dir_that_is_a_file_is_told(tmp_path: Path, command: tuple[str, ...], inside: str):
+    (tmp_path / "data").touch()
+
+    done = run(tmp_path, *command, data_dir=tmp_path / "data" / inside)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"'{tmp_path / 'data'}' is not a folder. Set it to a folder's path.\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_output_that_is_full_is_told(home: Path):
+    with Path("/dev/full").open("w") as full:
+        done = run(home, "sessions", "list", stdout=full)
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: The system refused something: no space left on device. Free some space, then try again.\n",
+    )
