@@ -25,21 +25,102 @@ from benchmarks.environment import python_of
 from benchmarks.langchain_peer import langchain
 from benchmarks.result import Result
 from benchmarks.turns import here, side_by_side
-from benchmarks.wire import SERVERS, TEXT, Call, our_echo
+from benchmarks.wire import ME, SERVERS, TEXT, Call, our_echo, start
 from holdfast import settings
+from holdfast.connect.asks import Asks
 from holdfast.connect.call import call
+from holdfast.connect.catalog import catalog
+from holdfast.connect.connection import Connection
+from holdfast.connect.hearing import Hearing
+from holdfast.connect.links import Links
+from holdfast.connect.scope import Scope
 from holdfast.connect.terms import Terms
 from holdfast.host import Host, Opening
 from holdfast.model.call import ToolCall
+from holdfast.model.context import SessionContext
+from holdfast.model.ids import new_session_id
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
+from holdfast.wire.mcp.client import Client, greet
+from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.peer import Peer
+from holdfast.wire.pipe import over_pipes
 
 OURS = [sys.executable, str(SERVERS / "ours.py")]
 ARGUMENTS = {"text": TEXT}
+PROCESSES, WIRE_TURNS, WIRE_SECONDS = 4, 30, 0.03
 
 
 def results() -> list[Result]:
-    return [*_calls(), *_opening()]
+    return [_over_the_wire(), *_calls(), *_opening()]
+
+
+# One wire
+
+
+def _over_the_wire() -> Result:
+    """What a link adds: the same wire to the same process, bare and with a link around it, in many short turns."""
+    pairs = [pair for _ in range(PROCESSES) for pair in asyncio.run(_bare_and_linked())]
+    bare, linked = (statistics.median(figures) for figures in zip(*pairs, strict=True))
+    return Result(
+        name="link.call.p50",
+        ours=linked,
+        peer=bare,
+        peer_name="the bare wire to the same process",
+        unit="ms",
+        goal="<= 1.25",
+    )
+
+
+async def _bare_and_linked() -> list[tuple[float, float]]:
+    process = start("ours.py")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        async with over_pipes(Peer(), process.stdout, process.stdin) as peer:
+            client = await greet(peer, ME)
+            bare, linked = here(lambda: bare_echo(client)), here(lambda: link_echo(client))
+            async with bare() as one, linked() as other:
+                pairs = [(await one(WIRE_SECONDS), await other(WIRE_SECONDS)) for _ in range(WIRE_TURNS)]
+        return pairs[WIRE_TURNS // 10 :]  # the first ones warm up
+    finally:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def bare_echo(client: Client) -> AsyncIterator[Call]:
+    async def echo() -> str:
+        result = await client.call("echo", ARGUMENTS)
+        return msgspec.json.decode(result.content[0], type=Block).text
+
+    yield echo
+
+
+@asynccontextmanager
+async def link_echo(client: Client) -> AsyncIterator[Call]:
+    """`connect.call` alone: no store, no audit."""
+    spec = ServerSpec(name="echo", source=Source.USER, transport=Stdio(command=OURS[0]))
+    hearing = Hearing(Asks(spec, None))
+
+    @asynccontextmanager
+    async def connect(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
+        yield Connection(client, ended=asyncio.Event(), hearing=hearing, last_words=str)
+
+    links = Links(connect)
+    scope = Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/"))
+    (offer,) = catalog([(spec, [Tool(name="echo")])]).offers
+    arguments = msgspec.json.encode(ARGUMENTS)
+    asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
+
+    async def echo() -> str:
+        answer = await call(links, scope, offer, asked, timeout=60)
+        return msgspec.json.decode(answer.result.content[0], type=Block).text
+
+    yield echo
+    await links.close()
 
 
 # One call
@@ -50,7 +131,7 @@ def _calls() -> list[Result]:
     python = python_of("langchain")
     clients = {
         "wire": here(our_echo),
-        "link": here(link_echo),
+        "link": here(hosted_link_echo),
         "session": here(session_echo),
         "memory": here(memory_session_echo),
         "mcp SDK client": here(sdk_client_echo),
@@ -69,7 +150,6 @@ def _calls() -> list[Result]:
         )
 
     return [
-        compared("call.p50", "link", "wire", "<= 1.25"),
         compared("call.p50.sdk", "link", "mcp SDK client", "<= 0.5"),
         compared("call.p50.fastmcp", "link", "FastMCP client", "<= 0.5"),
         compared("call.p50.langchain", "link", "langchain-mcp-adapters", "<= 0.5"),
@@ -86,8 +166,8 @@ class Block(msgspec.Struct):
 
 
 @asynccontextmanager
-async def link_echo() -> AsyncIterator[Call]:
-    """`connect.call` alone: no store, no audit."""
+async def hosted_link_echo() -> AsyncIterator[Call]:
+    """`connect.call` alone, on a host's own link: no store, no audit."""
     async with opened() as (host, session):
         (offer,) = [offer for offer in await session.tools() if offer.name == "echo.echo"]
         arguments = msgspec.json.encode(ARGUMENTS)
