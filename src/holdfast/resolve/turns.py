@@ -11,7 +11,11 @@ _TURN_SECONDS = 0.001
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:
-    """Do the steps, and give way after every millisecond of them."""
+    """Do the steps, and give way for a millisecond after every millisecond of them.
+
+    To sleep for no time would let the loop's other tasks run, but no thread: the store's writer, which every session
+    waits for, would have to ask for the interpreter again and again, at 5 ms each time.
+    """
     until = time.monotonic() + _TURN_SECONDS
     while True:
         try:
@@ -19,5 +23,5 @@ async def in_turns(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             return end.value
         if time.monotonic() > until:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_TURN_SECONDS)
             until = time.monotonic() + _TURN_SECONDS
