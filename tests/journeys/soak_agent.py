@@ -10,7 +10,7 @@ from holdfast.acp.terms import Terms
 from holdfast.agent.agent import Desk
 from holdfast.model.event import Event, StopReason
 from holdfast.model.json import JsonObject
-from holdfast.session.record import Record
+from holdfast.session.stream import Stream
 from holdfast.store.appender import Also, Ticket
 
 
@@ -25,20 +25,20 @@ class Counter:
 
 
 def tell_early() -> None:
-    """Turn the record's order round."""
-    store_then_tell = Record.stream
+    """Turn the stream's order round."""
+    store_then_tell = Stream.keep
 
     async def tell_then_store(
-        self: Record, event: Event, also: Also | None = None, *, patience: float = 0.0
+        self: Stream, event: Event, also: Also | None = None, patience: float = 0.0
     ) -> Ticket:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener([event])
-        ticket = await store_then_tell(self, event, also, patience=patience)
+        ticket = await store_then_tell(self, event, also, patience)
         self._listener = listener
         return ticket
 
-    Record.stream = tell_then_store
+    Stream.keep = tell_then_store
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from holdfast.model.carriers import HEADER
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Sse
-from holdfast.wire.http.client import BrokenOff, Pool, Reply, Unreachable, written
+from holdfast.wire.http.client import Pool, Unreachable, written
 from holdfast.wire.http.events import EventTooLong
+from holdfast.wire.http.exchange import BrokenOff, Reply
 from holdfast.wire.http.url import Url, read_url
 
 EVENTS = "text/event-stream"

@@ -24,7 +24,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
-from holdfast.wire.http.client import BrokenOff, Reply
+from holdfast.wire.http.exchange import BrokenOff, Reply
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.peer import Peer
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse
-from holdfast.wire.http.client import Reply
 from holdfast.wire.http.events import Event, EventReader
+from holdfast.wire.http.exchange import Reply
 from holdfast.wire.lines import Overlong
 
 _OFF_LOOP = 1024 * 1024  # a message longer than this is read in a thread

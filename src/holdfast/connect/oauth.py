@@ -25,7 +25,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.server import ServerSpec
-from holdfast.wire.http.client import BrokenOff, Pool, Reply, Unreachable, written
+from holdfast.wire.http.client import Pool, Unreachable, written
+from holdfast.wire.http.exchange import BrokenOff, Reply
 from holdfast.wire.http.url import Url, read_url
 
 Way: TypeAlias = Callable[[Url], Pool]

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +29,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
 from holdfast.session.outlast import outlast
+from holdfast.session.stream import Listener, Listeners, Stream
 from holdfast.store.appender import Also, Ticket
 from holdfast.store.interrupted import endings
 from holdfast.store.masked import masked
@@ -43,10 +43,6 @@ KEPT_BYTES = 2 * 1024 * 1024
 _KEPT_TEXT = 16 * 1024
 _KEPT_BLOCKS = 100
 
-Listener = Callable[[Event], Awaitable[None]]
-Listeners = Callable[[Sequence[Event]], Awaitable[None]]
-_WINDOW = 1024
-"""How many events may be on their way to the disk and to the listener."""
 _PATIENCE = 0.003  # seconds for which the beginning of a call waits for its end: a quick one is one commit
 _OFF_LOOP = 1024 * 1024  # a longer answer is read in a thread
 
@@ -59,13 +55,7 @@ class Record:
         self._audit = audit
         self.mask = mask
         """What is kept out of all that is written."""
-        self._appender = store.appender(context.session_id, window=_WINDOW)
-        self._listener: Listeners | None = None
-        self._untold: deque[tuple[Ticket, Event]] = deque()
-        self._on_their_way = 0
-        self._room = asyncio.Event()
-        self._room.set()
-        self._teller: asyncio.Task[None] | None = None
+        self._stream = Stream(context.session_id, store)
         self._store = store
         self._running: dict[str, _Begun] = {}
         self._owed: list[_Owed] = []
@@ -79,21 +69,15 @@ class Record:
 
     def listen(self, listener: Listener) -> None:
         """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
-
-        async def each(events: Sequence[Event]) -> None:
-            for event in events:
-                try:
-                    await listener(event)
-                except HoldfastError:
-                    raise
-                except Exception:
-                    log.exception("event not told", extra={"event": type(event).__name__})
-
-        self.listen_to_many(each)
+        self._stream.listen(listener)
 
     def listen_to_many(self, listener: Listeners) -> None:
         """The same for a listener that takes at once what became durable at once."""
-        self._listener = listener
+        self._stream.listen_to_many(listener)
+
+    async def told(self) -> None:
+        """Wait until all that was recorded is durable, and told."""
+        await self._stream.told()
 
     async def add(self, event: Event) -> None:
         """Add an event; returns when it is durable."""
@@ -102,7 +86,9 @@ class Record:
 
     async def stream(self, event: Event, also: Also | None = None, *, patience: float = 0.0) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
-        return await self._keep(masked(event, self.mask), also, patience)  # what is told is what is stored
+        return await self._stream.keep(
+            masked(event, self.mask), also, patience
+        )  # what is told is what is stored
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -116,7 +102,7 @@ class Record:
 
     async def mend(self) -> None:
         """Go on after a write that failed, as on a full disk: what it cut off is ended first, as after a crash."""
-        if self._appender.broken is None and not self._unmended and not self._mending.locked():
+        if self._stream.broken is None and not self._unmended and not self._mending.locked():
             return
         await outlast(self._mend())  # half of it, done again, would be told twice
 
@@ -126,12 +112,11 @@ class Record:
 
     async def _mend(self) -> None:
         async with self._mending:
-            if (broken := self._appender.broken) is not None:
+            if (broken := self._stream.broken) is not None:
                 if self._turns:
                     raise broken  # the turn that runs has lost a part of itself
                 self._cut_off = True
-                await self._appender.settled()
-                self._appender.mend()
+                await self._stream.mend()
             await self._pay()
             if self._cut_off:
                 await self._end_what_was_cut_off()
@@ -145,7 +130,7 @@ class Record:
                 if error.code.retryable:
                     raise
                 log.exception("end of a call not stored")
-                self._appender.mend()
+                await self._stream.mend()
             self._owed.pop(0)
 
     async def _end_what_was_cut_off(self) -> None:
@@ -154,70 +139,10 @@ class Record:
             called = ending.called
             if called is None or called.call_id not in self._running:
                 also = None if called is None else self._notes_interrupted(called)
-                await (await self._keep(ending.event, also)).durable()
+                await (await self._stream.keep(ending.event, also)).durable()
 
     def _notes_interrupted(self, called: ToolCalled) -> Also:
         return lambda tx: self._audit.add_interrupted(tx, self._context, called)
-
-    async def _keep(self, event: Event, also: Also | None, patience: float = 0.0) -> Ticket:
-        if (broken := self._appender.broken) is not None:
-            raise broken
-        if self._listener is None:
-            return await self._appender.append(event, also=also, patience=patience)
-        while self._on_their_way >= _WINDOW:
-            self._room.clear()
-            await self._room.wait()
-        self._on_their_way += 1
-        try:
-            ticket = await self._appender.append(event, also=also)
-        except BaseException:
-            self._arrived(1)
-            raise
-        self._untold.append((ticket, event))
-        if self._teller is None:
-            self._teller = asyncio.create_task(self._tell(self._listener))
-        return ticket
-
-    async def told(self) -> None:
-        """Wait until all that was recorded is durable, and told."""
-        while self._teller is not None:
-            await asyncio.shield(self._teller)
-        await self._appender.flush()
-
-    async def _tell(self, listener: Listeners) -> None:
-        untold = self._untold
-        try:
-            while untold:
-                if not await _is_durable(untold[0][0]):
-                    self._pass_over_failed()
-                    continue
-                events: list[Event] = []
-                while untold and untold[0][0].is_durable:
-                    events.append(untold.popleft()[1])
-                try:
-                    await _told(listener, events)
-                finally:
-                    self._arrived(len(events))
-        except HoldfastError as error:
-            # Nobody listens any more: what cannot be told is not told, what is stored is stored.
-            log.warning("events are not told any more", extra={"reason": error.message})
-            self._listener = None
-            self._arrived(len(untold))
-            untold.clear()
-        finally:
-            self._teller = None
-
-    def _pass_over_failed(self) -> None:
-        count = 0
-        while self._untold and self._untold[0][0].has_failed:
-            self._untold.popleft()
-            count += 1
-        self._arrived(count)
-        log.warning("events not stored, and so not told", extra={"count": count})
-
-    def _arrived(self, count: int) -> None:
-        self._on_their_way -= count
-        self._room.set()
 
     async def resolved(self, standing: ServersResolved, new: Sequence[Refusal]) -> None:
         """Who stands and who fell up to now; each new refusal is a record of the audit, in the same commit."""
@@ -263,7 +188,7 @@ class Record:
             kind=kind,
         )
         event = masked(event, self.mask)
-        ticket = await self._keep(event, None, _PATIENCE)
+        ticket = await self._stream.keep(event, None, _PATIENCE)
         self._running[asked.call_id] = _Begun(event, ticket)
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
@@ -296,8 +221,8 @@ class Record:
     async def _add_end(self, end: "_Owed") -> None:
         begun = end.begun
         if begun is not None and begun.ticket.has_failed:
-            begun.ticket = await self._keep(begun.event, None)
-        await (await self._keep(end.event, end.also)).durable()
+            begun.ticket = await self._stream.keep(begun.event, None)
+        await (await self._stream.keep(end.event, end.also)).durable()
 
     def _end(self, asked: ToolCall, answer: Answer) -> Event:
         whole = answer.size <= KEPT_BYTES
@@ -349,30 +274,6 @@ class _Owed:
     begun: _Begun | None
     event: Event
     also: Also
-
-
-async def _is_durable(ticket: Ticket) -> bool:
-    """Whether an event was stored in the end; whoever waits for it hears why it was not."""
-    try:
-        if not ticket.is_durable:
-            await ticket.durable()
-    except Exception:
-        return False
-    return True
-
-
-async def _told(listener: Listeners, events: Sequence[Event]) -> None:
-    """Tell events; one that cannot be told, by a mistake of ours, does not silence the others."""
-    try:
-        await listener(events)
-    except HoldfastError:
-        raise
-    except Exception:
-        if len(events) == 1:
-            log.exception("event not told", extra={"event": type(events[0]).__name__})
-            return
-        for event in events:
-            await _told(listener, [event])
 
 
 def _shortened(block: dict[str, Any]) -> JsonObject:

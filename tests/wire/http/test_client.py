@@ -17,7 +17,8 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http import client
-from holdfast.wire.http.client import BrokenOff, Connection, Find, Pool, Reply, Unreachable, written
+from holdfast.wire.http.client import Find, Pool, Unreachable, written
+from holdfast.wire.http.exchange import BrokenOff, Connection, Reply
 from holdfast.wire.http.url import Url
 from tests.connect.test_http_egress import certificate
 
@@ -326,7 +327,7 @@ async def test_wherever_an_answer_is_cut_it_is_the_same_and_half_of_it_is_none(p
     text = WHOLE[kind]
 
     async def read(*pieces: bytes) -> bytes | str:
-        reply = Reply(Connection(pool, Url("http", "there", 80, "/")))
+        reply = Reply(Connection(Url("http", "there", 80, "/"), pool.keep, pool.forget))
         for piece in pieces:
             reply.take(piece)
         reply.lost()
@@ -510,7 +511,7 @@ async def test_an_answer_that_was_read_and_closed_is_not_left_to_the_collector(p
 
     gc.disable()
     try:
-        reply, watched = Reply(Connection(pool, Url("http", "there", 80, "/"))), Watched()
+        reply, watched = Reply(Connection(Url("http", "there", 80, "/"), pool.keep, pool.forget)), Watched()
         kept = weakref.ref(reply.headers.setdefault("x", watched))
         del watched
         reply.take(sized(b"one"))

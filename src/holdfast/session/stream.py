@@ -1,0 +1,145 @@
+"""Events on their way: to the disk, and from there to whoever listens."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event
+from holdfast.model.ids import SessionId
+from holdfast.store.appender import Also, Ticket
+from holdfast.store.store import Store
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[Event], Awaitable[None]]
+Listeners = Callable[[Sequence[Event]], Awaitable[None]]
+_WINDOW = 1024
+"""How many events may be on their way to the disk and to the listener."""
+
+
+class Stream:
+    """One session's events, in order. None is told before it is on disk; one that did not get there is not told."""
+
+    def __init__(self, session_id: SessionId, store: Store) -> None:
+        self._appender = store.appender(session_id, window=_WINDOW)
+        self._listener: Listeners | None = None
+        self._untold: deque[tuple[Ticket, Event]] = deque()
+        self._on_their_way = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._teller: asyncio.Task[None] | None = None
+
+    @property
+    def broken(self) -> HoldfastError | None:
+        """Why an event did not get to the disk; until it is mended, none behind it does."""
+        return self._appender.broken
+
+    async def mend(self) -> None:
+        """Wait for what is on its way, then take events again."""
+        await self._appender.settled()
+        self._appender.mend()
+
+    def listen(self, listener: Listener) -> None:
+        """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
+
+        async def each(events: Sequence[Event]) -> None:
+            for event in events:
+                try:
+                    await listener(event)
+                except HoldfastError:
+                    raise
+                except Exception:
+                    log.exception("event not told", extra={"event": type(event).__name__})
+
+        self.listen_to_many(each)
+
+    def listen_to_many(self, listener: Listeners) -> None:
+        """The same for a listener that takes at once what became durable at once."""
+        self._listener = listener
+
+    async def keep(self, event: Event, also: Also | None = None, patience: float = 0.0) -> Ticket:
+        """Take an event on its way; returns when there is room for it."""
+        if (broken := self._appender.broken) is not None:
+            raise broken
+        if self._listener is None:
+            return await self._appender.append(event, also=also, patience=patience)
+        while self._on_their_way >= _WINDOW:
+            self._room.clear()
+            await self._room.wait()
+        self._on_their_way += 1
+        try:
+            ticket = await self._appender.append(event, also=also)
+        except BaseException:
+            self._arrived(1)
+            raise
+        self._untold.append((ticket, event))
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(self._listener))
+        return ticket
+
+    async def told(self) -> None:
+        """Wait until all that was recorded is durable, and told."""
+        while self._teller is not None:
+            await asyncio.shield(self._teller)
+        await self._appender.flush()
+
+    async def _tell(self, listener: Listeners) -> None:
+        untold = self._untold
+        try:
+            while untold:
+                if not await _is_durable(untold[0][0]):
+                    self._pass_over_failed()
+                    continue
+                events: list[Event] = []
+                while untold and untold[0][0].is_durable:
+                    events.append(untold.popleft()[1])
+                try:
+                    await _told(listener, events)
+                finally:
+                    self._arrived(len(events))
+        except HoldfastError as error:
+            # Nobody listens any more: what cannot be told is not told, what is stored is stored.
+            log.warning("events are not told any more", extra={"reason": error.message})
+            self._listener = None
+            self._arrived(len(untold))
+            untold.clear()
+        finally:
+            self._teller = None
+
+    def _pass_over_failed(self) -> None:
+        count = 0
+        while self._untold and self._untold[0][0].has_failed:
+            self._untold.popleft()
+            count += 1
+        self._arrived(count)
+        log.warning("events not stored, and so not told", extra={"count": count})
+
+    def _arrived(self, count: int) -> None:
+        self._on_their_way -= count
+        self._room.set()
+
+
+async def _is_durable(ticket: Ticket) -> bool:
+    """Whether an event was stored in the end; whoever waits for it hears why it was not."""
+    try:
+        if not ticket.is_durable:
+            await ticket.durable()
+    except Exception:
+        return False
+    return True
+
+
+async def _told(listener: Listeners, events: Sequence[Event]) -> None:
+    """Tell events; one that cannot be told, by a mistake of ours, does not silence the others."""
+    try:
+        await listener(events)
+    except HoldfastError:
+        raise
+    except Exception:
+        if len(events) == 1:
+            log.exception("event not told", extra={"event": type(events[0]).__name__})
+            return
+        for event in events:
+            await _told(listener, [event])
