@@ -74,3 +74,17 @@ def test_a_failure_that_quotes_a_server_does_not_steer_the_terminal(capsys: pyte
     tell(HoldfastError(codes.BAD_ANSWER, "It said:\n  | \x1b[2J"))
 
     assert capsys.readouterr().err.startswith("Error: It said:\n  | �[2J\nHint: ")
+
+
+def test_how_long_a_call_may_take_is_a_setting_unless_it_is_said(tmp_path: Path):
+    entry = {"command": sys.executable, "args": [str(SERVER)]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
+    (tmp_path / "config.toml").write_text("[links]\ncall_seconds = 1\n")
+    waiting = json.dumps({"started": str(tmp_path / "started"), "seconds": 5})
+
+    answers = [run(tmp_path, "call", *said, "tools.wait", waiting) for said in ([], ["--timeout", "0.5"])]
+
+    assert [(done.returncode, done.stdout + done.stderr) for done in answers] == [
+        (1, "TIMEOUT: tools.wait did not answer within 1 seconds.\n"),
+        (1, "TIMEOUT: tools.wait did not answer within 0.5 seconds.\n"),
+    ]

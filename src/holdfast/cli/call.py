@@ -22,10 +22,12 @@ from holdfast.wire.strict import Unreadable, read
 @click.argument("arguments", metavar="[JSON]", default="{}")
 @session_options
 @click.option(
-    "--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for the answer."
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds to wait for the answer; otherwise as set by links.call_seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def call(tool: str, arguments: str, where: Where, timeout: float, *, as_json: bool) -> None:
+def call(tool: str, arguments: str, where: Where, timeout: float | None, *, as_json: bool) -> None:
     """Call one tool of one server, in a session of its own.
 
     Prints what the tool answered. Exits with 0 when it did what it was asked, 1 when not, 2 when called wrongly.
