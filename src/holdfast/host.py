@@ -46,6 +46,7 @@ from holdfast.resolve.select import Narrowing
 from holdfast.resolve.turns import in_turns
 from holdfast.sandbox.keeper import Keeper
 from holdfast.sandbox.sandbox import available
+from holdfast.session.outlast import outlast
 from holdfast.session.record import Record
 from holdfast.session.session import Means, Session
 from holdfast.settings import Settings
@@ -183,6 +184,8 @@ class Host:
         With `isolate`, a run inside another gets a session, and so servers, of its own.
         """
         outer = current_scope()
+        if outer is not None:
+            outer.check_open()
         if outer is None or isolate:
             parent = outer.context if outer is not None else None
             cwd = parent.cwd if parent is not None and parent.cwd else Path.cwd()
@@ -194,7 +197,6 @@ class Host:
             finally:
                 await self.close_session(session)
             return
-        outer.check_open()
         session = self._session_of(outer)
         if outer is not outer.home:
             yield session
@@ -204,13 +206,13 @@ class Host:
             with entered(scope):
                 yield session
         finally:
-            await self.links.close_scope(scope)
+            await outlast(self.links.close_scope(scope))
 
     async def open(self, opening: Opening) -> Session:
         """Open a session; its servers are starting when this returns."""
         context, workspace = self._context(opening)
         await self.store.create(NewSession(context=context, title=opening.title, source=opening.source))
-        await self.store.hold(context.session_id)
+        await self._hold(context.session_id)
         return await self._begin(context, workspace, opening)
 
     async def reopen(self, session_id: str, opening: Opening) -> Session:
@@ -225,7 +227,7 @@ class Host:
                 f"To move it: holdfast sessions move {session_id} {context.cwd}",
                 cwd=kept.cwd,
             )
-        await self.store.hold(kept.session_id)
+        await self._hold(kept.session_id)
         try:
             await end_interrupted(
                 self.store,
@@ -233,7 +235,7 @@ class Host:
                 lambda tx, called: self._audit.add_interrupted(tx, kept, called),
             )
         except BaseException:
-            await self.store.let_go(kept.session_id)
+            await outlast(self.store.let_go(kept.session_id))
             raise
         context = replace(
             context,
@@ -242,6 +244,22 @@ class Host:
             parent_session_id=kept.parent_session_id,
         )
         return await self._begin(context, workspace, opening)
+
+    async def _hold(self, session_id: SessionId) -> None:
+        """Take hold of a session; who is cancelled meanwhile holds nothing."""
+        held = False
+
+        async def hold() -> None:
+            nonlocal held
+            await self.store.hold(session_id)
+            held = True
+
+        try:
+            await outlast(hold())
+        except asyncio.CancelledError:
+            if held:
+                await outlast(self.store.let_go(session_id))
+            raise
 
     async def find(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """A stored session of this user's; anybody else's looks exactly like one that is not there."""
@@ -279,7 +297,7 @@ class Host:
             record = Record(context, self.store, self._audit, mask)
             session = Session(scope, resolution, record, means)
         except BaseException:
-            await self.store.let_go(context.session_id)
+            await outlast(self.store.let_go(context.session_id))
             raise
         telemetry.hide(mask)
         self._sessions[scope] = session
@@ -312,7 +330,13 @@ class Host:
         return loaded, context, policy
 
     async def close_session(self, session: Session, reason: str = "closed") -> None:
-        """Close a session: its links end, its events are on disk, and another host may take it up."""
+        """Close a session: its links end, its events are on disk, and another host may take it up.
+
+        Whoever is cancelled meanwhile, once or again and again, waits for the end of it all the same.
+        """
+        await outlast(self._close_session(session, reason))
+
+    async def _close_session(self, session: Session, reason: str) -> None:
         known = self._sessions.pop(session.scope, None)
         self._doors.pop(session.scope, None)
         try:

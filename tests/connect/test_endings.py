@@ -288,6 +288,72 @@ async def test_a_shared_server_is_shared_only_by_sessions_that_need_it_the_same(
 
 
 @pytest.mark.promise("LNK-04")
+@pytest.mark.promise("LNK-04")
+@pytest.mark.promise("LNK-11")
+@pytest.mark.parametrize("what", ["a session", "a run"])
+async def test_who_is_cancelled_again_and_again_while_closing_leaves_nothing(
+    make_host: HostFactory, tmp_path: Path, what: str
+):
+    async with make_host({"c": counter()}) as host:
+        before = len(asyncio.all_tasks())
+        pids: list[int] = []
+
+        async def work() -> None:
+            async with host.session(cwd=tmp_path) if what == "a session" else host.run() as session:
+                pids.append((await session.call("c.whoami")).data["pid"])
+                await asyncio.sleep(600)
+
+        task = asyncio.create_task(work())
+        while not pids:
+            await asyncio.sleep(0.01)
+        for _ in range(50):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([task])
+
+        assert (task.cancelled(), alive(pids[0]), len(asyncio.all_tasks())) == (True, False, before)
+
+
+@pytest.mark.promise("STO-04")
+@pytest.mark.parametrize("steps", range(12))
+async def test_who_is_cancelled_while_a_session_is_taken_up_holds_nothing(
+    make_host: HostFactory, tmp_path: Path, steps: int
+):
+    async with make_host({}, durable=True) as host, make_host({}, durable=True) as other:
+        async with host.session(cwd=tmp_path) as session:
+            session_id = str(session.context.session_id)
+        task = asyncio.create_task(host.reopen(session_id, Opening(cwd=tmp_path)))
+        for _ in range(steps):
+            await asyncio.sleep(0.0003)
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            await host.close_session(task.result())
+
+        await other.close_session(await other.reopen(session_id, Opening(cwd=tmp_path)))
+
+
+async def test_a_run_of_its_own_cannot_begin_in_a_session_that_is_over(
+    make_host: HostFactory, tmp_path: Path
+):
+    over = asyncio.Event()
+
+    async def late(host: Host) -> None:
+        await over.wait()
+        async with host.run(isolate=True):
+            pass
+
+    async with make_host({"c": counter()}) as host:
+        async with host.session(cwd=tmp_path):
+            task = asyncio.create_task(late(host))
+        over.set()
+
+        with pytest.raises(HoldfastError) as refused:
+            await task
+
+    assert refused.value.code is codes.SCOPE_CLOSED
+
+
 async def test_a_host_that_is_cancelled_leaves_nothing(make_host: HostFactory, tmp_path: Path):
     async def serve() -> None:
         async with (

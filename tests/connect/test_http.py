@@ -261,7 +261,8 @@ async def test_a_server_that_dies_in_the_middle_of_a_call_fails_that_call_and_is
 
     assert (dead.code, dead.message) == (
         "CONNECTION_CLOSED",
-        "'web' is gone and has not answered web.go; whether it did it is not known.",
+        "'web' is gone and has not answered web.go; whether it did it is not known. "
+        f"http://127.0.0.1:{port}/mcp broke off: it hung up.",
     )
     assert (after.ok, after.state_lost) == (True, True)
 

@@ -24,7 +24,7 @@ from holdfast.model.event import Outcome
 from holdfast.model.json import JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.secrets import secrets_of
-from holdfast.model.server import Lifetime, Stdio
+from holdfast.model.server import Http, Lifetime, Sse, Stdio
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
 
@@ -121,9 +121,10 @@ async def call(
         if error.code is codes.TIMEOUT and link is not None:
             error = _too_late(offer, timeout)
         if error.code is codes.CONNECTION_CLOSED and link is not None and link.was_live:
+            why = f" {error.message}" if isinstance(spec.transport, Http | Sse) else ""
             error = HoldfastError(
                 codes.CONNECTION_CLOSED,
-                f"{spec.name!r} is gone and has not answered {offer.name}; whether it did it is not known.",
+                f"{spec.name!r} is gone and has not answered {offer.name}; whether it did it is not known.{why}",
             )
         answer = failed(error, words)
     else:

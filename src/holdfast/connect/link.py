@@ -46,6 +46,7 @@ class Link:
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(_seen)
         self._task = asyncio.create_task(self._own(opening), name=f"link to {spec.name}")
+        self._task.add_done_callback(self._over)
 
     @property
     def usable(self) -> bool:
@@ -119,6 +120,12 @@ class Link:
             log.exception("link crashed", extra={"server": self.spec.name})
             self._fail(
                 HoldfastError(codes.INTERNAL_ERROR, f"The link to {self.spec.name!r} failed unexpectedly.")
+            )
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not self._ready.done():  # cancelled before its first step
+            self._fail(
+                HoldfastError(codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed before it started.")
             )
 
     def _fail(self, error: HoldfastError) -> None:

@@ -73,11 +73,13 @@ class Links:
         """End a scope and every link that was opened in it, all at once; one that fails stops no other."""
         scope.closed = True
         links = [link for inner in self._within(scope) for link in self._by_scope.pop(inner).values()]
-        await _close_all(links)
+        await self._close_all(links)
 
     async def close_links(self, scope: Scope) -> None:
         """End the scope's links and keep the scope: the next call connects anew, its state lost."""
-        await _close_all([link for inner in self._within(scope) for link in self._by_scope[inner].values()])
+        await self._close_all(
+            [link for inner in self._within(scope) for link in self._by_scope[inner].values()]
+        )
 
     async def close(self) -> None:
         """End everything."""
@@ -86,7 +88,7 @@ class Links:
         links = [*self._all()]
         self._by_scope.clear()
         self._shared.clear()
-        await _close_all(links)
+        await self._close_all(links)
         if self._leaving:
             await asyncio.wait(self._leaving)
 
@@ -115,10 +117,17 @@ class Links:
         """The scope, and the runs in it, as far as they have links."""
         return [inner for inner in self._by_scope if inner is scope or inner.home is scope]
 
-    def _let_go(self, link: Link) -> None:
+    def _let_go(self, link: Link) -> asyncio.Task[None]:
         task = asyncio.create_task(link.close())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def _close_all(self, links: Iterable[Link]) -> None:
+        """Close links, all at once. Whoever waits for it may go away: they are closed all the same."""
+        tasks = [self._let_go(link) for link in links]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _all(self) -> Iterator[Link]:
         yield from self._shared.values()
@@ -135,7 +144,3 @@ def _check_fits(scope: Scope, spec: ServerSpec) -> None:
         raise HoldfastError(
             codes.NOT_GRANTED, f"{spec.name!r} is not open to this session any more: its trust was lowered."
         )
-
-
-async def _close_all(links: Iterable[Link]) -> None:
-    await asyncio.gather(*(link.close() for link in links))
