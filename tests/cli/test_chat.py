@@ -112,7 +112,7 @@ def test_a_conversation_reads_as_it_was(capsys: pytest.CaptureFixture[str]):
         "● c.d {}",
         "  a.b ✓",
         "  ✗ NO_FILE",
-        "This turn was interrupted: Holdfast ended before it was over.",
+        "This turn was interrupted before it was over.",
     ]
 
 

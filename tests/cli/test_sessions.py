@@ -244,7 +244,7 @@ def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(
         f"● a.b {{}}\nThis turn is running in process {worker.pid} on {platform.node()}.\n"
     )
     assert replayed.stdout.endswith(
-        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted: Holdfast ended before it was over.\n"
+        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted before it was over.\n"
     )
     assert "state      closed; its last turn was interrupted\n" in shown.stdout
     assert "the login bug (its last turn was interrupted)" in table.stdout
@@ -274,7 +274,10 @@ def test_what_is_beyond_the_limit_is_told_and_can_be_reached(home: Path, command
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
         (("replay", "ab"), "There is no session 'ab' (an id's beginning has 4 letters at least)."),
-        (("list", "--path", "/no/store"), "There is no store at '/no/store'."),
+        (
+            ("list", "--path", "/no/store"),
+            "There is no store at '/no/store': nothing was recorded there yet.",
+        ),
     ],
     ids=" ".join,
 )

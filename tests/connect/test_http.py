@@ -259,10 +259,10 @@ async def test_a_server_that_dies_in_the_middle_of_a_call_fails_that_call_and_is
             after = await session.call("web.go")
             await host.close_session(session)
 
+    place = f"http://127.0.0.1:{port}/mcp"
     assert (dead.code, dead.message) == (
         "CONNECTION_CLOSED",
-        "'web' is gone and has not answered web.go; whether it did it is not known. "
-        f"http://127.0.0.1:{port}/mcp broke off: it hung up.",
+        f"'web' is gone and has not answered web.go; whether it did it is not known. {place} broke off: it hung up.",
     )
     assert (after.ok, after.state_lost) == (True, True)
 

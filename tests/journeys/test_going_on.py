@@ -210,7 +210,7 @@ async def test_a_turn_cut_off_by_a_kill_is_seen_as_interrupted_and_the_session_g
         after = await zed.prompt(session, '/call tools.echo {"text": "go on"}')
 
     assert replayed == ["pending", "in_progress", "failed"]
-    assert said == "This turn was interrupted: Holdfast ended before it was over."
+    assert said == "This turn was interrupted before it was over."
     assert after == "end_turn"
 
 

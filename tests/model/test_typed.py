@@ -60,11 +60,15 @@ def test_known_secrets_are_hidden_wherever_they_stand():
 @pytest.mark.parametrize(
     ("texts", "kept"),
     [
-        (['/call a.b {"deep": {', '"token": "hunter2"', "}}"], ['/call a.b {"deep": {', "[masked]", "}}"]),
+        (
+            ['/call a.b {"deep": {', '"token": "hunter2"', "}}"],
+            ['/call a.b {"deep": {', "[masked]", "[masked]"],
+        ),
+        (['/call a.b {"password":', '"hunter2"}', "/help"], ["/call a.b [masked]", "[masked]", "/help"]),
         (["/call a.b", '{"token": "hunter2"}\n/help'], ["/call a.b", "[masked]\n/help"]),
         (["/call a.b {}", '"token": "said"'], ["/call a.b {}", '"token": "said"']),
     ],
-    ids=["in the midst", "before", "not at all"],
+    ids=["in the midst", "its value", "before", "not at all"],
 )
 def test_a_call_that_goes_on_in_the_next_text_is_masked_there_too(texts: list[str], kept: list[str]):
     assert all_typed(texts, NOTHING) == kept

@@ -1,6 +1,7 @@
 """One editor on one connection: every method about sessions, and the sessions it has open."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,6 +33,8 @@ from holdfast.wire.peer import Peer
 _AT_ONCE = 100
 _MINE = Reach(user_id="")
 """Whoever runs the editor is the machine's own user, and sees the sessions that belong to no other."""
+
+log = logging.getLogger(__name__)
 
 
 class Editor:
@@ -65,10 +68,15 @@ class Editor:
 
     def notice(self, notification: Notification) -> None:
         """Hear a notification; an unknown one, or one about nothing we have, is passed over."""
-        if notification.method == "session/cancel":
+        if notification.method != "session/cancel":
+            return
+        try:
             found = self._open.get(read(notification, shapes.Named).session_id)
-            if found is not None:
-                found.conversation.cancel()
+        except HoldfastError as error:
+            log.warning("session/cancel not understood", extra={"reason": error.message})
+            return
+        if found is not None:
+            found.conversation.cancel()
 
     async def stop(self) -> None:
         """End every turn as cancelled; the host closes the sessions."""

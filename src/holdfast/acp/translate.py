@@ -30,7 +30,7 @@ from holdfast.model.event import (
 from holdfast.model.json import JsonObject
 
 Update = dict[str, Any]
-INTERRUPTED = "This turn was interrupted: Holdfast ended before it was over."
+INTERRUPTED = "This turn was interrupted before it was over."
 
 
 def updates(event: Event, *, cwd: str = "", server: str = "") -> tuple[Update, ...]:

@@ -36,7 +36,9 @@ def opened_to_read(file: Path, *, named: bool = False) -> AbstractAsyncContextMa
     """The store in this file; where none was made yet, an empty one, unless the file was `named`."""
     with told(file):
         if named and not file.is_file():
-            raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{file}'.")
+            raise HoldfastError(
+                codes.STORE_UNREADABLE, f"There is no store at '{file}': nothing was recorded there yet."
+            )
         if not file.exists() or (file.is_file() and not file.stat().st_size):
             return MemoryStore()
         known = len(sections())

@@ -141,7 +141,7 @@ class Screen:
             case StopReason.CANCELLED:
                 self.say("Cancelled.", "yellow")
             case StopReason.INTERRUPTED:
-                self.say("This turn was interrupted: Holdfast ended before it was over.", "yellow")
+                self.say("This turn was interrupted before it was over.", "yellow")
             case StopReason.END_TURN:
                 pass
             case StopReason.MAX_TOKENS | StopReason.MAX_TURN_REQUESTS | StopReason.REFUSAL:

@@ -20,14 +20,14 @@ def typed(text: str, mask: Mask) -> str:
 def all_typed(texts: Iterable[str], mask: Mask) -> list[str]:
     """The same for the texts of one prompt: a call's JSON may go on from one to the next."""
     kept: list[str] = []
-    goes_on = False
+    hides: bool | None = None  # of a call's JSON that may go on: whether a secret may
     for text in texts:
-        if "/call" not in text and not goes_on:
+        if "/call" not in text and hides is None:
             kept.append(mask.text(text))
             continue
         pieces: list[str] = []
         for piece in _commands(text):
-            told, goes_on = _piece(piece, mask, goes_on=goes_on)
+            told, hides = _piece(piece, mask, hides=hides)
             pieces.append(told)
         kept.append("\n".join(pieces))
     return kept
@@ -44,12 +44,12 @@ def _commands(text: str) -> Iterator[str]:
     yield "\n".join(piece)
 
 
-def _piece(piece: str, mask: Mask, *, goes_on: bool) -> tuple[str, bool]:
-    """The piece as it may be kept, and whether what follows may belong to its JSON."""
+def _piece(piece: str, mask: Mask, *, hides: bool | None) -> tuple[str, bool | None]:
+    """The piece as it may be kept, and what may go on behind it: nothing of its JSON, some of it, or a secret."""
     call = _CALL.fullmatch(piece)
     if call is None:
-        is_rest = goes_on and not piece.lstrip().startswith("/")
-        return (_unread(piece, mask) if is_rest else mask.text(piece)), is_rest
+        is_rest = hides is not None and not piece.lstrip().startswith("/")
+        return _unread(piece, mask, hides=bool(hides)) if is_rest else (mask.text(piece), None)
     head, rest = call[1], call[2]
     try:
         arguments, end = _DECODER.raw_decode(rest)
@@ -58,15 +58,17 @@ def _piece(piece: str, mask: Mask, *, goes_on: bool) -> tuple[str, bool]:
         if after.partition("\n")[0].strip():
             raise ValueError("More than one value stands there.")
     except (ValueError, RecursionError):
-        return mask.text(head) + _unread(rest, mask), True
+        told, hides = _unread(rest, mask)
+        return mask.text(head) + told, hides
     if masked == arguments:
-        return mask.text(piece), False
-    return mask.text(head) + _written(masked) + mask.text(after), False
+        return mask.text(piece), None
+    return mask.text(head) + _written(masked) + mask.text(after), None
 
 
-def _unread(text: str, mask: Mask) -> str:
-    """What is no JSON: where a secret would end in it, nobody can say."""
-    return MASKED if any(map(tells, _WORD.findall(text))) else mask.text(text)
+def _unread(text: str, mask: Mask, *, hides: bool = False) -> tuple[str, bool]:
+    """What is no JSON: where a secret that began in it ends, nobody can say."""
+    hides = hides or any(map(tells, _WORD.findall(text)))
+    return (MASKED if hides else mask.text(text)), hides
 
 
 def _written(arguments: Json) -> str:
