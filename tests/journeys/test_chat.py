@@ -195,6 +195,14 @@ def test_a_pipe_is_answered_line_by_line_without_colours_and_ends_well(home: Pat
     assert (cwd / "file").read_text() == "what is in it"
 
 
+def test_the_json_of_a_call_goes_on_over_several_lines(home: Path, cwd: Path):
+    (cwd / "a.txt").write_text("kelp")
+
+    said = piped(home, cwd, '/call files.read {\n  "path":\n  "a.txt"\n}\n/call files.read {\n\n/tools\n')
+
+    assert (said.returncode, said.stdout.count("kelp"), "not closed" in said.stdout) == (0, 1, True)
+
+
 def test_modes_decide_where_there_is_nobody_to_ask(home: Path, cwd: Path):
     write = '/call files.write {"path": "file", "text": "x"}\n'
 

@@ -32,6 +32,7 @@ from holdfast.model.event import (
 from holdfast.model.json import JsonObject
 
 PROMPT = "› "
+MORE = "… "
 _DIFF_LINES = 40
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from holdfast.agent.manual import Manual
+from holdfast.agent.typed import typed
 from holdfast.cli.chat.behind import Behind, Interrupt, Over, Question, Ready, TurnOver
 from holdfast.cli.chat.door import TerminalDoor
 from holdfast.cli.chat.greeting import greet, say_what_to_type
 from holdfast.cli.chat.history import FILE as HISTORY
 from holdfast.cli.chat.typist import Pipe, Typist, person
 from holdfast.cli.failure import tell
-from holdfast.cli.screen import PROMPT, Screen
+from holdfast.cli.screen import MORE, PROMPT, Screen
 from holdfast.host import Host, Opening
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
@@ -94,7 +95,7 @@ class Chat:
             interrupted = False
             while True:
                 try:
-                    line = self._asked(typist.line, PROMPT)
+                    line = self._whole(typist, self._asked(typist.line, PROMPT))
                 except KeyboardInterrupt:
                     if interrupted or not self._by_person:
                         raise
@@ -110,6 +111,12 @@ class Chat:
         self._screen.new_line()
         if self._by_person and self._spoken:
             self._screen.say("\nThe session is kept: holdfast chat --resume", "dim")
+
+    def _whole(self, typist: Typist, line: str | None) -> str | None:
+        """A call whose JSON is not closed goes on with the next lines, up to an empty one."""
+        while line and _is_open(line) and (more := self._asked(typist.answer, MORE)):
+            line = f"{line}\n{more}"
+        return line
 
     def _turn(self, behind: Behind, typist: Typist, line: str) -> None:
         conversation = self._conversation
@@ -222,3 +229,8 @@ def _terminated_gently() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_open(text: str) -> bool:
+    commands = typed([{"type": "text", "text": text}])
+    return bool(commands) and commands[-1].open
