@@ -51,7 +51,8 @@ fuzz: setup ## Fuzz the wire for long (FUZZ=number of frames)
 
 soak: setup ## Links for long: CYCLES sessions that end well and badly, 100 x 100 calls at once, hostile neighbours
 	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \
-		$(BIN)/python -m pytest tests/connect/test_leaks.py tests/connect/test_context.py tests/connect/test_neighbours.py -s $(ARGS)
+		$(BIN)/python -m pytest tests/connect/test_leaks.py tests/connect/test_context.py \
+		tests/connect/test_http.py tests/connect/test_neighbours.py -s $(ARGS)
 
 soak-kill: setup ## Kill writers of the store, and the editors' door, at random moments (CYCLES, DOOR_CYCLES)
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.host import KEYS, Host, Opening
 from holdfast.model.carriers import META_KEY
+from holdfast.model.json import JsonObject
 from holdfast.session.session import Session
 from holdfast.token import Seen, Signer, Verifier, audience_of
 from holdfast.wire.mcp.eras import Era
 from tests.connect.conftest import HostFactory
+from tests.connect.test_context import SESSIONS
 from tests.connect.web import (
     ERAS,
     HEADER,
@@ -22,6 +25,7 @@ from tests.connect.web import (
     begun_and_hanging,
     data_dir,
     free_port,
+    handshaken,
     http,
     linked,
     sdk_server,
@@ -137,34 +141,36 @@ async def test_every_http_request_is_signed_anew_for_this_server_and_this_body_w
 
 
 @pytest.mark.promise("CTX-10")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("era", ERAS)
 async def test_sessions_that_call_at_once_are_never_taken_for_one_another(
-    make_host: HostFactory, folder: Path
+    make_host: HostFactory, folder: Path, era: str
 ):
-    plain = Plain()
-    async with serving(plain) as url, make_host({"web": http(url)}, terms=terms()) as host:
-        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(10)))
-        calls = [
-            session.call("web.go", {"me": session.context.session_id})
-            for session in sessions
-            for _ in range(10)
-        ]
-        answers = await asyncio.gather(*calls)
+    crossed: list[JsonObject] = []
+
+    async def answer(plain: Plain, request: Request, message: dict[str, Any]) -> Response | None:
+        if message.get("method") == "tools/call":
+            params = message["params"]
+            token = request.headers[HEADER]
+            claim = verifier.verify(token, audience_of(f"{url}/mcp"), request=plain.asked[-1][2])
+            told = params["_meta"][META_KEY]["session_id"], claim.context.session_id
+            if {*told} != {params["arguments"]["me"]}:
+                crossed.append(params)
+        return handshaken(message) if era == "handshake" else None
+
+    async def work(session: Session) -> int:
+        me = {"me": session.context.session_id}
+        return sum([(await session.call("web.go", me)).ok for _ in range(SESSIONS)])
+
+    plain = Plain(answer)
+    async with serving(plain) as url, make_host({"web": http(url)}, terms=terms(ERAS[era])) as host:
+        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(SESSIONS)))
+        await asyncio.gather(*(session.ready() for session in sessions))
+        verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
+        answered = sum(await asyncio.gather(*map(work, sessions)))
         await asyncio.gather(*(host.close_session(session) for session in sessions))
 
-    verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
-    crossed = [
-        params
-        for headers, body in plain.calls()
-        if len(
-            {
-                (params := json.loads(body)["params"])["arguments"]["me"],
-                params["_meta"][META_KEY]["session_id"],
-                verifier.verify(headers[HEADER], audience_of(f"{url}/mcp"), request=body).context.session_id,
-            }
-        )
-        != 1
-    ]
-    assert (len(plain.calls()), all(answer.ok for answer in answers), crossed) == (100, True, [])
+    assert (len(plain.calls()), answered, crossed) == (SESSIONS**2, SESSIONS**2, [])
 
 
 async def test_a_call_carries_these_headers_and_no_others(make_host: HostFactory, folder: Path):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import sys
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -208,3 +209,25 @@ def answered(message: dict[str, Any], result: dict[str, Any]) -> Response:
     return JSONResponse(
         {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete", **result}}
     )
+
+
+def handshaken(message: dict[str, Any]) -> Response | None:
+    """What a server of the handshake era says when it is greeted; the rest is the same in both."""
+    match message.get("method"):
+        case "server/discover":
+            error = {"code": -32601, "message": "Method not found"}
+            return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        case "initialize":
+            who = {"name": "plain", "version": "1"}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": who,
+            }
+            response = answered(message, result)
+            response.headers["mcp-session-id"] = uuid.uuid4().hex
+            return response
+        case "notifications/initialized":
+            return Response(status_code=202)
+        case _:
+            return None
