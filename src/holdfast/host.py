@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import shlex
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 from holdfast import settings as settings_module
 from holdfast import telemetry
+from holdfast.audit.abandoned import end_abandoned
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, record
@@ -50,10 +52,9 @@ from holdfast.session.outlast import outlast
 from holdfast.session.record import Record
 from holdfast.session.session import Means, Session
 from holdfast.settings import Settings
-from holdfast.store.interrupted import end_interrupted
 from holdfast.store.rows import Approval, NewSession, StoredSession
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.store import Store
+from holdfast.store.store import Store, Tx
 from holdfast.token.signer import Signer
 from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import Registry
@@ -121,6 +122,7 @@ class Host:
             anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
             audit = Audit(self.store, anchor, arguments=self.settings.audit.arguments)
             self._audit = await stack.enter_async_context(audit)
+            await stack.enter_async_context(_beside(end_abandoned(self.store, audit)))
             keeper = await stack.enter_async_context(Keeper(found.sandbox))
             remote = await stack.enter_async_context(
                 Remote(
@@ -221,19 +223,16 @@ class Host:
         context, workspace = self._context(opening)
         kept = stored.context
         if context.cwd != kept.cwd:
+            move = shlex.join(["holdfast", "sessions", "move", session_id, context.cwd])
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"The session was opened in {kept.cwd}, not in {context.cwd}. "
-                f"To move it: holdfast sessions move {session_id} {context.cwd}",
+                f"The session was opened in {kept.cwd}, not in {context.cwd}. To move it: {move}",
+                hint=f"Open it in {kept.cwd}, or move it: {move}",
                 cwd=kept.cwd,
             )
         await self._hold(kept.session_id)
         try:
-            await end_interrupted(
-                self.store,
-                kept.session_id,
-                lambda tx, called: self._audit.add_interrupted(tx, kept, called),
-            )
+            await self.store.write(lambda tx: self._audit.end_interrupted(tx, kept))
         except BaseException:
             await outlast(self.store.let_go(kept.session_id))
             raise
@@ -282,8 +281,13 @@ class Host:
 
     async def forget(self, session_id: str, user_id: str | None = None) -> None:
         """Delete a stored session of this user's; one that somebody has open is refused."""
-        stored = await self.find(session_id, user_id)
-        await self.store.write(lambda tx: tx.delete(stored.context.session_id))
+        context = (await self.find(session_id, user_id)).context
+
+        def forget(tx: Tx) -> None:
+            self._audit.end_interrupted(tx, context)  # with its events would go what is known of it
+            tx.delete(context.session_id)
+
+        await self.store.write(forget)
 
     async def _begin(self, context: SessionContext, workspace: Workspace | None, opening: Opening) -> Session:
         async def resolved(now: SessionContext) -> Resolution:
@@ -447,6 +451,19 @@ class Host:
         """What must not be written down: what servers are given under telling names, and what this process has."""
         secrets = [secret for server in resolution.servers for secret in secrets_of(server)]
         return Mask.of([*secrets, *secrets_in(self._ground.environ)])
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do something while the block runs; what is not done at its end is left."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        for failure in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(failure, Exception):
+                log.error("work beside the sessions failed", exc_info=failure)
 
 
 def _terms(settings: Settings) -> Terms:

@@ -1,5 +1,6 @@
 """Commands that only look: they make no store, and a disk that cannot be written to is good enough."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ import pytest
 from holdfast.store.database import Synchronous
 from holdfast.store.sqlite import open_database
 from tests.cli.test_sessions import home, listed, run
+from tests.store.disks import Ballast, small_disk
 
-__all__ = ["home"]
+__all__ = ["home", "small_disk"]
 
 
 @pytest.fixture
@@ -70,6 +72,31 @@ def test_a_read_only_disk_can_be_read(read_only: Path, tmp_path: Path):
     assert (exported.returncode, len(copy.read_text().splitlines())) == (0, stored["events"] + 1)
     assert "the login bug" in found.stdout
     assert (moved.returncode, "cannot be written to. Nothing was changed." in moved.stderr) == (1, True)
+
+
+def test_a_full_disk_can_be_read(home: Path, small_disk: Path, tmp_path: Path):
+    (_, stored) = listed(home)
+    for file in (home / "data").iterdir():
+        shutil.move(file, small_disk)
+    (home / "data").rmdir()
+    (home / "data").symlink_to(small_disk)
+    Ballast(small_disk).take_all()
+    before = (small_disk / "holdfast.db").read_bytes()
+
+    for command in ("show", "replay", "export"):
+        assert run(home, "sessions", command, stored["id"]).returncode == 0
+    copy = tmp_path / "copy.jsonl"
+    exported = run(home, "sessions", "export", stored["id"], "--output", str(copy))
+    found = run(home, "sessions", "search", "login")
+    verified = run(home, "audit", "verify")
+    checked = run(home, "store", "check")
+    moved = run(home, "sessions", "move", stored["id"], str(tmp_path))
+
+    assert (exported.returncode, len(copy.read_text().splitlines())) == (0, stored["events"] + 1)
+    assert "the login bug" in found.stdout
+    assert (verified.returncode, checked.returncode) == (0, 0), (verified.stderr, checked.stdout)
+    assert (moved.returncode, "No space is left to write" in moved.stderr) == (1, True)
+    assert (small_disk / "holdfast.db").read_bytes() == before
 
 
 def test_a_search_finds_what_a_crash_left_unindexed(home: Path):

@@ -209,6 +209,14 @@ def test_a_session_that_somebody_works_in_is_left_alone(home: Path):
     assert len(listed(home)) == 2
 
 
+def test_a_session_is_not_moved_into_a_folder_of_holdfasts_own(home: Path):
+    (_, stored) = listed(home)
+    moved = run(home, "sessions", "move", stored["id"], str(home / "data"))
+
+    assert (moved.returncode, "is Holdfast's own, and no session works in it" in moved.stderr) == (1, True)
+    assert listed(home)[1]["cwd"] == stored["cwd"]
+
+
 @pytest.mark.promise("STO-03")
 def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(home: Path):
     (_, stored) = listed(home)

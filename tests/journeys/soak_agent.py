@@ -28,13 +28,11 @@ def tell_early() -> None:
     """Turn the stream's order round."""
     store_then_tell = Stream.keep
 
-    async def tell_then_store(
-        self: Stream, event: Event, also: Also | None = None, patience: float = 0.0
-    ) -> Ticket:
+    async def tell_then_store(self: Stream, event: Event, also: Also | None = None) -> Ticket:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener([event])
-        ticket = await store_then_tell(self, event, also, patience)
+        ticket = await store_then_tell(self, event, also)
         self._listener = listener
         return ticket
 

@@ -137,8 +137,9 @@ async def test_only_an_unknown_session_is_not_found(home: Path, cwd: Path):
         "hint": "`holdfast sessions list` shows the sessions there are.",
     }
     assert refusals["elsewhere"].data == {
+        "sessionId": session,
         "cwd": str(cwd),
-        "hint": "Correct the named arguments and call again.",
+        "hint": f"Open it in {cwd}, or move it: holdfast sessions move {session} {other}",
     }
     for name in ("held", "held, to close", "held, to delete"):
         assert refusals[name].data == {

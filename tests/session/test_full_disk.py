@@ -1,6 +1,7 @@
 """A disk that is full fails what is on its way, and nothing for good: with space, the same session goes on."""
 
 import asyncio
+import json
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from holdfast.audit.record import AuditKind
 from holdfast.host import DATABASE, Host, Opening
 from holdfast.model import codes
-from holdfast.model.event import Event, Prompted, SessionClosed, ToolCalled, ToolEnded, TurnEnded
+from holdfast.model.event import Event, Outcome, Prompted, SessionClosed, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.sqlite import SqliteStore
@@ -65,6 +66,56 @@ async def test_an_editors_session_goes_on_when_there_is_space_again(tmp_path: Pa
     assert begun == ended
     assert isinstance(events[-1], SessionClosed)
     assert check(small_disk / DATABASE).problems == ()
+
+
+async def test_an_editor_that_was_started_on_a_full_disk_gets_its_session_when_there_is_space(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
+    home.mkdir()
+    cwd.mkdir()
+    ballast.take_all()
+    async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
+        with pytest.raises(Refused) as full:
+            await zed.new(cwd)
+        ballast.drop()
+        session = await zed.new(cwd)
+        reason = await zed.prompt(session, "/help")
+
+    assert "No space is left to write" in full.value.message
+    assert reason == "end_turn"
+
+
+@pytest.mark.promise("ACP-09", "STO-01")
+async def test_a_call_whose_end_could_not_be_stored_is_told_step_by_step_when_there_is_space(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
+    home.mkdir()
+    cwd.mkdir()
+    started = cwd / "started"
+    wait = {"started": str(started), "seconds": 2}
+    async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
+        session, other = await zed.new(cwd, tools()), await zed.new(cwd, tools())
+        running = zed.begin_prompt(session, f"/call tools.wait {json.dumps(wait)}")
+        await zed.until(lambda zed: started.exists() and len(zed.called(session)) == 2)
+        ballast.take_all()
+        await prompt_until_full(zed, other)
+        with pytest.raises(Refused):
+            await zed.prompt(other, '/call tools.echo {"text": "not made"}')
+        with pytest.raises(Refused) as full:
+            await running
+        while_full = [status for _, status in zed.called(session)]
+        ballast.drop()
+        reason = await zed.prompt(session, "/help")
+        steps = [status for _, status in zed.called(session)]
+        (last,) = [one for one in zed.updates(session, "tool_call_update") if one["status"] == "completed"]
+
+    assert "No space is left to write" in full.value.message
+    assert full.value.data["sessionId"] == session
+    assert (while_full, reason) == (["pending", "in_progress"], "end_turn")
+    assert steps == ["pending", "in_progress", "completed"]
+    assert "was not kept" in last["content"][0]["content"]["text"]
 
 
 @pytest.mark.promise("STO-04")
@@ -146,7 +197,8 @@ async def test_each_call_that_was_made_has_one_end_and_one_record_once_there_is_
     assert (answer.ok, slept.ok) == (True, True)
     assert len(begun) == len(set(begun))
     assert sorted(begun) == sorted(ended) == sorted(note.call_id for note in kept)
-    assert sum(note.tool == "count" for note in kept) == int(answer.text)  # as many as the server has counted
+    made = [note for note in kept if note.outcome != Outcome.REFUSED]
+    assert sum(note.tool == "count" for note in made) == int(answer.text)  # as many as the server has counted
     assert [event for event in events if isinstance(event, ToolCalled | ToolEnded)] == [
         event for event in heard if isinstance(event, ToolCalled | ToolEnded)
     ]

@@ -28,7 +28,7 @@ async def write(path: Path, session_id: SessionId, *, early: bool) -> None:
         Audit(store, FileAnchor.beside(path), anchor_seconds=0.01) as audit,
     ):
         await store.hold(session_id)
-        await end_interrupted(store, session_id)
+        await store.write(lambda tx: end_interrupted(tx, session_id))
         session = await store.session(session_id)
         assert session is not None
         events = [stored async for stored in store.events(session_id)]

@@ -88,7 +88,7 @@ def test_a_turn_cut_off_by_a_kill_is_seen_as_interrupted_and_the_session_takes_t
         async with SqliteStore(path) as store:
             (cut,) = await store.read(lambda reads: reads.open_turns())
             await store.hold(cut.session_id)
-            await end_interrupted(store, cut.session_id)
+            await store.write(lambda tx, cut=cut: end_interrupted(tx, cut.session_id))
             await store.append(cut.session_id, Prompted(turn_id="turn_2", message_id="msg_3", blocks=()))
             return [stored.event async for stored in store.events(cut.session_id)]
 

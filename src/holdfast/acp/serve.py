@@ -80,18 +80,23 @@ class _Front:
         except PeerError:  # it is the editor's own
             raise
         except HoldfastError as error:
-            raise refusal(error) from error
+            raise refusal(error, request) from error
 
     async def _answer(self, request: Request) -> Any:
         if request.method == INITIALIZE:
             answer = self._greeting.answer(request)
-            if self._opening is None:
-                self._opening = asyncio.create_task(self._open())
+            self._behind()
             return answer
         client = self._greeting.check(request)
-        assert self._opening is not None
-        editor = await asyncio.shield(self._opening)
+        editor = await asyncio.shield(self._behind())
         return await editor.handle(request, client)
+
+    def _behind(self) -> "asyncio.Task[Editor]":
+        """What answers about sessions; where it could not be opened, as on a full disk, it is tried again."""
+        opening = self._opening
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._opening = asyncio.create_task(self._open())
+        return opening
 
     def notice(self, notification: Notification) -> None:
         """Hear a notification; before there is a session there is nothing to hear."""

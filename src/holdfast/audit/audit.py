@@ -13,6 +13,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.model.mask import Mask
 from holdfast.store.appender import Also
+from holdfast.store.interrupted import end_interrupted
 from holdfast.store.store import Reads, Store, Tx
 
 log = getLogger(__name__)
@@ -70,9 +71,13 @@ class Audit:
         """Add the record of a call that was cut off, within the transaction that ends it."""
         return self.add(tx, interrupted(context, called, keep=self.keeps_arguments))
 
+    def end_interrupted(self, tx: Tx, context: SessionContext) -> None:
+        """End what was cut off in a session, each call with its record."""
+        end_interrupted(tx, context.session_id, lambda called: self.add_interrupted(tx, context, called))
+
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
         """Add a record that belongs to no event; returns when it is durable."""
-        return await self._store.write(lambda tx: self.add(tx, record, mask))
+        return await self._store.write_or_owe(lambda tx: self.add(tx, record, mask))
 
     async def verify(self) -> Verdict:
         """Follow the whole chain."""

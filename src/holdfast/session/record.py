@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from holdfast.store.appender import Also, Ticket
 from holdfast.store.interrupted import endings
 from holdfast.store.masked import masked
 from holdfast.store.rows import SessionChange
-from holdfast.store.store import Store, Tx
+from holdfast.store.store import Reads, Store, Tx
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,9 @@ KEPT_BYTES = 2 * 1024 * 1024
 _KEPT_TEXT = 16 * 1024
 _KEPT_BLOCKS = 100
 
-_PATIENCE = 0.003  # seconds for which the beginning of a call waits for its end: a quick one is one commit
+_LOST: tuple[JsonObject, ...] = (
+    {"type": "text", "text": "The answer came when it could not be stored, and was not kept."},
+)
 _OFF_LOOP = 1024 * 1024  # a longer answer is read in a thread
 
 
@@ -58,9 +60,10 @@ class Record:
         self._stream = Stream(context.session_id, store)
         self._store = store
         self._running: dict[str, _Begun] = {}
-        self._owed: list[_Owed] = []
+        self._owed: list[_Step] = []
         self._turns = 0
-        self._cut_off = False
+        self._is_cut = False
+        self._over = False
         self._mending = asyncio.Lock()
 
     def become(self, context: SessionContext) -> None:
@@ -84,11 +87,9 @@ class Record:
         await self.mend()
         await (await self.stream(event)).durable()
 
-    async def stream(self, event: Event, also: Also | None = None, *, patience: float = 0.0) -> Ticket:
+    async def stream(self, event: Event, also: Also | None = None) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
-        return await self._stream.keep(
-            masked(event, self.mask), also, patience
-        )  # what is told is what is stored
+        return await self._stream.keep(masked(event, self.mask), also)  # what is told is what is stored
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -108,44 +109,51 @@ class Record:
 
     @property
     def _unmended(self) -> bool:
-        return self._cut_off or bool(self._owed)
+        return self._is_cut or bool(self._owed)
 
     async def _mend(self) -> None:
         async with self._mending:
             if (broken := self._stream.broken) is not None:
                 if self._turns:
                     raise broken  # the turn that runs has lost a part of itself
-                self._cut_off = True
+                self._is_cut = True
                 await self._stream.mend()
             await self._pay()
-            if self._cut_off:
-                await self._end_what_was_cut_off()
-                self._cut_off = False
+            if self._is_cut:
+                for step in await self._store.read(self._cut_off):
+                    await self._keep(step)
+                self._is_cut = False
 
     async def _pay(self) -> None:
         while self._owed:
             try:
-                await self._add_end(self._owed[0])
+                await self._keep(self._owed[0])
             except HoldfastError as error:
                 if error.code.retryable:
                     raise
-                log.exception("end of a call not stored")
+                log.exception("what became of a call is not stored")
                 await self._stream.mend()
             self._owed.pop(0)
 
-    async def _end_what_was_cut_off(self) -> None:
-        session_id = self._context.session_id
-        for ending in await self._store.read(lambda reads: endings(reads, session_id)):
-            called = ending.called
-            if called is None or called.call_id not in self._running:
-                also = None if called is None else self._notes_interrupted(called)
-                await (await self._stream.keep(ending.event, also)).durable()
+    def _cut_off(self, reads: Reads) -> "list[_Step]":
+        """The ends of what has none, and does not run any more."""
+        found = endings(reads, self._context.session_id)
+        return [
+            _Step(None, ending.event, self._notes_interrupted(ending.called))
+            for ending in found
+            if ending.called is None or ending.called.call_id not in self._running
+        ]
 
-    def _notes_interrupted(self, called: ToolCalled) -> Also:
-        return lambda tx: self._audit.add_interrupted(tx, self._context, called)
+    def _notes_interrupted(self, called: ToolCalled | None) -> Also | None:
+        return None if called is None else lambda tx: self._audit.add_interrupted(tx, self._context, called)
 
     async def resolved(self, standing: ServersResolved, new: Sequence[Refusal]) -> None:
         """Who stands and who fell up to now; each new refusal is a record of the audit, in the same commit."""
+        await self.mend()
+        await (await self.stream(standing, also=self.notes_refused(new))).durable()
+
+    def notes_refused(self, new: Sequence[Refusal]) -> Also:
+        """What adds a record of the audit for each of these refusals."""
         notes = [
             record(
                 AuditKind.REFUSAL,
@@ -161,8 +169,7 @@ class Record:
             for note in notes:
                 self._audit.add(tx, note, self.mask)
 
-        await self.mend()
-        await (await self.stream(standing, also=also)).durable()
+        return also
 
     async def mode_changed(self, mode: str) -> None:
         """Permission is asked differently from here on, and when the session is taken up again."""
@@ -177,7 +184,7 @@ class Record:
         await (await self.stream(ModeChanged(mode=mode), also=also)).durable()
 
     async def called(self, asked: ToolCall, *, title: str = "", kind: str = "other") -> None:
-        """A call begins. Nobody waits for this: what comes of it is stored after it, in order."""
+        """A call was asked for. Nobody waits for this: what comes of it is stored after it, in order."""
         await self.mend()
         event = ToolCalled(
             call_id=asked.call_id,
@@ -188,41 +195,82 @@ class Record:
             kind=kind,
         )
         event = masked(event, self.mask)
-        ticket = await self._stream.keep(event, None, _PATIENCE)
-        self._running[asked.call_id] = _Begun(event, ticket)
+        self._running[asked.call_id] = _Begun(event, await self._stream.keep(event))
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
-        """A person let a call through, or did not."""
+        """A person let a call through, or did not; returns when that is durable."""
         note = record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision)
         event = PermissionDecided(call_id=asked.call_id, decision=decision)
-        await self.stream(event, also=self._audit.adds(note, self.mask))
+        also = self._audit.adds(note, self.mask)
+        await self._keep_or_owe(_Step(None, event, also))  # whoever was asked has seen what it is about
 
     async def started(self, asked: ToolCall) -> None:
-        """A call was let through and runs."""
-        await self.stream(ToolStarted(call_id=asked.call_id), patience=_PATIENCE)
+        """A call was let through; it may run when this returns, for then it is known whatever happens."""
+        await (await self.stream(ToolStarted(call_id=asked.call_id))).durable()
 
     async def ended(self, asked: ToolCall, answer: Answer, seconds: float) -> None:
         """A call is over; returns when its event and its audit are durable, in one commit."""
         large = answer.size > _OFF_LOOP
         event = await asyncio.to_thread(self._end, asked, answer) if large else self._end(asked, answer)
         also = self._audited(AuditKind.CALL, asked, answer, seconds)
-        end = _Owed(self._running.get(asked.call_id), event, also)
+        bare = ToolEnded(call_id=asked.call_id, outcome=answer.outcome, content=_LOST, code=answer.code)
         try:
-            await self.mend()
-            await self._add_end(end)
-        except HoldfastError:
-            # It took place: its record is written as soon as it can be, without the answer that nobody got.
-            bare = ToolEnded(call_id=asked.call_id, outcome=answer.outcome, code=answer.code)
-            self._owed.append(replace(end, event=bare))
-            raise
+            await self._keep_or_owe(_Step(self._running.get(asked.call_id), event, also), bare)
         finally:
             self._running.pop(asked.call_id, None)
 
-    async def _add_end(self, end: "_Owed") -> None:
-        begun = end.begun
+    async def close(self, *last: tuple[Event, Also | None]) -> None:
+        """The session ends with these events. What cannot be stored now is left to the store, to write when it can."""
+        steps = [_Step(None, masked(event, self.mask), also) for event, also in last]
+        self._over = True
+        try:
+            await self.mend()
+            while steps:
+                await self._keep(steps[0])
+                del steps[0]
+        except HoldfastError as error:
+            log.warning("end of the session not stored yet", extra={"reason": error.message})
+            owed, self._owed = self._owed, []
+            with suppress(HoldfastError):
+                await self._leave(owed, steps)
+
+    async def _keep_or_owe(self, step: "_Step", bare: Event | None = None) -> None:
+        """Store what became of a call; it took place, so where that fails it is written as soon as it can be."""
+        if self._over:
+            await self._leave([step])
+            return
+        try:
+            await self.mend()
+            await self._keep(step)
+        except HoldfastError:
+            # Without the answer, which nobody got: it may be what there is no space for.
+            self._owed.append(replace(step, event=bare or step.event))
+            raise
+
+    async def _keep(self, step: "_Step") -> None:
+        begun = step.begun
         if begun is not None and begun.ticket.has_failed:
-            begun.ticket = await self._stream.keep(begun.event, None)
-        await (await self._stream.keep(end.event, end.also)).durable()
+            begun.ticket = await self._stream.keep(begun.event)
+        await (await self._stream.keep(step.event, step.also)).durable()
+
+    async def _leave(self, owed: Sequence["_Step"], last: Sequence["_Step"] = ()) -> None:
+        """Leave it to the store: nobody listens any more, and the session may be gone before there is space."""
+        session_id = self._context.session_id
+
+        def write(tx: Tx, steps: Sequence[_Step]) -> None:
+            for step in steps:
+                if step.begun is not None and step.begun.ticket.has_failed:
+                    tx.append(session_id, step.begun.event)
+                tx.append(session_id, step.event)
+                if step.also is not None:
+                    step.also(tx)
+
+        def write_all(tx: Tx) -> None:
+            write(tx, owed)
+            write(tx, self._cut_off(tx))
+            write(tx, last)
+
+        await self._store.write_or_owe(write_all)
 
     def _end(self, asked: ToolCall, answer: Answer) -> Event:
         whole = answer.size <= KEPT_BYTES
@@ -261,19 +309,19 @@ class Record:
 
 @dataclass(slots=True)
 class _Begun:
-    """A call that runs, and what became of the event that says so."""
+    """A call that was asked for, and what became of the event that says so."""
 
     event: Event
     ticket: Ticket
 
 
 @dataclass(slots=True)
-class _Owed:
-    """The end of a call, with its record."""
+class _Step:
+    """What became of a call, with its record."""
 
     begun: _Begun | None
     event: Event
-    also: Also
+    also: Also | None
 
 
 def _shortened(block: dict[str, Any]) -> JsonObject:

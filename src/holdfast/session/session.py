@@ -20,7 +20,7 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Outcome, ServersResolved, SessionClosed, SessionOpened, TrustLowered
+from holdfast.model.event import Event, Outcome, ServersResolved, SessionClosed, SessionOpened, TrustLowered
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
@@ -31,6 +31,7 @@ from holdfast.session.listing import Listing
 from holdfast.session.outlast import outlast
 from holdfast.session.permission import kind_of
 from holdfast.session.record import Record
+from holdfast.store.appender import Also
 from holdfast.wire.mcp.tools import Tool
 
 log = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class Session:
         try:
             refused = await permit(asked, offer) if permit is not None else None
             if refused is None:
-                await self._record.started(asked)
+                await self._record.started(asked)  # or nothing would be known of it after a crash
             answer = refused or await call(
                 self._means.links,
                 self._scope_here(),
@@ -199,6 +200,9 @@ class Session:
             )
             if answer.state_lost:  # it was started anew, and may be another one by now
                 self.tools_changed(offer.server.name)
+        except HoldfastError as error:
+            answer = replace(failed(error), outcome=Outcome.REFUSED)  # it was not made
+            raise
         finally:
             # Also when the caller is cancelled: the end of a call is stored whatever ended it.
             await outlast(self._record.ended(asked, answer, time.monotonic() - began))
@@ -253,14 +257,14 @@ class Session:
         stopped = asyncio.create_task(self._stop_listing())
         await self._means.links.close_scope(self.scope)
         await stopped
-        try:
-            await self._note()
-            if self._half_lowered:
-                await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
-            await self._record.add(SessionClosed(reason=reason))
-        except HoldfastError as error:
-            # It is closed all the same; whoever opens it next ends what has no end.
-            log.warning("end of the session not stored", extra={"reason": error.message})
+        last: list[tuple[Event, Also | None]] = []
+        async with self._noting:
+            standing, new = self._news()
+            if new or standing != self._standing:
+                last.append((standing, self._record.notes_refused(new)))
+        if self._half_lowered:
+            last.append((TrustLowered(trust_level=Trust.SANDBOXED), None))
+        await self._record.close(*last, (SessionClosed(reason=reason), None))
 
     def _start(self) -> None:
         self._catalog = Catalog()
@@ -300,13 +304,17 @@ class Session:
     async def _note(self, *, final: bool = True) -> None:
         """Store who stands and who fell: whenever somebody has fallen, and finally in any case. None is noted twice."""
         async with self._noting:
-            standing = ServersResolved(servers=self.up, refusals=self.refusals)
-            new = _without(standing.refusals, self._noted)
+            standing, new = self._news()
             if not new and (not final or standing == self._standing):
                 return
             await self._record.resolved(standing, new)
             self._noted += new
             self._standing = standing
+
+    def _news(self) -> tuple[ServersResolved, list[Refusal]]:
+        """Who stands and who fell, and whose fall was not noted yet."""
+        standing = ServersResolved(servers=self.up, refusals=self.refusals)
+        return standing, _without(standing.refusals, self._noted)
 
     def _make_catalog(self) -> None:
         listings = self._listings.values()

@@ -59,12 +59,12 @@ class Stream:
         """The same for a listener that takes at once what became durable at once."""
         self._listener = listener
 
-    async def keep(self, event: Event, also: Also | None = None, patience: float = 0.0) -> Ticket:
+    async def keep(self, event: Event, also: Also | None = None) -> Ticket:
         """Take an event on its way; returns when there is room for it."""
         if (broken := self._appender.broken) is not None:
             raise broken
         if self._listener is None:
-            return await self._appender.append(event, also=also, patience=patience)
+            return await self._appender.append(event, also=also)
         while self._on_their_way >= _WINDOW:
             self._room.clear()
             await self._room.wait()

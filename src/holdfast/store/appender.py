@@ -89,7 +89,6 @@ class Appender:
         self._most = max(1, window // 2)
         self._waiting: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
-        self._later: asyncio.TimerHandle | None = None
         self._broken: Exception | None = None
 
     @property
@@ -97,13 +96,10 @@ class Appender:
         """Why nothing is taken: an earlier event could not be stored, and the stream was not mended since."""
         return None if self._broken is None else self._after_failure(self._broken)
 
-    async def append(
-        self, event: Event, *, key: str | None = None, also: Also | None = None, patience: float = 0.0
-    ) -> Ticket:
+    async def append(self, event: Event, *, key: str | None = None, also: Also | None = None) -> Ticket:
         """Queue an event; waits only while the window is full.
 
         `also` runs in the event's own transaction, and not at all when a retry finds the event there already.
-        With `patience`, it may wait so many seconds for company: what follows soon is committed along with it.
         """
         await self._room.acquire()
         entry = _Entry(masked(event, self._mask), key, also)
@@ -111,10 +107,7 @@ class Appender:
             self._settle(entry, self._after_failure(self._broken))
         else:
             self._waiting.append(entry)
-            if not patience:
-                self._start()
-            elif self._pump is None and self._later is None:
-                self._later = asyncio.get_running_loop().call_later(patience, self._start)
+            self._start()
         return entry.ticket
 
     async def flush(self) -> None:
@@ -125,7 +118,6 @@ class Appender:
 
     async def settled(self) -> None:
         """Wait until every event that was queued is durable, or has failed."""
-        self._start()
         while self._pump is not None:
             await asyncio.shield(self._pump)
 
@@ -139,16 +131,12 @@ class Appender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._start()
         if error is None:
             await self.flush()
         elif self._pump is not None:
             await asyncio.shield(self._pump)
 
     def _start(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
         if self._pump is None and self._waiting:
             self._pump = asyncio.get_running_loop().create_task(self._run())
 

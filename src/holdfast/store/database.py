@@ -81,11 +81,20 @@ def connect_to_read(path: Path) -> Database:
     """Open the file to read from it; it is never changed, nor made."""
     if not path.exists():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
-    # Where nothing can be written, SQLite reads a file only if told that it cannot change.
-    frozen = not os.access(path.parent, os.W_OK) and not has_log(path)
-    db = _open(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if frozen else ''}")
+    db = _open(f"{path.absolute().as_uri()}?mode=ro")
+    try:
+        db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        db.close()
+        if has_log(path):
+            raise
+        # Where the log's index cannot be made, on a disk that is full or read-only, the file itself can be read.
+        db = connect_to_look(path)
+    except BaseException:
+        db.close()
+        raise
     db.execute("PRAGMA query_only = ON")
-    db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
     return db
 
 
@@ -134,6 +143,11 @@ def explain(error: sqlite3.Error, path: Path | str) -> HoldfastError | None:
     number: int = getattr(error, "sqlite_errorcode", 0)
     code = _CODES.get(number) or _CODES.get(number & 0xFF)
     return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether a failure may pass by itself: a disk that is full, a file that another process holds for long."""
+    return isinstance(error, HoldfastError) and error.code in (codes.STORE_FULL, codes.STORE_BUSY)
 
 
 def _explain_system(error: OSError, path: Path) -> HoldfastError | None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from holdfast.model.event import Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.rows import OpenTurn
-from holdfast.store.store import Reads, Store, Tx
+from holdfast.store.store import Reads, Tx
 
 INTERRUPTED = "INTERRUPTED"
 _WORDS = f"{INTERRUPTED}: Holdfast was cut off before this call was over; whether it was done is not known."
 
-Note = Callable[[Tx, ToolCalled], object]
+Note = Callable[[ToolCalled], object]
 """Adds what else is to be written about a call that was cut off, in the commit of its end."""
 
 
@@ -24,9 +24,17 @@ class Ending:
     called: ToolCalled | None = None
 
 
-async def end_interrupted(store: Store, session_id: SessionId, note: Note | None = None) -> OpenTurn | None:
+def end_interrupted(tx: Tx, session_id: SessionId, note: Note | None = None) -> OpenTurn | None:
     """End the session's open calls and its open turn as interrupted; for the one who has just taken hold of it."""
-    return await store.write(lambda tx: _end(tx, session_id, note))
+    turn: OpenTurn | None = None
+    for ending in endings(tx, session_id):
+        # The key makes it once: whoever crashes here as well finds the end in place.
+        appended = tx.append(session_id, ending.event, key=ending.key)
+        if ending.called is not None and appended.new and note is not None:
+            note(ending.called)
+        if isinstance(ending.event, TurnEnded):
+            turn = OpenTurn(session_id=session_id, turn_id=ending.event.turn_id)
+    return turn
 
 
 def endings(reads: Reads, session_id: SessionId) -> tuple[Ending, ...]:
@@ -49,15 +57,3 @@ def _ending(called: ToolCalled) -> Ending:
         code=INTERRUPTED,
     )
     return Ending(event=ended, key=f"interrupted:{called.call_id}", called=called)
-
-
-def _end(tx: Tx, session_id: SessionId, note: Note | None) -> OpenTurn | None:
-    turn: OpenTurn | None = None
-    for ending in endings(tx, session_id):
-        # The key makes it once: whoever crashes here as well finds the end in place.
-        appended = tx.append(session_id, ending.event, key=ending.key)
-        if ending.called is not None and appended.new and note is not None:
-            note(tx, ending.called)
-        if isinstance(ending.event, TurnEnded):
-            turn = OpenTurn(session_id=session_id, turn_id=ending.event.turn_id)
-    return turn

@@ -207,6 +207,9 @@ class _MemoryTx:
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._shelf.leases.get(session_id)
 
+    def leases(self) -> tuple[Lease, ...]:
+        return tuple(self._shelf.leases.values())
+
     def approval(self, what: str, content_hash: str) -> Approval | None:
         return self._shelf.approvals.get((what, content_hash))
 

@@ -18,6 +18,7 @@ from holdfast.store.database import (
     connect_to_look,
     connect_to_read,
     has_log,
+    passes,
     told,
 )
 from holdfast.store.readers import Readers
@@ -67,15 +68,21 @@ class SqliteStore(Store):
         """Run a function that reads, beside the writing and off the event loop."""
         return await self._readers.run(work)
 
-    async def let_go(self, session_id: SessionId) -> None:
-        """Let go of a session; where that cannot be written now, on a full disk say, as soon as it can."""
+    async def write_or_owe(self, work: Callable[[Tx], T]) -> T:
+        """The same for what took place already: where it fails as on a full disk, the next commit that can does it."""
         try:
-            await super().let_go(session_id)
+            return await self.write(work)
         except HoldfastError as error:
-            if error.code is codes.STORE_CLOSED:
-                return  # its end let go of all
+            if passes(error):
+                self._writer.owe(work)
+            raise
+
+    async def let_go(self, session_id: SessionId) -> None:
+        """Let go of a session, as soon as that can be written; the end of this process does so at the latest."""
+        try:
+            await self.write_or_owe(lambda tx: tx.let_go(session_id))
+        except HoldfastError as error:
             log.warning("session not let go yet", extra={"session": session_id, "reason": error.message})
-            self._writer.give_up(session_id)
 
     def after_commit(self, chore: AfterCommit) -> None:
         """From now on, run this after every commit."""

@@ -35,6 +35,10 @@ _SESSION = """
     l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
 _SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
+_LEASES = (
+    "SELECT s.session_id, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
+    "FROM leases l JOIN sessions s ON s.n = l.session_n"
+)
 _LAST = "\U0010ffff"  # behind whatever begins the same
 _CALLS = (
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
@@ -151,12 +155,12 @@ class SqlReads:
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Who took hold of the session last, dead or alive."""
-        row = self._one(
-            "SELECT l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
-            "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
-            session_id,
-        )
-        return None if row is None else _lease(session_id, row)
+        row = self._one(f"{_LEASES} WHERE s.session_id = ?", session_id)
+        return None if row is None else _lease(session_id, row[1:])
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Every hold that was not let go of, of the dead and of the living."""
+        return tuple(_lease(SessionId(row[0]), row[1:]) for row in self._all(_LEASES))
 
     def approval(self, what: str, content_hash: str) -> Approval | None:
         """Whether, when and by whom this very content was approved."""

@@ -62,6 +62,10 @@ class Reads(Protocol):
         """Who took hold of the session last, dead or alive."""
         ...
 
+    def leases(self) -> tuple[Lease, ...]:
+        """Every hold that was not let go of, of the dead and of the living."""
+        ...
+
     def approval(self, what: str, content_hash: str) -> Approval | None:
         """Whether, when and by whom this very content was approved."""
         ...
@@ -161,6 +165,10 @@ class Store(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish what was asked for, let go of every session, and of the files."""
+
+    async def write_or_owe(self, work: Callable[[Tx], T]) -> T:
+        """The same for what took place already: a store that fails to, as on a full disk, does it as soon as it can."""
+        return await self.write(work)
 
     async def create(self, new: NewSession) -> StoredSession:
         """Keep a new session."""

@@ -11,14 +11,15 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.ids import SessionId
-from holdfast.store.database import Database, explain
+from holdfast.store.database import Database, explain, passes
 from holdfast.store.job import Job, send_back
 from holdfast.store.lease import RENEW_SECONDS
 from holdfast.store.sqltx import SqlTx
 from holdfast.store.store import AfterCommit
 
 log = getLogger(__name__)
+
+Work = Callable[[SqlTx], Any]
 
 # A larger batch gains nothing in speed and keeps the first of it waiting.
 _MOST = 1000
@@ -41,7 +42,7 @@ class Writer:
         self._failed: HoldfastError | None = None
         self._chores: list[AfterCommit] = []
         self._holding = False
-        self._given_up: set[SessionId] = set()
+        self._owed: list[Work] = []
         self._renew_at: float | None = None
 
     async def start(self) -> None:
@@ -58,7 +59,7 @@ class Writer:
             self._inbox.put(None)
             raise
 
-    async def run(self, work: Callable[[SqlTx], Any]) -> Any:
+    async def run(self, work: Work) -> Any:
         """Run a function in a transaction; returns when it is durable."""
         job = Job(work)
         # Under the lock nothing can be put behind the sentinel that ends the thread, where nobody would answer it.
@@ -72,10 +73,10 @@ class Writer:
         """From now on, run this after every commit."""
         self._chores.append(chore)
 
-    def give_up(self, session_id: SessionId) -> None:
-        """Let go of a session with the next commit that succeeds, or when leases are renewed."""
+    def owe(self, work: Work) -> None:
+        """Run a function in the next transaction that is committed; leases are renewed in one at the latest."""
         with self._lock:
-            self._given_up.add(session_id)
+            self._owed.append(work)
 
     async def stop(self) -> None:
         """Finish what was asked for, let go of every session, and end the thread."""
@@ -143,45 +144,49 @@ class Writer:
                 raise self._failed
             db.execute("BEGIN IMMEDIATE")
             with _undone_on_error(db, tx):
-                given_up = self._let_go(tx)
+                paid = self._pay(db, tx)
                 for job in jobs:
-                    self._run_job(db, tx, job)
+                    job.outcome, job.error = self._attempt(db, tx, job.work)
                 self._holding = tx.holds_any()
                 db.execute("COMMIT")
                 tx.forget()
-            self._have_let_go(given_up)
+            self._have_paid(paid)
         except BaseException as error:
             told = self._told(error)
             for job in jobs:
                 job.error = job.error or told
 
-    def _let_go(self, tx: SqlTx) -> set[SessionId]:
-        """Let go of what could not be let go of when it was asked for."""
-        if not self._given_up:
-            return set()
-        with self._lock:
-            given_up = set(self._given_up)
-        for session_id in given_up:
-            tx.let_go(session_id)
-        return given_up
+    def _pay(self, db: Database, tx: SqlTx) -> int:
+        """Write what could not be written when it was asked for, in order; how much of it, once this is committed."""
+        owed = [*self._owed]
+        for count, work in enumerate(owed):
+            _, error = self._attempt(db, tx, work)
+            if passes(error):
+                return count
+            if error is not None:
+                log.error("owed write failed", exc_info=error, extra={"path": self._path})
+        return len(owed)
 
-    def _have_let_go(self, given_up: set[SessionId]) -> None:
-        if given_up:
+    def _have_paid(self, count: int) -> None:
+        if count:
             with self._lock:
-                self._given_up -= given_up
+                del self._owed[:count]
 
-    def _run_job(self, db: Database, tx: SqlTx, job: Job) -> None:
-        db.execute("SAVEPOINT job")
+    def _attempt(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
+        """What came of some work in the transaction; if it failed, it left nothing there."""
+        outcome, failure = None, None
+        db.execute("SAVEPOINT work")
         try:
-            job.outcome = job.work(tx)
+            outcome = work(tx)
         except BaseException as error:
             # Some failures, a full disk among them, end the whole transaction and with it the savepoint.
             if not db.in_transaction:
                 raise
-            db.execute("ROLLBACK TO job")
+            db.execute("ROLLBACK TO work")
             tx.forget()
-            job.error = self._told(error)
-        db.execute("RELEASE job")
+            failure = self._told(error)
+        db.execute("RELEASE work")
+        return outcome, failure
 
     def _told(self, error: BaseException) -> BaseException:
         if not isinstance(error, sqlite3.Error):
@@ -223,10 +228,11 @@ class Writer:
         try:
             db.execute("BEGIN IMMEDIATE")
             with _undone_on_error(db, tx):
-                given_up = self._let_go(tx)
+                paid = self._pay(db, tx)
                 self._holding = tx.renew()
                 db.execute("COMMIT")
-            self._have_let_go(given_up)
+                tx.forget()
+            self._have_paid(paid)
         except sqlite3.Error:
             log.exception("leases not renewed", extra={"path": self._path})
 

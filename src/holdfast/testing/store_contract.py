@@ -569,10 +569,12 @@ class StoreContract:
             (open_turn,) = await store.read(lambda reads: reads.open_turns())
             assert (open_turn.session_id, open_turn.turn_id) == (cut.context.session_id, turn)
 
-            told = [await end_interrupted(store, cut.context.session_id) for _ in range(2)]
+            told = [
+                await store.write(lambda tx: end_interrupted(tx, cut.context.session_id)) for _ in range(2)
+            ]
 
             assert told == [open_turn, None]
-            assert await end_interrupted(store, whole.context.session_id) is None
+            assert await store.write(lambda tx: end_interrupted(tx, whole.context.session_id)) is None
             assert await store.read(lambda reads: reads.open_turns()) == ()
             events = [stored.event async for stored in store.events(cut.context.session_id)]
             assert events[2:] == [TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED)]
@@ -587,7 +589,9 @@ class StoreContract:
             assert await store.read(lambda reads: reads.open_calls(session_id)) == (cut,)
 
             for _ in range(2):
-                await end_interrupted(store, session_id, lambda _, call: noted.append(call.call_id))
+                await store.write(
+                    lambda tx: end_interrupted(tx, session_id, lambda call: noted.append(call.call_id))
+                )
 
             assert noted == ["call_cut"]
             assert await store.read(lambda reads: reads.open_calls(session_id)) == ()

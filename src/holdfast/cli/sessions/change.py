@@ -4,12 +4,18 @@ from pathlib import Path
 
 import click
 
+from holdfast import settings
+from holdfast.audit.abandoned import settle
+from holdfast.audit.audit import Audit
 from holdfast.cli.named import find_session
 from holdfast.cli.place import path_option
 from holdfast.cli.reading import with_reading
 from holdfast.cli.sessions.work import SHORT, with_store
 from holdfast.cli.table import plain
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
+from holdfast.resolve.own import is_own, own_places
 from holdfast.store.rows import SessionChange, StoredSession
 from holdfast.store.store import Store, Tx
 
@@ -24,17 +30,19 @@ def move(*, session: str, folder: Path, path: Path | None) -> None:
     For a project that was moved or renamed: the session is taken up again in FOLDER. No file is touched.
     """
     cwd = str(folder.resolve())
+    if is_own(cwd, own_places(settings.load())):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"'{cwd}' is Holdfast's own, and no session works in it. Name another folder."
+        )
     stored = with_reading(path, lambda store: find_session(store, session))
     session_id = stored.context.session_id
     roots = (cwd, *stored.context.roots[1:])
 
-    def changed(tx: Tx) -> StoredSession:
-        tx.hold(session_id)  # not while somebody works in it
-        after = tx.change(session_id, SessionChange(cwd=cwd, roots=roots))
-        tx.let_go(session_id)
-        return after
+    def changed(tx: Tx, audit: Audit) -> StoredSession:
+        settle(tx, audit, session_id)  # not while somebody works in it
+        return tx.change(session_id, SessionChange(cwd=cwd, roots=roots))
 
-    moved = with_store(path, lambda store: store.write(changed))
+    moved = with_store(path, lambda store, audit: store.write(lambda tx: changed(tx, audit)))
     click.echo(f"{moved.context.session_id[:SHORT]} is in {moved.context.cwd} now.")
 
 
@@ -54,14 +62,16 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     if not yes:
         click.confirm(f"Forget {'it' if len(found) == 1 else f'these {len(found)}'} for good?", abort=True)
 
-    async def forget(store: Store) -> None:
+    async def forget(store: Store, audit: Audit) -> None:
         for session_id in found:
-            await store.write(lambda tx, session_id=session_id: _forget(tx, session_id))
+            await store.write(lambda tx, session_id=session_id: _forget(tx, audit, session_id))
 
     with_store(path, forget)
     click.echo(f"Forgotten: {len(found)}.")
 
 
-def _forget(tx: Tx, session_id: SessionId) -> None:
-    tx.hold(session_id)  # not while somebody works in it
+def _forget(tx: Tx, audit: Audit, session_id: SessionId) -> None:
+    settle(
+        tx, audit, session_id
+    )  # not while somebody works in it; with its events would go what is known of it
     tx.delete(session_id)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.audit.anchor import FileAnchor
+from holdfast.audit.audit import Audit
 from holdfast.cli.place import database
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -22,15 +24,15 @@ SHORT = 13
 """As much of an id as is shown in lists: enough to tell sessions apart."""
 
 
-def with_store(path: Path | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+def with_store(path: Path | None, work: Callable[[Store, Audit], Coroutine[Any, Any, T]]) -> T:
     """Run something that changes what is kept; what it is about was found by looking before."""
     file = database(path)
     if not file.is_file():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{file}'.")
 
     async def run() -> T:
-        async with SqliteStore(file) as store:
-            return await work(store)
+        async with SqliteStore(file) as store, Audit(store, FileAnchor.beside(file)) as audit:
+            return await work(store, audit)
 
     return asyncio.run(run())
 
