@@ -295,6 +295,7 @@ async def test_who_is_cancelled_again_and_again_while_closing_leaves_nothing(
     make_host: HostFactory, tmp_path: Path, what: str
 ):
     async with make_host({"c": counter()}) as host:
+        await host.tools(cwd=tmp_path)  # by then all that a host does when it starts is done
         before = len(asyncio.all_tasks())
         pids: list[int] = []
 

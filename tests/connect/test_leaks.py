@@ -64,7 +64,13 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
         case 3:  # its server killed in mid-call
             session = await host.open(Opening(cwd=folder, only="good"))
             pid = (await session.call("good.whoami")).data["pid"]
-            call = asyncio.create_task(session.call("good.sleep", {"seconds": 60}))
+            runs = asyncio.Event()
+
+            async def heard(*_: object) -> None:
+                runs.set()
+
+            call = asyncio.create_task(session.call("good.linger", progress=heard))
+            await runs.wait()
             kill(pid)
             assert (await call).code == "CONNECTION_CLOSED"
             assert (await session.call("good.count")).state_lost

@@ -96,6 +96,7 @@ async def test_acpx_keeps_a_session_over_restarts_and_cancels(tmp_path: Path):
     )
     async with asyncio.timeout(30):
         while not (cwd / "started").exists():
+            assert not waiting.done(), await waiting
             await asyncio.sleep(0.05)
     await ran(acpx(tmp_path, "cancel"), tmp_path)
     cancelled = await waiting

@@ -98,7 +98,9 @@ async def test_a_call_whose_end_could_not_be_stored_is_told_step_by_step_when_th
     async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
         session, other = await zed.new(cwd, tools()), await zed.new(cwd, tools())
         running = zed.begin_prompt(session, f"/call tools.wait {json.dumps(wait)}")
-        await zed.until(lambda zed: started.exists() and len(zed.called(session)) == 2)
+        await zed.until(lambda zed: len(zed.called(session)) == 2)
+        while not started.exists():
+            await asyncio.sleep(0.01)
         ballast.take_all()
         await prompt_until_full(zed, other)
         with pytest.raises(Refused):
