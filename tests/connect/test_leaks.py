@@ -65,7 +65,7 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
             session = await host.open(Opening(cwd=folder, only="good"))
             pid = (await session.call("good.whoami")).data["pid"]
             runs = asyncio.Event()
-            call = asyncio.create_task(session.call("good.linger", {}, progress=lambda *_: runs.set()))
+            call = asyncio.create_task(session.call("good.linger", {}, progress=lambda _: runs.set()))
             await runs.wait()
             kill(pid)
             assert (await call).code == "CONNECTION_CLOSED"
