@@ -196,10 +196,12 @@ async def test_of_an_answer_too_large_to_keep_its_beginning_is_kept(record: Reco
         outcome=Outcome.COMPLETED,
     )
     record.listen(listen)
-    await record.ended(ToolCall(call_id="call_1", server="s", tool="t"), large, 0.1)
+    call = ToolCall(call_id="call_1", server="s", tool="t")
+    await record.called(call)
+    await record.ended(call, large, 0.1)
     await record.told()
 
-    (event,) = heard
+    (_, event) = heard
     assert isinstance(event, ToolEnded)
     assert [str(block["text"])[-60:] for block in event.content] == [
         "x" * 15 + "… (3000000 characters; the rest was not kept)",

@@ -19,6 +19,7 @@ from holdfast.model.event import (
     Decision,
     Event,
     ModeChanged,
+    Outcome,
     PermissionDecided,
     ServersResolved,
     ToolCalled,
@@ -59,7 +60,7 @@ class Record:
         """What is kept out of all that is written."""
         self._stream = Stream(context.session_id, store)
         self._store = store
-        self._running: dict[str, _Begun] = {}
+        self._running: dict[str, Ticket] = {}
         self._owed: list[_Step] = []
         self._turns = 0
         self._is_cut = False
@@ -139,7 +140,7 @@ class Record:
         """The ends of what has none, and does not run any more."""
         found = endings(reads, self._context.session_id)
         return [
-            _Step(None, ending.event, self._notes_interrupted(ending.called))
+            _Step(ending.event, self._notes_interrupted(ending.called))
             for ending in found
             if ending.called is None or ending.called.call_id not in self._running
         ]
@@ -194,15 +195,13 @@ class Record:
             title=title,
             kind=kind,
         )
-        event = masked(event, self.mask)
-        self._running[asked.call_id] = _Begun(event, await self._stream.keep(event))
+        self._running[asked.call_id] = await self.stream(event)
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
         """A person let a call through, or did not; returns when that is durable."""
         note = record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision)
         event = PermissionDecided(call_id=asked.call_id, decision=decision)
-        also = self._audit.adds(note, self.mask)
-        await self._keep_or_owe(_Step(None, event, also))  # whoever was asked has seen what it is about
+        await self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask)))
 
     async def started(self, asked: ToolCall) -> None:
         """A call was let through; it may run when this returns, for then it is known whatever happens."""
@@ -212,16 +211,26 @@ class Record:
         """A call is over; returns when its event and its audit are durable, in one commit."""
         large = answer.size > _OFF_LOOP
         event = await asyncio.to_thread(self._end, asked, answer) if large else self._end(asked, answer)
-        also = self._audited(AuditKind.CALL, asked, answer, seconds)
-        bare = ToolEnded(call_id=asked.call_id, outcome=answer.outcome, content=_LOST, code=answer.code)
+        note = replace(
+            record(
+                AuditKind.CALL, self._context, _subject(asked), outcome=answer.outcome, reason=answer.code
+            ),
+            duration_ms=round(seconds * 1000, 3),
+            arguments_hash=hash_arguments(asked.arguments),
+            arguments=self._arguments(asked),
+        )
+        begun = self._running.get(asked.call_id)
         try:
-            await self._keep_or_owe(_Step(self._running.get(asked.call_id), event, also), bare)
+            if begun is not None and await begun.kept():
+                await self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask)))
+            else:  # it was not made, and nobody has heard of it
+                await self._audit.record(note, self.mask)
         finally:
             self._running.pop(asked.call_id, None)
 
     async def close(self, *last: tuple[Event, Also | None]) -> None:
         """The session ends with these events. What cannot be stored now is left to the store, to write when it can."""
-        steps = [_Step(None, masked(event, self.mask), also) for event, also in last]
+        steps = [_Step(masked(event, self.mask), also) for event, also in last]
         self._over = True
         try:
             await self.mend()
@@ -234,7 +243,7 @@ class Record:
             with suppress(HoldfastError):
                 await self._leave(owed, steps)
 
-    async def _keep_or_owe(self, step: "_Step", bare: Event | None = None) -> None:
+    async def _keep_or_owe(self, step: "_Step") -> None:
         """Store what became of a call; it took place, so where that fails it is written as soon as it can be."""
         if self._over:
             await self._leave([step])
@@ -243,14 +252,10 @@ class Record:
             await self.mend()
             await self._keep(step)
         except HoldfastError:
-            # Without the answer, which nobody got: it may be what there is no space for.
-            self._owed.append(replace(step, event=bare or step.event))
+            self._owed.append(replace(step, event=_bare(step.event)))
             raise
 
     async def _keep(self, step: "_Step") -> None:
-        begun = step.begun
-        if begun is not None and begun.ticket.has_failed:
-            begun.ticket = await self._stream.keep(begun.event)
         await (await self._stream.keep(step.event, step.also)).durable()
 
     async def _leave(self, owed: Sequence["_Step"], last: Sequence["_Step"] = ()) -> None:
@@ -259,8 +264,6 @@ class Record:
 
         def write(tx: Tx, steps: Sequence[_Step]) -> None:
             for step in steps:
-                if step.begun is not None and step.begun.ticket.has_failed:
-                    tx.append(session_id, step.begun.event)
                 tx.append(session_id, step.event)
                 if step.also is not None:
                     step.also(tx)
@@ -294,34 +297,23 @@ class Record:
         )
         await self._audit.record(note, self.mask)
 
-    def _audited(self, kind: AuditKind, asked: ToolCall, answer: Answer, seconds: float) -> Also:
-        note = replace(
-            record(kind, self._context, _subject(asked), outcome=answer.outcome, reason=answer.code),
-            duration_ms=round(seconds * 1000, 3),
-            arguments_hash=hash_arguments(asked.arguments),
-            arguments=self._arguments(asked),
-        )
-        return self._audit.adds(note, self.mask)
-
     def _arguments(self, asked: ToolCall) -> JsonObject | None:
         return kept_arguments(asked.arguments) if self._audit.keeps_arguments else None
-
-
-@dataclass(slots=True)
-class _Begun:
-    """A call that was asked for, and what became of the event that says so."""
-
-    event: Event
-    ticket: Ticket
 
 
 @dataclass(slots=True)
 class _Step:
     """What became of a call, with its record."""
 
-    begun: _Begun | None
     event: Event
     also: Also | None
+
+
+def _bare(event: Event) -> Event:
+    """An event without the answer of a tool: nobody got it, and it may be what there is no space for."""
+    if isinstance(event, ToolEnded) and event.outcome is not Outcome.REFUSED:
+        return ToolEnded(call_id=event.call_id, outcome=event.outcome, content=_LOST, code=event.code)
+    return event
 
 
 def _shortened(block: dict[str, Any]) -> JsonObject:

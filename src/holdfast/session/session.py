@@ -184,9 +184,9 @@ class Session:
             await self._record.denied(asked, answer)
             return answer
         asked = replace(asked, server=offer.server.name, tool=offer.tool.name)
-        await self._record.called(asked, title=offer.tool.title or offer.name, kind=kind_of(offer))
         answer = CANCELLED
         try:
+            await self._record.called(asked, title=offer.tool.title or offer.name, kind=kind_of(offer))
             refused = await permit(asked, offer) if permit is not None else None
             if refused is None:
                 await self._record.started(asked)  # or nothing would be known of it after a crash

@@ -89,7 +89,7 @@ class Stream:
         untold = self._untold
         try:
             while untold:
-                if not await _is_durable(untold[0][0]):
+                if not await untold[0][0].kept():
                     self._pass_over_failed()
                     continue
                 events: list[Event] = []
@@ -119,16 +119,6 @@ class Stream:
     def _arrived(self, count: int) -> None:
         self._on_their_way -= count
         self._room.set()
-
-
-async def _is_durable(ticket: Ticket) -> bool:
-    """Whether an event was stored in the end; whoever waits for it hears why it was not."""
-    try:
-        if not ticket.is_durable:
-            await ticket.durable()
-    except Exception:
-        return False
-    return True
 
 
 async def _told(listener: Listeners, events: Sequence[Event]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,13 @@ class Ticket:
         if self._appended is None:
             raise self._error or AssertionError("A settled ticket has a place or an error.")
         return self._appended.seq
+
+    async def kept(self) -> bool:
+        """Wait until it is settled; whether the event is on disk then."""
+        if self._appended is None:
+            with suppress(Exception):  # whoever asks for `durable` hears why not
+                await self.durable()
+        return self.is_durable
 
     def settle(self, outcome: Appended | Exception) -> None:
         """Tell whoever waits."""

@@ -23,6 +23,8 @@ Work = Callable[[SqlTx], Any]
 
 # A larger batch gains nothing in speed and keeps the first of it waiting.
 _MOST = 1000
+# Somebody who asks in vain again and again on a full disk must not fill the memory as well.
+_MOST_OWED = 10_000
 
 
 class Writer:
@@ -76,7 +78,10 @@ class Writer:
     def owe(self, work: Work) -> None:
         """Run a function in the next transaction that is committed; leases are renewed in one at the latest."""
         with self._lock:
-            self._owed.append(work)
+            if len(self._owed) < _MOST_OWED:
+                self._owed.append(work)
+                return
+        log.error("too much is owed: a write is lost", extra={"path": self._path})
 
     async def stop(self) -> None:
         """Finish what was asked for, let go of every session, and end the thread."""
