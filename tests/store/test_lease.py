@@ -1,6 +1,7 @@
 """Who holds a session: one live owner at a time, and a dead one never."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,10 +14,12 @@ from holdfast.model import codes
 from holdfast.model.event import Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_stored, now
-from holdfast.store.lease import LEASE_SECONDS, has_lapsed
+from holdfast.store.lease import LEASE_SECONDS, has_lapsed, is_abandoned
+from holdfast.store.memory import MemoryStore, Shelf
 from holdfast.store.owner import Owner, is_gone, this_process
 from holdfast.store.rows import Lease
 from holdfast.store.sqlite import SqliteStore
+from tests.store.disks import Failing
 from tests.store.sessions import new_session, refused
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +116,50 @@ async def test_whoever_lost_its_session_cannot_write_to_it_any_more(tmp_path: Pa
             await asleep.append(session_id, Titled(title="late"))
 
         await awake.append(session_id, Titled(title="mine"))
+        await awake.let_go(session_id)
+        with refused(codes.SESSION_HELD) as caught:
+            await asleep.append(session_id, Titled(title="though nobody has it"))
+        await asleep.hold(session_id)
+        await asleep.append(session_id, Titled(title="mine again"))
+        events = [stored.event async for stored in awake.events(session_id)]
+
+    assert "is not held by this process any more" in caught.value.message
+    assert events == [Titled(title="mine"), Titled(title="mine again")]
+
+
+async def test_it_is_the_same_in_memory() -> None:
+    shelf = Shelf()
+    asleep, awake = MemoryStore(shelf), MemoryStore(shelf)
+    session_id = await new_session(asleep)
+    dead = replace(this_process(), boot="earlier")
+    shelf.leases[session_id] = replace(await asleep.hold(session_id), owner=dead)
+    await awake.hold(session_id)
+    await awake.let_go(session_id)
+
+    with refused(codes.SESSION_HELD):
+        await asleep.append(session_id, Titled(title="late"))
+
+
+@pytest.mark.promise("STO-04")
+async def test_a_hold_that_was_undone_is_none(tmp_path: Path) -> None:
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        with refused(codes.STORE_FULL):
+            await store.hold(session_id)
+        disk.fails_with = 0
+        await store.append(session_id, Titled(title="nobody's"))
+        assert await store.write(lambda tx: tx.delete(session_id))
+
+
+def test_a_holder_that_cannot_be_seen_is_not_given_up_before_a_day() -> None:
+    asleep = _lease(replace(this_process(), machine="elsewhere/1"))
+    hour = 3600 * 1_000_000
+
+    assert [is_abandoned(asleep, now() + hours * hour) for hours in (1, 23, 25)] == [False, False, True]
+    assert is_abandoned(_lease(replace(this_process(), boot="earlier")), now())
+    assert not is_abandoned(_lease(this_process()), now() + 48 * hour)
 
 
 async def test_a_holder_says_that_it_is_alive_while_nothing_happens(

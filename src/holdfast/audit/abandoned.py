@@ -7,7 +7,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
-from holdfast.store.lease import has_lapsed
+from holdfast.store.lease import is_abandoned
 from holdfast.store.store import Store, Tx
 
 log = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 async def end_abandoned(store: Store, audit: Audit) -> None:
     """End what was cut off in every session whose owner is dead: nobody may ever open it again."""
     for lease in await store.read(lambda reads: reads.leases()):
-        if not has_lapsed(lease, clock.now()):
+        if not is_abandoned(lease, clock.now()):
             continue
         try:
             await store.write(lambda tx, session_id=lease.session_id: settle(tx, audit, session_id))

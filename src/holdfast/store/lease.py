@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
 from holdfast.store.clock import to_stored
 from holdfast.store.owner import Owner, is_gone
 from holdfast.store.rows import Lease, StoredSession
@@ -12,12 +13,19 @@ from holdfast.store.rows import Lease, StoredSession
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
+_ASLEEP_MICROSECONDS = 24 * 3600 * 1_000_000
 
 
 def has_lapsed(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
     """Whether the holder is dead; where that cannot be seen, whether it has been silent for too long."""
     dead = gone(lease.owner)
     return to_stored(lease.until) <= now if dead is None else dead
+
+
+def is_abandoned(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
+    """Whether the holder is dead beyond doubt: one that cannot be seen from here may only have been asleep."""
+    dead = gone(lease.owner)
+    return to_stored(lease.until) + _ASLEEP_MICROSECONDS <= now if dead is None else dead
 
 
 def is_interrupted(session: StoredSession, now: int) -> bool:
@@ -29,6 +37,15 @@ def check_free(lease: Lease, now: int) -> None:
     """Refuse when a live owner holds the session."""
     if not has_lapsed(lease, now):
         raise held_by_another(lease)
+
+
+def lost(session_id: SessionId) -> HoldfastError:
+    """The refusal for a holder that was silent for so long that another took the session."""
+    return HoldfastError(
+        codes.SESSION_HELD,
+        f"The session {session_id} is not held by this process any more: another one took it meanwhile. Open it again.",
+        session_id=session_id,
+    )
 
 
 def held_by_another(lease: Lease) -> HoldfastError:

@@ -16,7 +16,7 @@ from holdfast.store import clock
 from holdfast.store.clock import from_stored, to_stored
 from holdfast.store.codec import encode_event
 from holdfast.store.cursor import decode_cursor, encode_cursor
-from holdfast.store.lease import LEASE_MICROSECONDS, check_free
+from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lost
 from holdfast.store.owner import this_process
 from holdfast.store.projection import PASSING, project
 from holdfast.store.query import Reach, SearchQuery, SessionQuery
@@ -134,12 +134,15 @@ class _MemoryTx:
         self._shelf = shelf
         self._holder = holder
         self._now = now
+        self._held: set[SessionId] = set()
 
     def run(self, work: Callable[[Tx], T]) -> T:
         self._shelf.undo.clear()
+        held = set(self._held)
         try:
             return work(self)
         except BaseException:
+            self._held = held
             while self._shelf.undo:
                 self._shelf.undo.pop()()
             raise
@@ -318,9 +321,11 @@ class _MemoryTx:
         until = from_stored(now + LEASE_MICROSECONDS)
         lease = Lease(session_id=session_id, holder=self._holder, owner=this_process(), until=until)
         self._shelf.put(self._shelf.leases, session_id, lease)
+        self._held.add(session_id)
         return lease
 
     def let_go(self, session_id: SessionId) -> None:
+        self._held.discard(session_id)
         lease = self._shelf.leases.get(session_id)
         if lease is not None and lease.holder == self._holder:
             self._shelf.drop(self._shelf.leases, session_id)
@@ -379,9 +384,12 @@ class _MemoryTx:
         if session is None:
             raise unknown_session(session_id)
         lease = self._shelf.leases.get(session_id)
-        if lease is not None and lease.holder != self._holder:
-            check_free(lease, self._now())
-            self._shelf.drop(self._shelf.leases, session_id)
+        if lease is None or lease.holder != self._holder:
+            if session_id in self._held:
+                raise lost(session_id)
+            if lease is not None:
+                check_free(lease, self._now())
+                self._shelf.drop(self._shelf.leases, session_id)
         return session
 
 

@@ -13,7 +13,7 @@ from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_stored, to_stored
 from holdfast.store.codec import decode_event, encode_event
 from holdfast.store.database import Database
-from holdfast.store.lease import LEASE_MICROSECONDS, check_free
+from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lost
 from holdfast.store.owner import this_process
 from holdfast.store.projection import PASSING, ends_a_stretch, project
 from holdfast.store.rows import Appended, Approval, AuditRow, Lease, NewSession, SessionChange, StoredSession
@@ -42,6 +42,8 @@ class SqlTx(SqlReads):
         super().__init__(db)
         self._holder = holder
         self._now = now
+        self._held: set[SessionId] = set()
+        self._just_held: set[SessionId] = set()
         self._tails: dict[SessionId, _Tail] = {}
         self._ended: set[int] = set()
 
@@ -56,9 +58,15 @@ class SqlTx(SqlReads):
         for n in ended:
             self._index(n)
 
+    def committed(self) -> None:
+        """The transaction is over, and all of it is kept."""
+        self._held |= self._just_held
+        self.forget()
+
     def forget(self) -> None:
         """The transaction is over, or part of it was undone: look everything up again."""
         self._tails.clear()
+        self._just_held.clear()
 
     def create(self, new: NewSession) -> StoredSession:
         """Keep a new session; to repeat it after a crash is harmless."""
@@ -183,10 +191,12 @@ class SqlTx(SqlReads):
                 until,
             ),
         )
+        self._just_held.add(session_id)
         return Lease(session_id=session_id, holder=self._holder, owner=owner, until=from_stored(until))
 
     def let_go(self, session_id: SessionId) -> None:
         """Let go of a session; of one that is not ours, nothing happens."""
+        self._held.discard(session_id)
         self._db.execute(
             "DELETE FROM leases WHERE holder = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
             (self._holder, session_id),
@@ -239,8 +249,11 @@ class SqlTx(SqlReads):
             if row is None:
                 raise unknown_session(session_id)
             n, seq, unindexed, holder = row
-            if holder is not None and holder != self._holder:
-                self._take_from_the_dead(session_id, n)
+            if holder != self._holder:
+                if session_id in self._held:
+                    raise lost(session_id)
+                if holder is not None:
+                    self._take_from_the_dead(session_id, n)
             tail = self._tails[session_id] = _Tail(n, seq, bool(unindexed))
         return tail
 

@@ -154,7 +154,7 @@ class Writer:
                     job.outcome, job.error = self._attempt(db, tx, job.work)
                 self._holding = tx.holds_any()
                 db.execute("COMMIT")
-                tx.forget()
+                tx.committed()
             self._have_paid(paid)
         except BaseException as error:
             told = self._told(error)
@@ -225,7 +225,7 @@ class Writer:
             with _undone_on_error(db, tx):
                 tx.index_ended()
                 db.execute("COMMIT")
-                tx.forget()
+                tx.committed()
         except (sqlite3.Error, HoldfastError):
             log.exception("words not indexed", extra={"path": self._path})
 
@@ -236,7 +236,7 @@ class Writer:
                 paid = self._pay(db, tx)
                 self._holding = tx.renew()
                 db.execute("COMMIT")
-                tx.forget()
+                tx.committed()
             self._have_paid(paid)
         except sqlite3.Error:
             log.exception("leases not renewed", extra={"path": self._path})
