@@ -197,6 +197,7 @@ class SqlTx(SqlReads):
     def let_go(self, session_id: SessionId) -> None:
         """Let go of a session; of one that is not ours, nothing happens."""
         self._held.discard(session_id)
+        self._just_held.discard(session_id)
         self._db.execute(
             "DELETE FROM leases WHERE holder = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
             (self._holder, session_id),
