@@ -85,6 +85,6 @@ def test_how_long_a_call_may_take_is_a_setting_unless_it_is_said(tmp_path: Path)
     answers = [run(tmp_path, "call", *said, "tools.wait", waiting) for said in ([], ["--timeout", "0.5"])]
 
     assert [(done.returncode, done.stdout + done.stderr) for done in answers] == [
-        (1, "TIMEOUT: tools.wait did not answer within 1 seconds.\n"),
-        (1, "TIMEOUT: tools.wait did not answer within 0.5 seconds.\n"),
+        (1, "TIMEOUT: tools.wait did not answer within 1 s.\n"),
+        (1, "TIMEOUT: tools.wait did not answer within 0.5 s.\n"),
     ]

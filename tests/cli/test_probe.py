@@ -58,4 +58,4 @@ def test_a_server_that_dies_is_quoted_without_its_control_characters():
 def test_a_server_that_says_nothing_is_given_up_and_ended():
     done = probe("--timeout", "0.3", *python("import time; time.sleep(60)"))
 
-    assert (done.returncode, "did not introduce itself within 0.3 seconds" in done.stderr) == (1, True)
+    assert (done.returncode, "did not introduce itself within 0.3 s" in done.stderr) == (1, True)

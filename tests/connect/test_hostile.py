@@ -52,7 +52,7 @@ async def test_a_server_that_babbles_is_refused_on_time(make_host: HostFactory, 
     ):
         (refusal,) = session.refusals
 
-    assert refusal.reason == "Could not start 'x': The server did not introduce itself within 0.5 seconds."
+    assert refusal.reason == "Could not start 'x': The server did not introduce itself within 0.5 s."
 
 
 @pytest.mark.promise("LNK-13")
@@ -63,7 +63,7 @@ async def test_a_server_that_babbles_is_refused_on_time(make_host: HostFactory, 
         ("no UTF-8", 0, "BAD_ANSWER", "not UTF-8"),
         ("nesting", 0, "BAD_ANSWER", "nested too deep"),
         ("a line of 1 GB", 32 * 1024**2, "BAD_ANSWER", "16777216 is the most"),
-        ("nothing", 0, "TIMEOUT", "did not answer within 0.2 seconds"),
+        ("nothing", 0, "TIMEOUT", "did not answer within 0.2 s"),
         ("requests", 20_000, "", ""),
         ("notifications", 20_000, "", ""),
         ("progress", 5_000, "", ""),

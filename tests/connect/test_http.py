@@ -286,7 +286,7 @@ async def test_a_remote_server_that_never_answers_is_left_out_on_time(make_host:
             }
 
     assert reasons == {
-        name: f"Could not connect to {name!r}: The server did not introduce itself within 0.3 seconds."
+        name: f"Could not connect to {name!r}: The server did not introduce itself within 0.3 s."
         for name in ("web", "sse")
     }
 

@@ -99,12 +99,12 @@ TROUBLE: dict[str, tuple[Misbehave, str, str]] = {
     "slow": (
         lambda m: StreamingResponse(drip(), media_type="application/json"),
         "TIMEOUT",
-        "within 0.5 seconds",
+        "within 0.5 s",
     ),
     "pings only": (
         lambda m: StreamingResponse(endless(b": ping\n\n"), media_type="text/event-stream"),
         "TIMEOUT",
-        "within 0.5 seconds",
+        "within 0.5 s",
     ),
     "redirected without end": (lambda m: RedirectResponse("/mcp"), "PEER_ERROR", "redirects without end"),
     "redirected elsewhere": (

@@ -200,7 +200,7 @@ async def test_a_session_opens_degraded_and_on_time_when_a_server_never_answers(
     ):
         assert (await session.call("good.count")).text == "1"
         assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-            ("mute", "Could not start 'mute': The server did not introduce itself within 1 seconds.")
+            ("mute", "Could not start 'mute': The server did not introduce itself within 1 s.")
         ]
 
 
@@ -212,7 +212,7 @@ async def test_a_call_past_its_deadline_is_a_failure_and_the_server_lives_on(
         await session.call("c.count")
         late = await session.call("c.sleep", {"seconds": 60}, timeout=0.05)
 
-        assert (late.code, late.message) == ("TIMEOUT", "c.sleep did not answer within 0.05 seconds.")
+        assert (late.code, late.message) == ("TIMEOUT", "c.sleep did not answer within 0.05 s.")
         assert (await session.call("c.count")).text == "2"
 
 

@@ -161,6 +161,25 @@ def test_the_folder_a_shell_is_in_is_no_secret() -> None:
     assert secrets_in(entries) == ("hunter2",)
 
 
+@pytest.mark.promise("AUD-03")
+def test_what_is_listed_beside_a_telling_name_is_hidden() -> None:
+    headers: Json = [
+        {"name": "Authorization", "value": "Bearer abc"},
+        {"name": "PASSWORD", "value": {"deep": 1}},
+        {"name": "Accept", "value": "text/html"},
+        {"name": 5, "value": "five"},
+        {"value": "alone"},
+    ]
+
+    assert Mask().json(headers) == [
+        {"name": "Authorization", "value": MASKED},
+        {"name": "PASSWORD", "value": MASKED},
+        {"name": "Accept", "value": "text/html"},
+        {"name": 5, "value": "five"},
+        {"value": "alone"},
+    ]
+
+
 def test_masks_add_up_and_longer_secrets_go_first() -> None:
     mask = Mask.of(["secret"]).plus(Mask.of(["secret-and-more"]))
 

@@ -35,7 +35,7 @@ async def test_one_that_is_slow_about_it_is_refused_when_its_time_is_over(
         host.session(cwd=tmp_path) as session,
     ):
         assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-            ("x", "'x' did not list its tools within 0.3 seconds.")
+            ("x", "'x' did not list its tools within 0.3 s.")
         ]
 
 

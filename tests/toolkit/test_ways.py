@@ -163,7 +163,7 @@ def test_a_call_past_its_deadline_is_over(notes: Client, tool: str):
 
     assert (failed["code"], failed["error"], failed["retryable"]) == (
         "TIMEOUT",
-        f"{tool} did not finish within 0.2 seconds.",
+        f"{tool} did not finish within 0.2 s.",
         True,
     )
 

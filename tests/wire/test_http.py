@@ -410,7 +410,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(client: Client):
 
     assert (answer.status, answer.json["error"]["message"]) == (
         504,
-        "The body was not there within 0.05 seconds.",
+        "The body was not there within 0.05 s.",
     )
 
 

@@ -250,7 +250,7 @@ async def test_a_caller_that_gives_up_takes_its_request_back(dialect: Dialect, m
 
 async def test_past_its_deadline_a_request_is_taken_back_and_a_late_answer_is_counted():
     async with taped() as (peer, tape):
-        with pytest.raises(HoldfastError, match=r"a was not answered within 0.01 seconds") as raised:
+        with pytest.raises(HoldfastError, match=r"a was not answered within 0.01 s") as raised:
             await peer.request("a", timeout=0.01)
         request, taken_back = await tape.wait_for(2)
         peer.received(line(id=request["id"], result={}))

@@ -133,7 +133,7 @@ async def call(
 
 
 def _too_late(offer: Offer, seconds: float) -> HoldfastError:
-    return HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {seconds:g} seconds.")
+    return HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {seconds:g} s.")
 
 
 def _meta(scope: Scope, offer: Offer, meta: JsonObject | None, aliases: Aliases) -> JsonObject | None:

@@ -78,7 +78,7 @@ class SseShell:
         if not done:
             raise HoldfastError(
                 codes.TIMEOUT,
-                f"The server did not introduce itself within {self._terms.connect_seconds:g} seconds.",
+                f"The server did not introduce itself within {self._terms.connect_seconds:g} s.",
             )
         if not self._target.done():
             raise self.failure or HoldfastError(codes.CONNECTION_CLOSED, "The stream ended at once.")

@@ -82,7 +82,9 @@ class Mask:
                 return [self._walk(item, names=names) for item in value]
             case dict():
                 return {
-                    self.text(key): MASKED if names and hides(key, item) else self._walk(item, names=names)
+                    self.text(key): MASKED
+                    if names and hides(_name(key, value), item)
+                    else self._walk(item, names=names)
                     for key, item in value.items()
                 }
             case _:
@@ -113,6 +115,12 @@ def tells(name: str) -> bool:
 def hides(name: str, value: Json) -> bool:
     """Whether this value must not be seen because of the name it stands under."""
     return value not in (None, "", False, True) and tells(name)
+
+
+def _name(key: str, entry: Mapping[str, Json]) -> str:
+    """What a value of an object is called: by its key, or as variables and headers are listed, by the name beside it."""
+    name = entry.get("name") if key == "value" else None
+    return name if isinstance(name, str) else key
 
 
 def _spellings(value: str) -> set[str]:

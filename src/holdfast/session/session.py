@@ -289,7 +289,7 @@ class Session:
         except TimeoutError:
             seconds = self._means.terms.list_seconds
             raise HoldfastError(
-                codes.TIMEOUT, f"{server!r} did not list its {what} within {seconds:g} seconds."
+                codes.TIMEOUT, f"{server!r} did not list its {what} within {seconds:g} s."
             ) from None
 
     async def _looked(self) -> None:

@@ -136,9 +136,7 @@ class Dispatcher:
         except TimeoutError:
             if not deadline.expired():
                 raise  # the handler's own
-            raise HoldfastError(
-                codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} seconds."
-            ) from None
+            raise HoldfastError(codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} s.") from None
 
     def _failed(self, call: Call, envelope: Envelope) -> Outcome:
         try:

@@ -120,7 +120,7 @@ class _Overdue(Exception):
 
 
 def _too_late(method: str, seconds: float) -> HoldfastError:
-    return HoldfastError(codes.TIMEOUT, f"{method} was not answered within {seconds:g} seconds.")
+    return HoldfastError(codes.TIMEOUT, f"{method} was not answered within {seconds:g} s.")
 
 
 class Peer:

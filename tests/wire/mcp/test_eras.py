@@ -317,7 +317,7 @@ async def test_a_server_that_never_introduces_itself_is_given_up_in_time():
         await asyncio.Event().wait()
 
     async with scripted(mute) as peer:
-        with pytest.raises(HoldfastError, match=r"did not introduce itself within 0.05 seconds") as refused:
+        with pytest.raises(HoldfastError, match=r"did not introduce itself within 0.05 s") as refused:
             await greet(peer, ME, timeout=0.05)
 
     assert refused.value.code is codes.TIMEOUT

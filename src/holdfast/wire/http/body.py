@@ -23,7 +23,7 @@ async def read_body(receive: Receive, headers: Headers, terms: Terms) -> bytes:
             return await _all(receive, terms)
     except TimeoutError:
         raise HoldfastError(
-            codes.TIMEOUT, f"The body was not there within {terms.body_seconds:g} seconds."
+            codes.TIMEOUT, f"The body was not there within {terms.body_seconds:g} s."
         ) from None
 
 

@@ -154,7 +154,7 @@ async def greet(
                 greeting = await _discover_or_shake_hands(peer, me)
     except TimeoutError:
         raise HoldfastError(
-            codes.TIMEOUT, f"The server did not introduce itself within {timeout:g} seconds."
+            codes.TIMEOUT, f"The server did not introduce itself within {timeout:g} s."
         ) from None
     return Client(peer, me, greeting, limits)
 
