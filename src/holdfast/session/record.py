@@ -201,7 +201,7 @@ class Record:
         """A person let a call through, or did not; returns when that is durable."""
         note = record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision)
         event = PermissionDecided(call_id=asked.call_id, decision=decision)
-        await self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask)))
+        await outlast(self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask))))
 
     async def started(self, asked: ToolCall) -> None:
         """A call was let through; it may run when this returns, for then it is known whatever happens."""
@@ -295,7 +295,7 @@ class Record:
             arguments_hash=hash_arguments(asked.arguments),
             arguments=self._arguments(asked),
         )
-        await self._audit.record(note, self.mask)
+        await outlast(self._audit.record(note, self.mask))
 
     def _arguments(self, asked: ToolCall) -> JsonObject | None:
         return kept_arguments(asked.arguments) if self._audit.keeps_arguments else None
