@@ -1,10 +1,13 @@
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,36 @@ def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
     assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 1
 
 
+def test_a_backup_ends_though_others_never_stop_writing(database: Path, tmp_path: Path) -> None:
+    _enlarge(database)
+
+    with _somebody_writing(database):
+        done = _run("store", "backup", str(tmp_path / "copy.db"), "--path", str(database), timeout=30)
+
+    assert done.returncode == 0, done.stderr
+    assert _run("store", "check", "--path", str(tmp_path / "copy.db")).returncode == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+def test_a_backup_that_is_ended_leaves_nothing(
+    database: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    _enlarge(database)
+    folder = tmp_path / "copies"
+    folder.mkdir()
+
+    copying = subprocess.Popen(
+        [HOLDFAST, "store", "backup", str(folder / "copy.db"), "--path", str(database)],
+        stderr=subprocess.PIPE,
+    )
+    while copying.poll() is None and not os.listdir(folder):
+        pass
+    copying.send_signal(number)
+    _, told = copying.communicate(timeout=30)
+
+    assert (copying.returncode, os.listdir(folder), b"Traceback" in told) == (code, [], False)
+
+
 def test_vacuum_tells_the_sizes(database: Path) -> None:
     done = _run("store", "vacuum", "--path", str(database))
 
@@ -119,5 +152,36 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     assert os.listdir(tmp_path) == ["holdfast.db"]
 
 
-def _run(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([HOLDFAST, *arguments], capture_output=True, text=True, check=False, cwd=cwd)
+def _enlarge(database: Path) -> None:
+    """Make it too large to be copied in one step."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute(
+            "WITH RECURSIVE some (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < 500) "
+            "INSERT INTO approvals SELECT 'server ' || n, hex(zeroblob(50000)), 'me', 0 FROM some"
+        )
+
+
+@contextmanager
+def _somebody_writing(database: Path) -> Iterator[None]:
+    ended = threading.Event()
+
+    def write() -> None:
+        with closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as db:
+            while not ended.is_set():
+                db.execute("UPDATE sessions SET updated = updated + 1")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+
+
+def _run(
+    *arguments: str, cwd: Path | None = None, timeout: float | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [HOLDFAST, *arguments], capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout
+    )

@@ -1,8 +1,12 @@
 """`holdfast store`: look after the file in which sessions are kept."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -62,7 +66,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
     The audit's anchor is copied beside it, so that the copy can be verified on its own.
     """
     check_folder(copy)
-    with exit_code():
+    with exit_code(), _leaving_nothing():
         copy_store(database(path), copy)
     click.echo(f"Copied to {copy}.")
 
@@ -74,3 +78,17 @@ def vacuum(*, path: Path | None) -> None:
     with exit_code():
         before, after = upkeep.vacuum(database(path))
     click.echo(f"{before} bytes before, {after} bytes now.")
+
+
+@contextmanager
+def _leaving_nothing() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does, so that what is half made is removed."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,6 +1,7 @@
 """Look after a store's file: find damage, copy it while it is in use, give back the space it does not need."""
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -71,7 +72,7 @@ def backup(path: Path, copy: Path) -> None:
     """Copy the store as it is at one moment, while it is in use; nothing is overwritten, and no half copy is left."""
     if copy.exists():
         raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' exists already. Nothing was changed.")
-    partial = copy.with_name(f"{copy.name}.{os.getpid()}.partial")
+    partial = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}.partial")
     with reading(path) as db, told(copy):
         if not isinstance(db, sqlite3.Connection):
             raise TypeError("Only SQLite's own connections can copy.")
@@ -84,7 +85,8 @@ def backup(path: Path, copy: Path) -> None:
         except FileExistsError:
             raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' exists already. Nothing was changed.") from None
         finally:
-            partial.unlink(missing_ok=True)
+            for ending in ("", "-journal", "-wal", "-shm"):
+                partial.with_name(partial.name + ending).unlink(missing_ok=True)
         _sync(copy.parent)
 
 
@@ -134,7 +136,11 @@ def _damage_told(path: Path) -> Iterator[None]:
 
 def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
     with closing(sqlite3.connect(partial, isolation_level=None)) as target:
-        db.backup(target, pages=4096)
+        # All steps read from one moment: otherwise SQLite starts over whenever somebody commits in between.
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        db.backup(target, pages=4096, progress=_hear)
+        db.execute("ROLLBACK")
         # Whoever holds a session of the original does not hold it in the copy.
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -145,6 +151,10 @@ def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
                 codes.STORE_CORRUPT, f"'{path}' is damaged, and no copy was made of it: {finding}."
             )
     _sync(partial)
+
+
+def _hear(*_: int) -> None:
+    """Between two steps Python runs, and hears of Ctrl-C."""
 
 
 def _sync(path: Path) -> None:
