@@ -59,6 +59,40 @@ def test_check_finds_gaps_and_tampering(database: Path) -> None:
     assert "have gaps: 2 are there, and the last is number 3." in gap.stdout
 
 
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ("DELETE FROM meta", "- The store's store_id is missing.\n"),
+        ("UPDATE sessions SET roots = '{}'", " is damaged: Expected `array`, got `object`.\n"),
+        ("UPDATE sessions SET title = CAST(x'ff' AS TEXT)", "- The file cannot be read to its end: "),
+    ],
+)
+def test_what_was_edited_is_found_by_check_and_crashes_nothing(
+    database: Path, edit: str, problem: str
+) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute(edit)
+
+    checked = _run("store", "check", "--path", str(database))
+    others = [
+        _run(*command, "--path", str(database))
+        for command in (("audit", "verify"), ("audit", "list"), ("audit", "export"), ("sessions", "list"))
+    ]
+
+    assert (checked.returncode, checked.stderr) == (1, "")
+    assert problem in checked.stdout
+    assert [done.stderr for done in others if "Traceback" in done.stderr] == []
+
+
+def test_a_name_in_the_schema_that_is_no_text_is_damage(database: Path) -> None:
+    whole = database.read_bytes()
+    database.write_bytes(whole.replace(b"TABLE approvals", b"TABLE approv\xffls"))
+
+    for command in (("store", "check"), ("audit", "verify"), ("audit", "list"), ("sessions", "list")):
+        done = _run(*command, "--path", str(database))
+        assert (done.returncode in (1, 3), "Traceback" in done.stderr) == (True, False), done.stderr
+
+
 def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copies" / "copy.db"
     copy.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Attack 32: rows of the audit are edited, deleted, swapped, forged or cut off."""
+"""Attack 32: rows of the audit are edited, deleted, swapped, forged or cut off, in the table or in the file itself."""
 
 import json
 import random
@@ -8,10 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit, verify_store
 from holdfast.audit.chain import Head, Verdict, genesis, link, verify
+from holdfast.cli.app import app
+from holdfast.model.errors import HoldfastError
 from holdfast.store.database import connect_to_read
 from holdfast.store.rows import AuditRow
 from holdfast.store.sqlite import SqliteStore
@@ -20,6 +23,7 @@ from tests.audit.records import record
 
 ROWS = 40
 ATTACKS = 2000
+EDITS = 200
 
 
 @pytest.fixture
@@ -49,6 +53,56 @@ async def test_two_thousand_random_attacks_on_the_table_are_all_found(database: 
 
     assert missed == []
     assert untouched == Verdict(seq=ROWS, anchored=ROWS)
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-02")
+async def test_a_byte_of_a_record_edited_in_the_file_is_found_whatever_it_became(database: Path) -> None:
+    dice = random.Random(32)
+    whole = database.read_bytes()
+    texts = [place for place in range(len(whole)) if whole.startswith(b'"arguments":null', place)]
+    missed: list[str] = []
+    for number in range(EDITS):
+        at = dice.choice(texts) + dice.randrange(200)
+        byte = 0xFF if number % 4 == 0 else dice.choice([other for other in range(256) if other != whole[at]])
+        database.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
+        verified, checked, listed = _runs(database)
+        if (verified.exit_code, checked.exit_code) != (
+            1,
+            1,
+        ) or "Tampered with: Record" not in verified.output:
+            missed.append(f"{at}: {whole[at]} to {byte}: {verified.output} {checked.output}")
+        if not all(map(_is_told, (verified, checked, listed))):
+            missed.append(f"{at}: {whole[at]} to {byte}: a traceback")
+    database.write_bytes(whole)
+    untouched = _runs(database)
+
+    assert missed == []
+    assert [done.exit_code for done in untouched] == [0, 0, 0]
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-02")
+async def test_bytes_edited_anywhere_in_the_file_never_crash_a_command_nor_hide_an_edited_record(
+    database: Path,
+) -> None:
+    dice = random.Random(23)
+    whole = database.read_bytes()
+    records = _as_kept(database)
+    missed: list[str] = []
+    for _ in range(EDITS):
+        edited = bytearray(whole)
+        places = {dice.randrange(len(whole)): dice.randrange(256) for _ in range(dice.choice([1, 1, 20]))}
+        for at, byte in places.items():
+            edited[at] = byte
+        database.write_bytes(edited)
+        done = _runs(database)
+        if not all(map(_is_told, done)):
+            missed.append(f"{places}: a traceback")
+        if done[0].exit_code == 0 and _as_kept(database) != records:
+            missed.append(f"{places}: all is well")
+
+    assert missed == []
 
 
 @pytest.mark.anyio
@@ -204,6 +258,28 @@ TABLE_ATTACKS: tuple[Callable[[sqlite3.Connection, random.Random], None], ...] =
     _insert,
     _rewrite,
 )
+
+
+def _runs(database: Path) -> tuple[Result, Result, Result]:
+    """What verify, check and list make of a file."""
+    commands = (("audit", "verify"), ("store", "check"), ("audit", "list"))
+    verified, checked, listed = (
+        CliRunner().invoke(app, [*command, "--path", str(database)]) for command in commands
+    )
+    return verified, checked, listed
+
+
+def _is_told(done: Result) -> bool:
+    return done.exception is None or isinstance(done.exception, SystemExit | HoldfastError)
+
+
+def _as_kept(database: Path) -> list[tuple[int, bytes, bytes]]:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        db.text_factory = bytes
+        try:
+            return db.execute("SELECT seq, body, digest FROM audit ORDER BY seq").fetchall()
+        except (sqlite3.Error, UnicodeDecodeError):
+            return []
 
 
 def _rows(db: sqlite3.Connection) -> Iterator[AuditRow]:

@@ -36,7 +36,7 @@ def genesis(store_id: bytes) -> Head:
 
 def link(before: Head, body: str) -> AuditRow:
     """The next row after a head."""
-    seq, text = before.seq + 1, body.encode("utf-8", "surrogatepass")
+    seq, text = before.seq + 1, body.encode("utf-8", "surrogateescape")
     digest = hashlib.sha256(before.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
     return AuditRow(seq=seq, body=body, digest=digest.digest())
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.audit.anchor import FileAnchor
-from holdfast.audit.audit import verify_store
 from holdfast.audit.chain import Verdict
 from holdfast.audit.record import AuditKind, AuditRecord, read_record
+from holdfast.audit.verify import verify_file
 from holdfast.cli import table
 from holdfast.cli.group import Group
 from holdfast.cli.named import session_in_audit
@@ -17,6 +16,8 @@ from holdfast.cli.output import output_option, write_lines
 from holdfast.cli.pages import limit_options, say_beyond
 from holdfast.cli.place import database, exit_code, path_option
 from holdfast.cli.sessions.work import SHORT
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.store.rows import AuditRow
 from holdfast.store.sqlreads import SqlReads
 from holdfast.store.upkeep import reading
@@ -59,8 +60,8 @@ def show(
                 latest.append(row)
                 count += 1
     if as_json:
-        for row in latest:
-            click.echo(_line(row))
+        with exit_code():
+            write_lines(None, map(_line, latest))
     elif latest:
         table.show(COLUMNS, [_cells(row.seq, read_record(row.body)) for row in latest])
     else:
@@ -78,11 +79,8 @@ def verify(*, as_json: bool, path: Path | None) -> None:
     """
     file = database(path)
     with exit_code():
-        anchor = FileAnchor.beside(file).read()
-        with reading(file) as db:
-            # A store that never had an audit has no anchor either.
-            is_new = anchor is None and SqlReads(db).audit_head() is None
-            verdict = Verdict(seq=0, anchored=0) if is_new else verify_store(SqlReads(db), anchor)
+        found = verify_file(file)
+    verdict = found or Verdict(seq=0, anchored=0)
     if as_json:
         told = {
             "good": verdict.good,
@@ -91,12 +89,12 @@ def verify(*, as_json: bool, path: Path | None) -> None:
             "problem": verdict.problem,
         }
         click.echo(json.dumps(told))
-    elif is_new:
+    elif found is None:
         click.echo("There are no records yet.")
     elif verdict.good:
         click.echo(f"{verdict.seq} records, all as they were written; anchored up to {verdict.anchored}.")
     else:
-        click.echo(f"Tampered with: {verdict.problem}")
+        click.echo(f"Tampered with: {table.plain(verdict.problem)}")
     if not verdict.good:
         raise click.exceptions.Exit(1)
 
@@ -115,6 +113,10 @@ def export(*, session: str | None, output: Path | None, path: Path | None) -> No
 
 
 def _line(row: AuditRow, store: str = "") -> str:
+    if not row.body.isascii():
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"Record {row.seq} of the audit was changed. Run `holdfast audit verify`."
+        )
     # The body goes in as it is: it is what the digest was made of.
     return f'{{{store}"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
 

@@ -34,7 +34,7 @@ def with_reading(path: Path | None, work: Callable[[Store], Coroutine[Any, Any, 
 
 def opened_to_read(file: Path, *, named: bool = False) -> AbstractAsyncContextManager[Store]:
     """The store in this file; where none was made yet, an empty one, unless the file was `named`."""
-    with told(file):
+    with told(file, reads=True):
         if named and not file.is_file():
             raise HoldfastError(
                 codes.STORE_UNREADABLE, f"There is no store at '{file}': nothing was recorded there yet."

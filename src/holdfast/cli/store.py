@@ -10,14 +10,13 @@ from types import FrameType
 
 import click
 
-from holdfast.audit.anchor import FileAnchor
-from holdfast.audit.audit import verify_store
 from holdfast.audit.backup import backup as copy_store
+from holdfast.audit.verify import verify_file
 from holdfast.cli.group import Group
 from holdfast.cli.output import check_folder
 from holdfast.cli.place import database, exit_code, path_option
+from holdfast.cli.table import plain
 from holdfast.store import upkeep
-from holdfast.store.sqlreads import SqlReads
 
 
 @click.group(cls=Group)
@@ -35,15 +34,11 @@ def check(*, as_json: bool, path: Path | None) -> None:
     """
     file = database(path)
     with exit_code():
-        anchor = FileAnchor.beside(file).read()
         report = upkeep.check(file)
-        if not report.problems:
-            with upkeep.reading(file) as db:
-                head = SqlReads(db).audit_head()
-                verdict = verify_store(SqlReads(db), anchor)
-            # A store that never had an audit has no anchor either.
-            if not verdict.good and (head is not None or anchor is not None):
-                report = replace(report, problems=(f"The audit was tampered with: {verdict.problem}",))
+        verdict = verify_file(file)
+    if verdict is not None and not verdict.good:
+        tampered = f"The audit was tampered with: {verdict.problem}"
+        report = replace(report, problems=(*report.problems, tampered))
     if as_json:
         click.echo(json.dumps(asdict(report)))
     else:
@@ -52,7 +47,7 @@ def check(*, as_json: bool, path: Path | None) -> None:
             + ("all is well." if not report.problems else "damaged.")
         )
         for problem in report.problems:
-            click.echo(f"- {problem}")
+            click.echo(f"- {plain(problem)}")
     if report.problems:
         raise click.exceptions.Exit(1)
 

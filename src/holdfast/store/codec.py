@@ -30,11 +30,11 @@ def decode_event(kind: str, body: bytes) -> Event:
     if decoder is None:
         raise HoldfastError(
             codes.EVENT_TOO_NEW,
-            f"An event of the kind {kind[:80]!r} was written by a newer version of Holdfast.",
+            f"An event of the kind {str(kind)[:80]!r} was written by a newer version of Holdfast.",
         )
     try:
         event: Event = decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise HoldfastError(
             codes.STORE_CORRUPT, f"An event of the kind {kind} is damaged: {error}."
         ) from None

@@ -124,14 +124,23 @@ def prepare(db: Database, synchronous: Synchronous) -> None:
 
 
 @contextmanager
-def told(path: Path | str) -> Iterator[None]:
-    """Turn a failure of the file into one that a person can act on."""
+def told(path: Path | str, *, reads: bool = False) -> Iterator[None]:
+    """Turn a failure of the file into one that a person can act on.
+
+    To one who only `reads`, a question of ours that cannot be answered says that the file is not as we made it.
+    """
     try:
         yield
     except sqlite3.Error as error:
-        if (told := explain(error, path)) is None:
+        told = explain(error, path)
+        if told is None and reads and not isinstance(error, sqlite3.ProgrammingError):
+            told = HoldfastError(codes.STORE_CORRUPT, f"'{path}' is damaged: {error}. Nothing was changed.")
+        if told is None:
             raise
         raise told from error
+    except UnicodeDecodeError as error:
+        # A name in the file's own schema, or SQLite's complaint about it, that is no text.
+        raise HoldfastError(codes.STORE_CORRUPT, _SENTENCES["STORE_CORRUPT"].format(path=path)) from error
     except OSError as error:
         if (told := _explain_system(error, Path(path))) is None:
             raise
@@ -141,6 +150,9 @@ def told(path: Path | str) -> Iterator[None]:
 def explain(error: sqlite3.Error, path: Path | str) -> HoldfastError | None:
     """What an error of SQLite means; None when it means a bug."""
     number: int = getattr(error, "sqlite_errorcode", 0)
+    if not number and isinstance(error, sqlite3.OperationalError):
+        # Python's own complaint, not SQLite's: a text in the file is no text.
+        number = sqlite3.SQLITE_CORRUPT
     code = _CODES.get(number) or _CODES.get(number & 0xFF)
     return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
 

@@ -57,7 +57,7 @@ class Readers:
         try:
             while (job := self._inbox.get()) is not None:
                 try:
-                    with told(self._path):
+                    with told(self._path, reads=True):
                         db = db or connect_to_read(self._path)
                         job.outcome = read_whole(db, job.work)
                 except BaseException as error:

@@ -134,7 +134,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One line of the audit as it is kept: its place, its text, and the digest that chains it to the one before."""
+    """One line of the audit as it is kept: its place, its text, and the digest that chains it to the one before.
+
+    Bytes that are no text, which only an edit of the file can leave there, are in the body as `surrogateescape` has them.
+    """
 
     seq: int
     body: str

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model import codes
 from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
@@ -44,6 +46,12 @@ _CALLS = (
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
     "AND kind IN ('ToolCalled', 'ToolEnded')"
 )
+# Bytes, whatever somebody made of them; what is of another kind was not written by us, and is nothing.
+_AUDIT = (
+    "seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
+    "FROM audit"
+)
+_SECRETS = ("cursor_secret", "store_id")
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -187,23 +195,21 @@ class SqlReads:
 
     def audit_head(self) -> AuditRow | None:
         """The last line of the audit."""
-        row = self._one("SELECT seq, body, digest FROM audit ORDER BY seq DESC LIMIT 1")
+        row = self._one(f"SELECT {_AUDIT} ORDER BY seq DESC LIMIT 1")
         return None if row is None else _audit(row)
 
     def audit_row(self, seq: int) -> AuditRow | None:
         """One line of the audit."""
-        row = self._one("SELECT seq, body, digest FROM audit WHERE seq = ?", seq)
+        row = self._one(f"SELECT {_AUDIT} WHERE seq = ?", seq)
         return None if row is None else _audit(row)
 
     def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
         """The lines of the audit that follow a place, one by one, of one session or of all."""
         if session_id is None:
-            rows = self._db.execute(
-                "SELECT seq, body, digest FROM audit WHERE seq > ? ORDER BY seq", (after,)
-            )
+            rows = self._db.execute(f"SELECT {_AUDIT} WHERE seq > ? ORDER BY seq", (after,))
         else:
             rows = self._db.execute(
-                "SELECT seq, body, digest FROM audit WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
+                f"SELECT {_AUDIT} WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
                 (session_id, after),
             )
         for row in rows:
@@ -214,9 +220,17 @@ class SqlReads:
             self._secret = self._meta("cursor_secret")
         return self._secret
 
+    def missing_secrets(self) -> tuple[str, ...]:
+        """Which of the random values that a store is made with it has no more."""
+        kept = dict(self._all("SELECT name, value FROM meta"))
+        return tuple(name for name in _SECRETS if not isinstance(kept.get(name), bytes))
+
     def _meta(self, name: str) -> bytes:
-        value: bytes = self._one("SELECT value FROM meta WHERE name = ?", name)[0]
-        return value
+        match self._one("SELECT value FROM meta WHERE name = ?", name):
+            case (bytes() as value,):
+                return value
+            case _:
+                raise HoldfastError(codes.STORE_CORRUPT, f"The store is damaged: its {name} is missing.")
 
     def _one(self, sql: str, *values: Any) -> Any:
         return self._db.execute(sql, values).fetchone()
@@ -258,6 +272,15 @@ class _Where:
 
 
 def _session(row: Any) -> StoredSession:
+    try:
+        return _session_as_written(row)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"The row of session {row[0]} is damaged: {error}."
+        ) from error
+
+
+def _session_as_written(row: Any) -> StoredSession:
     context = SessionContext(
         session_id=SessionId(row[0]),
         workspace_id=row[1],
@@ -293,4 +316,5 @@ def _approval(row: Any) -> Approval:
 
 
 def _audit(row: Any) -> AuditRow:
-    return AuditRow(seq=row[0], body=row[1], digest=row[2])
+    seq, body, digest = row
+    return AuditRow(seq=seq, body=(body or b"").decode("utf-8", "surrogateescape"), digest=digest or b"")

@@ -11,12 +11,10 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.codec import decode_event
 from holdfast.store.database import Database, connect, connect_to_read, explain, told
+from holdfast.store.problems import MOST, problems
 from holdfast.store.schema import sections
 from holdfast.store.sqlite import refuse_what_is_not_ours
-
-_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,7 @@ class Report:
 @contextmanager
 def reading(path: Path) -> Iterator[Database]:
     """The file, opened to be read, if it is a store that this version knows."""
-    with told(path):
+    with told(path, reads=True):
         if not path.is_file():
             raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
         refuse_what_is_not_ours(path, len(sections()))
@@ -46,25 +44,20 @@ def reading(path: Path) -> Iterator[Database]:
 def check(path: Path) -> Report:
     """Read everything and say what does not fit; changes nothing."""
     with reading(path) as db:
-        problems: list[str] = []
-        schema = _count(db, "PRAGMA user_version")
+        found = tuple(islice(problems(db, path), MOST))
         sessions = events = 0
         try:
-            problems.extend(islice(_problems(db), _MOST_PROBLEMS))
-            sessions, events = (
-                _count(db, "SELECT count(*) FROM sessions"),
-                _count(db, "SELECT count(*) FROM events"),
-            )
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            sessions = _count(db, "SELECT count(*) FROM sessions")
+            events = _count(db, "SELECT count(*) FROM events")
+        except sqlite3.DatabaseError:
+            if not found:
                 raise
-            problems.append(f"The file cannot be read to its end: {error}.")
         return Report(
-            schema=schema,
+            schema=_count(db, "PRAGMA user_version"),
             sessions=sessions,
             events=events,
             bytes=path.stat().st_size,
-            problems=tuple(problems),
+            problems=found,
         )
 
 
@@ -99,27 +92,6 @@ def vacuum(path: Path) -> tuple[int, int]:
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return before, path.stat().st_size
-
-
-def _problems(db: Database) -> Iterator[str]:
-    for (finding,) in db.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})"):
-        if finding != "ok":
-            yield f"The file is damaged: {finding}."
-    for table, *_ in db.execute("PRAGMA foreign_key_check"):
-        yield f"A row of {table} belongs to a session that is not there."
-    gaps = db.execute(
-        "SELECT s.session_id, count(*), max(e.seq) FROM events e JOIN sessions s ON s.n = e.session_n "
-        "GROUP BY e.session_n HAVING count(*) <> max(e.seq)"
-    )
-    for session_id, count, last in gaps:
-        yield f"The events of {session_id} have gaps: {count} are there, and the last is number {last}."
-    for session_id, seq, kind, body in db.execute(
-        "SELECT s.session_id, e.seq, e.kind, e.body FROM events e JOIN sessions s ON s.n = e.session_n"
-    ):
-        try:
-            decode_event(kind, body)
-        except HoldfastError as error:
-            yield f"Event {seq} of {session_id}: {error}"
 
 
 @contextmanager
