@@ -2,6 +2,7 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,35 @@ async def test_the_anchor_follows_within_its_time_though_nothing_more_is_written
 
         while (head := anchor.read()) is None or head.seq < 10:
             await audit.verify()
+
+
+@pytest.mark.promise("AUD-02")
+def test_two_hosts_in_one_process_do_not_spoil_each_others_anchor(tmp_path: Path) -> None:
+    anchor = FileAnchor.beside(tmp_path / "holdfast.db")
+    anchor.write(Head(1, b"\0" * 32))
+
+    def write(of: int) -> list[Head | None]:
+        own = FileAnchor(anchor.path)
+        heads = [Head(of, bytes([of]) * 32) for _ in range(300)]
+        return [own.read() for head in heads if own.write(head) is None]
+
+    with ThreadPoolExecutor() as hosts:
+        read = [head for seen in hosts.map(write, (1, 2)) for head in seen]
+
+    assert {head and head.seq for head in read} <= {1, 2}
+    assert os.listdir(tmp_path) == ["holdfast.db-anchor"]
+
+
+def test_what_a_crash_left_of_an_anchor_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    anchor = FileAnchor.beside(tmp_path / "holdfast.db")
+    left, fresh = (tmp_path / f"holdfast.db-anchor.{name}.new" for name in ("left", "fresh"))
+    left.touch()
+    fresh.touch()
+    os.utime(left, (0, 0))
+
+    anchor.write(Head(1, b"\0" * 32))
+
+    assert sorted(os.listdir(tmp_path)) == ["holdfast.db-anchor", fresh.name]
 
 
 @pytest.mark.promise("AUD-02")

@@ -86,7 +86,7 @@ def test_what_was_edited_is_found_by_check_and_crashes_nothing(
 
 def test_a_name_in_the_schema_that_is_no_text_is_damage(database: Path) -> None:
     whole = database.read_bytes()
-    database.write_bytes(whole.replace(b"TABLE approvals", b"TABLE approv\xffls"))
+    database.write_bytes(whole.replace(b"tableapprovals", b"tableapprov\xffls"))
 
     for command in (("store", "check"), ("audit", "verify"), ("audit", "list"), ("sessions", "list")):
         done = _run(*command, "--path", str(database))

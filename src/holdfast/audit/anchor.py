@@ -1,6 +1,10 @@
 """The anchor: the chain's head, kept outside of the table, so that a chain that was cut off or begun anew is seen."""
 
+import glob
 import os
+import secrets
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +14,8 @@ from holdfast.audit.chain import Head
 from holdfast.store.database import told
 
 _LARGEST = 4096
+# After this, nobody is about to put it in the anchor's place any more.
+_LEFT_SECONDS = 60.0
 
 
 class Anchor(Protocol):
@@ -50,8 +56,10 @@ class FileAnchor:
 
     def write(self, head: Head) -> None:
         """Keep this head instead; whoever reads meanwhile sees the one or the other."""
-        new = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        # A name that nobody else has: two hosts may share a process, and two containers a process id.
+        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
         with told(self.path):
+            self._remove_what_a_crash_left()
             self._replace(new, head)
 
     def _text(self) -> bytes:
@@ -62,8 +70,14 @@ class FileAnchor:
             except FileNotFoundError:
                 return b""
 
+    def _remove_what_a_crash_left(self) -> None:
+        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.new"):
+            with suppress(OSError):
+                if left.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                    left.unlink()
+
     def _replace(self, new: Path, head: Head) -> None:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(_Written(head.seq, head.digest.hex())) + b"\n")
