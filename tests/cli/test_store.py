@@ -186,6 +186,65 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     assert os.listdir(tmp_path) == ["holdfast.db"]
 
 
+@pytest.mark.parametrize("path", ["", ".", "/", "x" * 300, "file/holdfast.db"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("store", "check"),
+        ("store", "vacuum"),
+        ("store", "backup", "z"),
+        ("audit", "verify"),
+        ("audit", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_path_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
+    tmp_path: Path, command: tuple[str, ...], path: str
+) -> None:
+    (tmp_path / "file").touch()
+
+    done = _run(*command, "--path", path, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("Error: '") or done.stderr.startswith("Error: There is no"), done.stderr
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("data_dir", ["file", "file/below", "x" * 300])
+@pytest.mark.parametrize("command", [("store", "check"), ("audit", "verify")], ids=" ".join)
+def test_a_data_dir_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], data_dir: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path / data_dir))
+
+    done = _run(*command)
+
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (3, "", False)
+
+
+@pytest.mark.parametrize("command", [("store", "check"), ("audit", "verify")], ids=" ".join)
+def test_where_the_settings_are_bad_the_store_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.toml").write_text("data_dir = 7")
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.delenv("HOLDFAST_DATA_DIR", raising=False)
+
+    done = _run(*command)
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "data_dir" in done.stderr
+
+
+@pytest.mark.parametrize("copy", ["", ".", "/"])
+def test_a_copy_needs_a_name(database: Path, copy: str) -> None:
+    done = _run("store", "backup", copy, "--path", str(database))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert " is a folder. Name the file to make.\n" in done.stderr
+
+
 def _enlarge(database: Path) -> None:
     """Make it too large to be copied in one step."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:

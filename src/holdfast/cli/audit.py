@@ -75,11 +75,10 @@ def show(
 def verify(*, as_json: bool, path: Path | None) -> None:
     """Check that no record was changed, moved, removed or cut off.
 
-    Exits with 0 when all is well, 1 when it is not, 2 when called wrongly, 3 when the store cannot be read.
+    Exits with 0 when all is well, 1 when records were tampered with or are damaged, 2 when called wrongly, 3 when the store cannot be read.
     """
-    file = database(path)
     with exit_code():
-        found = verify_file(file)
+        found = verify_file(database(path))
     verdict = found or Verdict(seq=0, anchored=0)
     if as_json:
         told = {

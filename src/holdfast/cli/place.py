@@ -29,10 +29,14 @@ def path_option(command: F) -> F:
 def database(path: Path | None) -> Path:
     """The store's file."""
     if path is not None:
-        return path
+        return _named(path)
     from holdfast import settings
+    from holdfast.store.database import told
 
-    return checked(settings.load().data_dir) / FILE
+    file = settings.load().data_dir / FILE
+    with told(file):
+        checked(file.parent)
+    return file
 
 
 def checked(data_dir: Path) -> Path:
@@ -46,13 +50,21 @@ def checked(data_dir: Path) -> Path:
     return data_dir
 
 
+def _named(path: Path) -> Path:
+    if not path.name:
+        raise HoldfastError(
+            codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store. Name the store's file."
+        )
+    return path
+
+
 @contextmanager
 def exit_code(code: int = CANNOT_READ) -> Iterator[None]:
-    """End with this code where the store cannot be read, told like every failure."""
+    """End with this code where the store cannot be read or found, told like every failure."""
     try:
         yield
     except HoldfastError as error:
-        if not error.code.name.startswith("STORE_"):
+        if not error.code.name.startswith("STORE_") and error.code is not codes.BAD_SETTINGS:
             raise
         tell(error)
         raise click.exceptions.Exit(code) from None

@@ -16,6 +16,8 @@ from holdfast.cli.group import Group
 from holdfast.cli.output import check_folder
 from holdfast.cli.place import database, exit_code, path_option
 from holdfast.cli.table import plain
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.store import upkeep
 
 
@@ -32,8 +34,8 @@ def check(*, as_json: bool, path: Path | None) -> None:
 
     Exits with 0 when all is well, 1 when it is not, 2 when called wrongly, 3 when the store cannot be read.
     """
-    file = database(path)
     with exit_code():
+        file = database(path)
         report = upkeep.check(file)
         verdict = verify_file(file)
     if verdict is not None and not verdict.good:
@@ -60,6 +62,8 @@ def backup(*, copy: Path, path: Path | None) -> None:
 
     The audit's anchor is copied beside it, so that the copy can be verified on its own.
     """
+    if not copy.name:
+        raise HoldfastError(codes.FILE_TROUBLE, f"'{copy}' is a folder. Name the file to make.")
     check_folder(copy)
     with exit_code(), _leaving_nothing():
         copy_store(database(path), copy)

@@ -168,6 +168,8 @@ def _explain_system(error: OSError, path: Path) -> HoldfastError | None:
             sentence = f"There is no folder '{path.parent}'. Make it, or name another place."
         case errno.EEXIST | errno.ENOTDIR if (file := _in_the_way(path)) is not None:
             sentence = f"'{path}' cannot be made: '{file}' is not a folder. Name another place."
+        case errno.ENAMETOOLONG:
+            sentence = f"'{path}' cannot be opened: its name is too long. Name another place."
         case number:
             code = _ERRNO.get(number or 0)
             return None if code is None else HoldfastError(code, _SENTENCES[code.name].format(path=path))
