@@ -84,6 +84,58 @@ def test_what_was_edited_is_found_by_check_and_crashes_nothing(
     assert [done.stderr for done in others if "Traceback" in done.stderr] == []
 
 
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (
+            "CREATE TRIGGER quiet BEFORE INSERT ON audit BEGIN SELECT raise(IGNORE); END",
+            "The trigger quiet does not belong in a store.",
+        ),
+        ("CREATE VIEW all_of_it AS SELECT * FROM events", "The view all_of_it does not belong in a store."),
+        ("DROP INDEX events_by_key", "The index events_by_key is missing."),
+        ("ALTER TABLE audit ADD COLUMN more TEXT", "The table audit is not as Holdfast makes it."),
+    ],
+)
+def test_check_names_what_does_not_belong_in_a_store_and_what_is_missing(
+    database: Path, edit: str, problem: str
+) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute(edit)
+
+    told = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
+
+    assert told["problems"] == [problem]
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ("DELETE FROM words_config", "The file cannot be read to its end: invalid fts5 file format"),
+        ("DELETE FROM words_data", "The file cannot be read to its end: "),
+        ("DELETE FROM words_content", "The search index is damaged: it lacks 1 of 1 messages."),
+        (
+            "UPDATE words_data SET block = zeroblob(length(block)) WHERE id > 10",
+            "The search index is damaged: it lacks 1 of 1 messages.",
+        ),
+        ("DELETE FROM messages", "The search index is damaged: it has 1 messages that are not there."),
+    ],
+)
+def test_a_broken_search_index_is_found_by_check_and_told_by_a_search(
+    database: Path, edit: str, problem: str
+) -> None:
+    found = _run("sessions", "search", "piece", "--path", str(database))
+    fine = _run("store", "check", "--path", str(database))
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute(edit)
+
+    checked = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
+    searched = _run("sessions", "search", "piece", "--path", str(database))
+
+    assert ("piece 1" in found.stdout, fine.returncode) == (True, 0)
+    assert [told for told in checked["problems"] if told.startswith(problem)] == checked["problems"] != []
+    assert "Traceback" not in searched.stderr
+
+
 def test_a_name_in_the_schema_that_is_no_text_is_damage(database: Path) -> None:
     whole = database.read_bytes()
     database.write_bytes(whole.replace(b"tableapprovals", b"tableapprov\xffls"))

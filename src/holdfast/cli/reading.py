@@ -1,6 +1,7 @@
 """A store for commands that only look: nothing is made and nothing is changed, so that it may be on any disk."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -66,7 +67,8 @@ class ReadStore(Store):
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """The messages and titles that have the words; on a disk that cannot be written to, as far as they are indexed."""
         if query.cursor is None:
-            with suppress(HoldfastError):
+            # What is wrong with the file, the reading tells.
+            with suppress(HoldfastError, sqlite3.Error):
                 async with SqliteStore(self._path) as store:
                     await store.write(lambda tx: tx.index())
         return await self.read(lambda reads: reads.search(query))
