@@ -139,7 +139,17 @@ async def test_control_without_the_chain_an_edit_passes(database: Path) -> None:
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
 @pytest.mark.parametrize(
-    "anchor", [None, b"", b"{}", b"not json", b'{"seq":1,"digest":"zz"}', b"\xff" * 9000]
+    "anchor",
+    [
+        None,
+        b"",
+        b"{}",
+        b"not json",
+        b'{"seq":1,"digest":"zz"}',
+        b"\xff" * 9000,
+        b'{"seq":-5,"digest":"%s"}' % (b"00" * 32),
+        b'{"seq":1,"digest":"00"}',
+    ],
 )
 async def test_an_anchor_that_was_removed_or_spoiled_is_found(database: Path, anchor: bytes | None) -> None:
     path = FileAnchor.beside(database).path
@@ -148,6 +158,18 @@ async def test_an_anchor_that_was_removed_or_spoiled_is_found(database: Path, an
         path.write_bytes(anchor)
 
     assert _verdict(database).problem.startswith("The anchor is missing or unreadable")
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-02")
+async def test_a_spoiled_anchor_does_not_make_an_emptied_audit_a_new_one(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit")
+    FileAnchor.beside(database).path.write_bytes(b"")
+
+    verified, checked, _ = _runs(database)
+
+    assert (verified.exit_code, checked.exit_code) == (1, 1)
 
 
 @pytest.mark.anyio

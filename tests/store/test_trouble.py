@@ -104,6 +104,28 @@ async def test_a_read_only_disk_is_told_and_can_still_be_read(read_only_disk: Pa
         backup(path, read_only_disk / "copy.db")
 
 
+async def test_a_log_on_a_read_only_disk_is_told_with_the_folder_as_the_reason(tmp_path: Path) -> None:
+    original, folder = tmp_path / "original", tmp_path / "mounted"
+    original.mkdir()
+    folder.mkdir()
+    async with SqliteStore(tmp_path / "holdfast.db") as store:
+        await store.append(await new_session(store), reply(1))
+        for name in (
+            "holdfast.db",
+            "holdfast.db-wal",
+        ):  # as a crash leaves them, after a start of the machine
+            shutil.copy(tmp_path / name, original)
+    mount("--bind", str(original), str(folder))
+    try:
+        mount("-o", "remount,bind,ro", str(folder))
+        with refused(codes.STORE_READ_ONLY) as caught:
+            check(folder / "holdfast.db")
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+    assert f"its folder '{folder}' must be one that can be written to" in caught.value.message
+
+
 async def test_a_store_can_be_backed_up_from_a_read_only_disk(read_only_disk: Path, tmp_path: Path) -> None:
     backup(read_only_disk / "holdfast.db", tmp_path / "copy.db")
 
@@ -340,6 +362,24 @@ async def test_vacuum_gives_back_the_space_of_deleted_sessions(tmp_path: Path) -
 
         assert after < before / 10
         assert await texts(store, other) == ["piece 1 "]
+
+
+async def test_what_is_damaged_is_not_opened_to_be_vacuumed(tmp_path: Path) -> None:
+    path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
+    async with SqliteStore(path) as store:
+        session_id = await new_session(store)
+        for number in range(3):
+            await store.append(session_id, reply(number))
+    backup(path, copy)
+    with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+        db.execute("DELETE FROM events WHERE seq = 2")
+    before = copy.read_bytes()
+
+    with refused(codes.STORE_CORRUPT) as caught:
+        vacuum(copy)
+
+    assert f"'{copy}' is damaged. Nothing was changed. The events of {session_id}" in caught.value.message
+    assert copy.read_bytes() == before
 
 
 async def test_a_gap_and_a_damaged_event_are_found(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.audit.chain import Head
+from holdfast.audit.chain import DIGEST_BYTES, Head
 from holdfast.store.database import told
 
 _LARGEST = 4096
@@ -50,9 +50,10 @@ class FileAnchor:
         """The head that was kept last."""
         try:
             written = msgspec.json.decode(self._text(), type=_Written)
-            return Head(written.seq, bytes.fromhex(written.digest))
+            head = Head(written.seq, bytes.fromhex(written.digest))
         except (ValueError, msgspec.DecodeError):
             return None
+        return head if head.seq >= 0 and len(head.digest) == DIGEST_BYTES else None
 
     def write(self, head: Head) -> None:
         """Keep this head instead; whoever reads meanwhile sees the one or the other."""

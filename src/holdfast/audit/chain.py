@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.store.rows import AuditRow
 
+DIGEST_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Head:

@@ -14,13 +14,14 @@ from holdfast.store.upkeep import reading
 
 def verify_file(path: Path) -> Verdict | None:
     """How far the chain holds; None where there is no audit yet. Records that cannot be read do not hold."""
-    anchor = FileAnchor.beside(path).read()
+    beside = FileAnchor.beside(path)
+    anchor = beside.read()
     with reading(path) as db:
         reads = SqlReads(db)
         try:
             with told(path, reads=True):
                 # A store that never had an audit has no anchor either.
-                if anchor is None and reads.audit_head() is None:
+                if not beside.path.exists() and reads.audit_head() is None:
                     return None
                 return verify_store(reads, anchor)
         except HoldfastError as error:

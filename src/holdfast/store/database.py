@@ -85,10 +85,10 @@ def connect_to_read(path: Path) -> Database:
     try:
         db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         db.execute("SELECT 1 FROM sqlite_schema").fetchone()
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
         db.close()
         if has_log(path):
-            raise
+            raise _needs_its_log(path) or error from None
         # Where the log's index cannot be made, on a disk that is full or read-only, the file itself can be read.
         db = connect_to_look(path)
     except BaseException:
@@ -107,6 +107,17 @@ def has_log(path: Path) -> bool:
     """Whether part of the database is in a log beside it still, as after a crash or while it is in use."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
+
+
+def _needs_its_log(path: Path) -> HoldfastError | None:
+    """Why a file with a log cannot be read, where the reason is its folder: beside the log SQLite must make an index."""
+    if os.access(path.parent, os.W_OK):
+        return None
+    return HoldfastError(
+        codes.STORE_READ_ONLY,
+        f"'{path}' cannot be read: part of it is in '{path.name}-wal' still, as after a crash, and to read that, its "
+        f"folder '{path.parent}' must be one that can be written to. Copy both files to such a folder.",
+    )
 
 
 def prepare(db: Database, synchronous: Synchronous) -> None:

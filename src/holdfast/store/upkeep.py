@@ -87,13 +87,17 @@ def backup(path: Path, copy: Path) -> None:
 
 def vacuum(path: Path) -> tuple[int, int]:
     """Write the file anew without its holes; its size before and after."""
-    with reading(path):
-        before = path.stat().st_size
+    report = check(path)
+    if report.problems:
+        # Not even opened to be written to: what is damaged may be all that is left.
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"'{path}' is damaged. Nothing was changed. {report.problems[0]}"
+        )
     with told(path), closing(connect(path)) as db:
         db.execute("INSERT INTO words (words) VALUES ('optimize')")
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return before, path.stat().st_size
+    return report.bytes, path.stat().st_size
 
 
 @contextmanager
