@@ -1,5 +1,6 @@
 """Disks that are full, read-only or failing, and files that are not what they should be: told clearly, and left alone."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -13,9 +14,12 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.event import Replied
 from holdfast.store.database import Database, Synchronous, connect
+from holdfast.store.query import OPERATOR, SessionQuery
+from holdfast.store.readers import Readers
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.upkeep import backup, check, vacuum
-from tests.store.disks import Failing, mount, small_disk
+from holdfast.store.sqlreads import SqlReads
+from holdfast.store.upkeep import backup, check, reading, vacuum
+from tests.store.disks import Ballast, Failing, mount, small_disk
 from tests.store.sessions import new_session, refused, reply, texts
 
 __all__ = ["small_disk"]
@@ -85,6 +89,56 @@ async def test_a_store_cannot_be_made_on_a_full_disk_and_nothing_is_left_half_ma
     ballast.unlink()
     async with SqliteStore(small_disk / "holdfast.db") as store:
         assert await new_session(store)
+
+
+def test_a_store_that_was_written_to_while_a_full_disk_was_read_is_not_called_damaged(
+    small_disk: Path,
+) -> None:
+    path = small_disk / "holdfast.db"
+    asyncio.run(_say(path, 100))
+    ballast = Ballast(small_disk)
+    ballast.take_all()
+
+    with refused(codes.STORE_BUSY) as caught, reading(path) as db:
+        db.execute("SELECT count(*) FROM events").fetchone()
+        ballast.drop()
+        asyncio.run(_say(path, 100))
+        db.execute("SELECT * FROM events").fetchall()
+
+    assert f"'{path}' was written to while it was read on a full disk. Try again." in caught.value.message
+    assert (check(path).events, check(path).problems) == (200, ())
+
+
+async def test_what_was_written_to_while_a_full_disk_was_read_is_read_again(small_disk: Path) -> None:
+    path = small_disk / "holdfast.db"
+    await _say(path, 100)
+    ballast = Ballast(small_disk)
+    ballast.take_all()
+    begun: list[SqlReads] = []
+
+    def work(reads: SqlReads) -> int:
+        begun.append(reads)
+        if len(begun) == 1:
+            ballast.drop()
+            asyncio.run(_say(path, 100))
+        return len(reads.sessions(SessionQuery(reach=OPERATOR)).items)
+
+    readers = Readers(path)
+    try:
+        outcome = await readers.run(work)
+    finally:
+        await readers.stop()
+
+    assert (outcome, len(begun)) == (2, 2)
+
+
+async def _say(path: Path, count: int) -> None:
+    """Write a session of its own to the file, and let go of it."""
+    async with SqliteStore(path) as store:
+        session_id = await new_session(store)
+        async with store.appender(session_id) as stream:
+            for number in range(count):
+                await stream.append(reply(number))
 
 
 async def test_a_read_only_disk_is_told_and_can_still_be_read(read_only_disk: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
@@ -18,6 +18,8 @@ BUSY_SECONDS = 10.0
 _CACHE_KIB = 16 * 1024
 _WAL_PAGES = 2000
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
+
+C = TypeVar("C", bound=sqlite3.Connection)
 
 
 class Rows(Protocol):
@@ -63,12 +65,18 @@ class Synchronous(StrEnum):
     NORMAL = "NORMAL"
 
 
+class Look(sqlite3.Connection):
+    """Sees the file as it lies there, and takes for granted that nobody writes to it."""
+
+    stamp: tuple[int, int]
+
+
 def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database:
     """Open the file to write to it; made new, it can be read by its owner alone."""
     _make_private(path)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise HoldfastError(codes.STORE_READ_ONLY, _SENTENCES["STORE_READ_ONLY"].format(path=path))
-    db = _open(f"{path.absolute().as_uri()}?mode=rw")
+    db = _open(f"{path.absolute().as_uri()}?mode=rw", sqlite3.Connection)
     try:
         prepare(db, synchronous)
     except BaseException:
@@ -81,7 +89,7 @@ def connect_to_read(path: Path) -> Database:
     """Open the file to read from it; it is never changed, nor made."""
     if not path.exists():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
-    db = _open(f"{path.absolute().as_uri()}?mode=ro")
+    db = _open(f"{path.absolute().as_uri()}?mode=ro", sqlite3.Connection)
     try:
         db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         db.execute("SELECT 1 FROM sqlite_schema").fetchone()
@@ -98,9 +106,17 @@ def connect_to_read(path: Path) -> Database:
     return db
 
 
-def connect_to_look(path: Path) -> Database:
+def connect_to_look(path: Path) -> Look:
     """Open the file as it lies there, without its log and without leaving a trace beside it."""
-    return _open(f"{path.absolute().as_uri()}?mode=ro&immutable=1")
+    stamp = _stamp(path)
+    db = _open(f"{path.absolute().as_uri()}?mode=ro&immutable=1", Look)
+    db.stamp = stamp
+    return db
+
+
+def is_disturbed(db: Database, path: Path) -> bool:
+    """Whether somebody wrote to a file that was only looked at: what was read of it may be of two moments."""
+    return isinstance(db, Look) and db.stamp != _stamp(path)
 
 
 def has_log(path: Path) -> bool:
@@ -226,9 +242,15 @@ _SENTENCES = {
 }
 
 
-def _open(uri: str) -> sqlite3.Connection:
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _open(uri: str, kind: type[C]) -> C:
     return sqlite3.connect(
         uri,
+        factory=kind,
         uri=True,
         isolation_level=None,
         check_same_thread=False,

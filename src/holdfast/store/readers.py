@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database, connect_to_read, told
+from holdfast.store.database import Database, Look, connect_to_read, is_disturbed, told
 from holdfast.store.job import Job, send_back
 from holdfast.store.sqlreads import SqlReads
 
@@ -59,13 +60,29 @@ class Readers:
                 try:
                     with told(self._path, reads=True):
                         db = db or connect_to_read(self._path)
-                        job.outcome = read_whole(db, job.work)
+                        job.outcome = self._read(db, job.work)
                 except BaseException as error:
                     job.error = error
+                if isinstance(db, Look):  # the disk may be another one by the next time
+                    db.close()
+                    db = None
                 send_back([job])
         finally:
             if db is not None:
                 db.close()
+
+    def _read(self, db: Database, work: Callable[[SqlReads], Any]) -> Any:
+        try:
+            outcome = read_whole(db, work)
+        except Exception:
+            if not is_disturbed(db, self._path):
+                raise
+        else:
+            if not is_disturbed(db, self._path):
+                return outcome
+        # What somebody wrote to meanwhile can be read in the ordinary way by now.
+        with closing(connect_to_read(self._path)) as again:
+            return read_whole(again, work)
 
 
 def read_whole(db: Database, work: Callable[[SqlReads], Any]) -> Any:
@@ -74,4 +91,5 @@ def read_whole(db: Database, work: Callable[[SqlReads], Any]) -> Any:
     try:
         return work(SqlReads(db))
     finally:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # some failures end it by themselves
+            db.execute("ROLLBACK")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database, connect, connect_to_read, explain, told
+from holdfast.store.database import Database, connect, connect_to_read, explain, is_disturbed, told
 from holdfast.store.problems import MOST, problems
 from holdfast.store.schema import sections
 from holdfast.store.sqlite import refuse_what_is_not_ours
@@ -38,7 +38,14 @@ def reading(path: Path) -> Iterator[Database]:
         with closing(connect_to_read(path)) as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
                 raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' has nothing in it yet.")
-            yield db
+            try:
+                yield db
+            finally:
+                if is_disturbed(db, path):
+                    raise HoldfastError(
+                        codes.STORE_BUSY,
+                        f"'{path}' was written to while it was read on a full disk. Try again.",
+                    )
 
 
 def check(path: Path) -> Report:
