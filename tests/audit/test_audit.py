@@ -93,6 +93,20 @@ async def test_a_copy_does_not_replace_the_anchor_of_another(tmp_path: Path) -> 
 
 
 @pytest.mark.promise("AUD-02")
+async def test_a_copy_whose_anchor_cannot_be_written_is_not_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+        await audit.record(record())
+
+        with refused(codes.STORE_UNREADABLE):
+            backup(path, copies / ("x" * 229))  # a name to which little can be added
+
+    assert os.listdir(copies) == []
+
+
+@pytest.mark.promise("AUD-02")
 async def test_two_hosts_on_one_file_write_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     anchor = FileAnchor.beside(path)

@@ -18,5 +18,11 @@ def backup(path: Path, copy: Path) -> None:
         )
     anchor = FileAnchor.beside(path).read()
     upkeep.backup(path, copy)
-    if anchor is not None:
+    if anchor is None:
+        return
+    try:
         beside.write(anchor)
+    except BaseException:
+        # Without its anchor it would look tampered with.
+        copy.unlink()
+        raise

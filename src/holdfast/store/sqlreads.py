@@ -112,7 +112,7 @@ class SqlReads:
         more = len(rows) > query.limit
         cursor = encode_cursor((found[-1][-1], 0), query, self._cursor_secret()) if more else None
         hits = (
-            Hit(session=_session(row), message_id=row[-4], seq=row[-3], snippet=snippet(row[-2], wanted))
+            Hit(session=_session(row), message_id=row[-4], seq=row[-3], snippet=snippet(str(row[-2]), wanted))
             for row in found
         )
         return Page(items=tuple(hits), cursor=cursor)
