@@ -91,6 +91,14 @@ def test_what_was_edited_is_found_by_check_and_crashes_nothing(
             "CREATE TRIGGER quiet BEFORE INSERT ON audit BEGIN SELECT raise(IGNORE); END",
             "The trigger quiet does not belong in a store.",
         ),
+        (
+            "CREATE TRIGGER audit BEFORE INSERT ON audit BEGIN SELECT raise(IGNORE); END",
+            "The trigger audit does not belong in a store.",
+        ),
+        (
+            'CREATE TRIGGER "sqlite-stat1" BEFORE INSERT ON audit BEGIN SELECT raise(IGNORE); END',
+            "The trigger sqlite-stat1 does not belong in a store.",
+        ),
         ("CREATE VIEW all_of_it AS SELECT * FROM events", "The view all_of_it does not belong in a store."),
         ("DROP INDEX events_by_key", "The index events_by_key is missing."),
         ("ALTER TABLE audit ADD COLUMN more TEXT", "The table audit is not as Holdfast makes it."),

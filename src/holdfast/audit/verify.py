@@ -30,5 +30,5 @@ def verify_file(path: Path) -> Verdict | None:
             return Verdict(
                 seq=0,
                 anchored=0 if anchor is None else anchor.seq,
-                problem=f"The records cannot be read: {error.__cause__ or error}",
+                problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
             )

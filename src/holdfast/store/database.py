@@ -160,7 +160,7 @@ def told(path: Path | str, *, reads: bool = False) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         told = explain(error, path)
-        if told is None and reads and not isinstance(error, sqlite3.ProgrammingError):
+        if told is None and reads and not isinstance(error, _MISTAKES):
             told = HoldfastError(codes.STORE_CORRUPT, f"'{path}' is damaged: {error}. Nothing was changed.")
         if told is None:
             raise
@@ -208,6 +208,8 @@ def _in_the_way(path: Path) -> Path | None:
     return next((part for part in reversed(path.parents) if part.exists() and not part.is_dir()), None)
 
 
+# Of whoever asks, not of the file.
+_MISTAKES = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 _CODES: dict[int, Code] = {
     # Where the index of the log cannot grow, SQLite speaks of a failed disk; it is a full one.
     sqlite3.SQLITE_IOERR_SHMSIZE: codes.STORE_FULL,

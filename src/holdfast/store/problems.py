@@ -24,7 +24,7 @@ def problems(db: Database, path: Path) -> Iterator[str]:
         except HoldfastError as error:
             if error.code is not codes.STORE_CORRUPT:
                 raise
-            yield f"The file cannot be read to its end: {error.__cause__ or error}."
+            yield f"The file cannot be read to its end: {str(error.__cause__ or error).rstrip('.')}."
 
 
 def _strangers(db: Database) -> Iterator[str]:
@@ -34,22 +34,28 @@ def _strangers(db: Database) -> Iterator[str]:
         migrate(new, ":memory:", sections()[:version])
         ours = _schema(new)
     found = _schema(db)
-    for name in sorted({*found, *ours}):
-        kind = found.get(name, ours.get(name, ("thing", "")))[0]
-        if name not in ours:
-            yield f"The {kind} {name} does not belong in a store."
-        elif name not in found:
-            yield f"The {kind} {name} is missing."
-        elif found[name] != ours[name]:
-            yield f"The {kind} {name} is not as Holdfast makes it."
+    for thing in sorted({*found, *ours}):
+        if thing not in ours:
+            yield f"The {thing} does not belong in a store."
+        elif thing not in found:
+            yield f"The {thing} is missing."
+        elif found[thing] != ours[thing]:
+            yield f"The {thing} is not as Holdfast makes it."
 
 
-def _schema(db: Database) -> dict[str, tuple[str, str]]:
-    """What there is, by its name: its kind, and the SQL that made it, as far as we wrote that ourselves."""
-    rows = db.execute("SELECT name, type, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'")
-    return {
-        str(name): (str(kind), "" if str(name).startswith("words_") else str(sql)) for name, kind, sql in rows
-    }
+def _schema(db: Database) -> dict[str, list[str]]:
+    """What there is, by its kind and name, and the SQL that makes it: what SQLite goes by is that alone.
+
+    Of the tables that SQLite itself makes for the search, the SQL may differ between its versions.
+    """
+    rows = db.execute(
+        "SELECT type || ' ' || name, CASE WHEN name GLOB 'words_*' THEN substr(sql, 1, 12) ELSE sql END "
+        "FROM sqlite_schema WHERE sql IS NULL OR sql NOT GLOB 'CREATE TABLE sqlite_stat[14](*' ORDER BY 2"
+    )
+    found: dict[str, list[str]] = {}
+    for thing, sql in rows:
+        found.setdefault(str(thing), []).append(str(sql))
+    return found
 
 
 def _damaged_pages(db: Database) -> Iterator[str]:

@@ -51,7 +51,7 @@ def reading(path: Path) -> Iterator[Database]:
 def check(path: Path) -> Report:
     """Read everything and say what does not fit; changes nothing."""
     with reading(path) as db:
-        db.execute("PRAGMA temp_store = MEMORY")
+        db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # all of it as it is at one moment
         found = tuple(islice(problems(db, path), MOST))
         sessions = events = 0
