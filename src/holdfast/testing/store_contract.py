@@ -551,15 +551,6 @@ class StoreContract:
 
             assert (await second.hold(session_id)).session_id == session_id
 
-    async def test_every_hold_can_be_seen_until_it_is_let_go(self, opener: Opener) -> None:
-        async with opener() as first, opener() as second:
-            one, two = [(await create(first)).context.session_id for _ in range(2)]
-            held = [await first.hold(one), await second.hold(two)]
-
-            assert sorted(await first.read(lambda reads: reads.leases()), key=str) == sorted(held, key=str)
-            await second.let_go(two)
-            assert [lease.session_id for lease in await second.read(lambda reads: reads.leases())] == [one]
-
     async def test_closing_a_store_lets_go_of_its_sessions(self, opener: Opener) -> None:
         async with opener() as second:
             session_id = (await create(second)).context.session_id
