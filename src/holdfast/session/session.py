@@ -393,6 +393,8 @@ class Session:
 
 async def _end_of(task: asyncio.Task[Answer]) -> None:
     await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # seen: who was cancelled does not hear of it
 
 
 def _without(refusals: Sequence[Refusal], noted: Sequence[Refusal]) -> list[Refusal]:
