@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shlex
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from holdfast import settings as settings_module
 from holdfast import telemetry
-from holdfast.audit.abandoned import end_abandoned
+from holdfast.audit.abandoned import end_abandoned, settle
 from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, record
@@ -213,8 +213,13 @@ class Host:
     async def open(self, opening: Opening) -> Session:
         """Open a session; its servers are starting when this returns."""
         context, workspace = self._context(opening)
-        await self.store.create(NewSession(context=context, title=opening.title, source=opening.source))
-        await self._hold(context.session_id)
+        new = NewSession(context=context, title=opening.title, source=opening.source)
+
+        def create(tx: Tx) -> None:
+            tx.create(new)
+            tx.hold(context.session_id)
+
+        await self._hold(context.session_id, create)
         return await self._begin(context, workspace, opening)
 
     async def reopen(self, session_id: str, opening: Opening) -> Session:
@@ -230,12 +235,12 @@ class Host:
                 hint=f"Open it in {kept.cwd}, or move it: {move}",
                 cwd=kept.cwd,
             )
-        await self._hold(kept.session_id)
-        try:
-            await self.store.write(lambda tx: self._audit.end_interrupted(tx, kept))
-        except BaseException:
-            await outlast(self.store.let_go(kept.session_id))
-            raise
+
+        def take_up(tx: Tx) -> None:
+            tx.hold(kept.session_id)
+            self._audit.end_interrupted(tx, kept)
+
+        await self._hold(kept.session_id, take_up)
         context = replace(
             context,
             session_id=kept.session_id,
@@ -244,13 +249,13 @@ class Host:
         )
         return await self._begin(context, workspace, opening)
 
-    async def _hold(self, session_id: SessionId) -> None:
-        """Take hold of a session; who is cancelled meanwhile holds nothing."""
+    async def _hold(self, session_id: SessionId, work: Callable[[Tx], None]) -> None:
+        """Take hold of a session, and all else in one transaction; who is cancelled meanwhile holds nothing."""
         held = False
 
         async def hold() -> None:
             nonlocal held
-            await self.store.hold(session_id)
+            await self.store.write(work)
             held = True
 
         try:
@@ -275,7 +280,7 @@ class Host:
         whose = "it is another owner's" if stored is not None else "there is none"
         context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
         note = record(AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=whose)
-        await self._audit.record(note)
+        await outlast(self._audit.record(note))
         named = session_id[:_LONGEST_ID]
         raise HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {named[:80]!r}.", sessionId=named)
 
@@ -284,7 +289,7 @@ class Host:
         context = (await self.find(session_id, user_id)).context
 
         def forget(tx: Tx) -> None:
-            self._audit.end_interrupted(tx, context)  # with its events would go what is known of it
+            settle(tx, self._audit, context.session_id)  # with its events would go what is known of it
             tx.delete(context.session_id)
 
         await self.store.write(forget)

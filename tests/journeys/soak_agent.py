@@ -28,11 +28,13 @@ def tell_early() -> None:
     """Turn the stream's order round."""
     store_then_tell = Stream.keep
 
-    async def tell_then_store(self: Stream, event: Event, also: Also | None = None) -> Ticket:
+    async def tell_then_store(
+        self: Stream, event: Event, also: Also | None = None, *, after: Ticket | None = None
+    ) -> Ticket:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener([event])
-        ticket = await store_then_tell(self, event, also)
+        ticket = await store_then_tell(self, event, also, after=after)
         self._listener = listener
         return ticket
 

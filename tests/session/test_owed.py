@@ -25,6 +25,7 @@ from holdfast.model.event import (
     ToolEnded,
     ToolStarted,
 )
+from holdfast.model.ids import SessionId
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
@@ -60,8 +61,12 @@ async def steps(host: Host, session: Session) -> list[str]:
     return [type(event).__name__ for event in events if isinstance(event, Steps)]
 
 
-async def fill_during(disk: Failing, session: Session, name: str, arguments: Any) -> None:
+async def fill_during(
+    disk: Failing, session: Session, name: str, arguments: Any, *, full: bool = False
+) -> None:
     """Make a call; while it runs, the disk fills up."""
+    if full:
+        disk.fails_with = 0
     running = asyncio.create_task(session.call(name, arguments))
     while not await _runs(session):
         await asyncio.sleep(0.01)
@@ -126,6 +131,148 @@ async def test_a_session_that_is_closed_on_a_full_disk_has_its_records_when_anot
     assert taken == ["ToolCalled", "ToolStarted", "ToolEnded"]
     assert isinstance(last, SessionClosed)
     assert (lease, [row.seq for row in good]) == (None, [*range(1, len(good) + 1)])
+
+
+@pytest.mark.promise("AUD-01")
+async def test_what_is_owed_is_written_by_itself_though_nobody_writes_anything_else(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.writer._RETRY_SECONDS", 0.1)
+    async with failing(make_host, tmp_path) as (host, disk):
+        session, other = [await host.open(Opening(cwd=tmp_path)) for _ in range(2)]
+        for one in (session, other):
+            await one.settle()
+        await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
+        await fill_during(disk, other, "c.sleep", {"seconds": 0.2}, full=True)
+        await host.close_session(other)
+        disk.fails_with = 0
+        async with asyncio.timeout(10):
+            while len(kept := await notes(host, AuditKind.CALL)) < 2:
+                await asyncio.sleep(0.02)
+        await host.close_session(session)
+        last = await notes(host, AuditKind.CALL)
+
+    assert [note.outcome for note in kept] == ["completed", "completed"]
+    assert last == kept
+
+
+@pytest.mark.promise("AUD-01")
+async def test_who_asks_in_vain_on_a_full_disk_does_not_fill_the_memory_nor_crowd_out_what_was_done(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.audit.audit._MOST_OWED", 3)
+    async with failing(make_host, tmp_path) as (host, disk):
+        session = await host.open(Opening(cwd=tmp_path))
+        await session.settle()
+        running = asyncio.create_task(session.call("c.sleep", {"seconds": 0.5}))
+        while not await _runs(session):
+            await asyncio.sleep(0.01)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        for _ in range(10):
+            with refused(codes.STORE_FULL):
+                await session.call("c.nothing" * 1000)
+        with refused(codes.STORE_FULL):
+            await running
+        await host.close_session(session)
+        disk.fails_with = 0
+        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        await host.close_session(again)
+        kept = await notes(host, AuditKind.CALL, AuditKind.DENIED)
+
+    assert [note.kind for note in kept] == [*[AuditKind.DENIED] * 3, AuditKind.CALL]
+
+
+@pytest.mark.promise("STO-04", "AUD-01")
+async def test_a_host_that_was_closed_on_a_full_disk_holds_nothing_in_its_own_process_either(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    disk = Failing()
+    made = make_host({})
+    async with (
+        SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
+        Host(settings=made.settings, servers={"c": counter()}, store=store) as host,
+    ):
+        session = await host.open(Opening(cwd=tmp_path))
+        await session.settle()
+        await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
+    async with (
+        SqliteStore(tmp_path / "holdfast.db") as store,
+        Host(settings=made.settings, store=store) as host,
+    ):
+        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        kept = await notes(host, AuditKind.CALL)
+        await host.close_session(again)
+
+    assert [note.reason for note in kept] == ["INTERRUPTED"]
+
+
+@pytest.mark.promise("AUD-01")
+async def test_who_fails_to_take_up_a_session_leaves_it_to_the_next_one(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first host does not look at what the dead left: as if the owner had died since."""
+    disk = Failing()
+    made = make_host({})
+    cut_off = ToolCalled(call_id="call_1", server="c", tool="count", arguments={})
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        async with Host(settings=made.settings, store=store) as host, host.session(cwd=tmp_path) as session:
+            session_id = session.context.session_id
+            await store.append(session_id, cut_off)
+        await _dies(store, session_id)
+        with monkeypatch.context() as patched:
+            patched.setattr("holdfast.host.end_abandoned", _nothing)
+            async with Host(settings=made.settings, store=store) as host:
+                disk.fails_with = sqlite3.SQLITE_FULL
+                with refused(codes.STORE_FULL):
+                    await host.reopen(session_id, Opening(cwd=tmp_path))
+                disk.fails_with = 0
+        async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
+            while not (kept := await notes(host, AuditKind.CALL)):
+                await asyncio.sleep(0.01)
+
+    assert [(note.call_id, note.reason) for note in kept] == [("call_1", "INTERRUPTED")]
+
+
+@pytest.mark.promise("AUD-01")
+async def test_one_session_that_cannot_be_read_keeps_no_other_from_being_ended(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    made = make_host({})
+    async with SqliteStore(tmp_path / "holdfast.db") as store:
+        ids: list[SessionId] = []
+        for number in range(3):
+            async with Host(settings=made.settings, store=store) as host, host.session(cwd=tmp_path) as one:
+                ids.append(one.context.session_id)
+                await store.append(
+                    ids[-1], ToolCalled(call_id=f"call_{number}", server="c", tool="t", arguments={})
+                )
+        for session_id in ids:
+            await _dies(store, session_id)
+        await store.write(
+            lambda tx: tx._db.execute(  # type: ignore[attr-defined]
+                "UPDATE events SET body = x'7b' WHERE kind = 'ToolCalled' AND key = 'called:call_1'"
+            )
+        )
+        async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
+            while len(kept := await notes(host, AuditKind.CALL)) < 2:
+                await asyncio.sleep(0.01)
+
+    assert sorted(note.call_id for note in kept) == ["call_0", "call_2"]
+
+
+async def _dies(store: SqliteStore, session_id: SessionId) -> None:
+    """Leave a session as a process does that was killed: open, and held by the dead."""
+
+    def die(tx: Any) -> None:
+        tx.hold(session_id)
+        tx._db.execute("UPDATE sessions SET state = 'open'")
+        tx._db.execute("UPDATE leases SET holder = 'x', boot = 'earlier'")
+
+    await store.write(die)
+    await store.let_go(session_id)
+
+
+async def _nothing(*_: object) -> None: ...
 
 
 @pytest.mark.promise("AUD-01")

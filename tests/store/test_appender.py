@@ -270,3 +270,22 @@ async def test_of_many_events_without_keys_only_the_one_to_blame_and_those_after
     with refused(codes.STREAM_BROKEN):
         await late.durable()
     assert await texts(store, session_id) == [f"piece {number} " for number in range(20)]
+
+
+async def test_what_makes_sense_only_after_another_fails_with_it_though_the_stream_was_mended(
+    tmp_path: Path,
+) -> None:
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        appender = store.appender(session_id)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        first = await appender.append(reply(1))
+        assert not await first.kept()
+        disk.fails_with = 0
+        appender.mend()
+        after = await appender.append(reply(2), after=first)
+        alone = await appender.append(reply(3))
+
+        assert (await after.kept(), await alone.kept()) == (False, True)
+        assert await texts(store, session_id) == ["piece 3 "]

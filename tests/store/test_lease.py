@@ -1,5 +1,6 @@
 """Who holds a session: one live owner at a time, and a dead one never."""
 
+import asyncio
 import os
 import sqlite3
 import subprocess
@@ -151,6 +152,26 @@ async def test_a_hold_that_was_undone_is_none(tmp_path: Path) -> None:
         disk.fails_with = 0
         await store.append(session_id, Titled(title="nobody's"))
         assert await store.write(lambda tx: tx.delete(session_id))
+
+
+@pytest.mark.promise("STO-04")
+async def test_a_hold_is_known_though_another_write_of_its_batch_failed(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path) as asleep, SqliteStore(path) as awake:
+        session_id = await new_session(asleep)
+        nobody = SessionId("sess_00000000000000000000000000000000")
+        done = await asyncio.gather(
+            asleep.hold(session_id), asleep.hold(nobody), asleep.hold(nobody), return_exceptions=True
+        )
+        await awake.write(
+            lambda tx: tx._db.execute("UPDATE leases SET boot = 'earlier'")  # type: ignore[attr-defined]
+        )
+        await awake.hold(session_id)
+        await awake.let_go(session_id)
+        with refused(codes.SESSION_HELD):
+            await asleep.append(session_id, Titled(title="late"))
+
+    assert [isinstance(one, Exception) for one in done] == [False, True, True]
 
 
 def test_a_holder_that_cannot_be_seen_is_not_given_up_before_a_day() -> None:

@@ -16,6 +16,7 @@ from holdfast.model.event import Replied
 from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.query import OPERATOR, SessionQuery
 from holdfast.store.readers import Readers
+from holdfast.store.rows import AuditRow
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlreads import SqlReads
 from holdfast.store.upkeep import backup, check, reading, vacuum
@@ -473,3 +474,40 @@ def _spoil(path: Path, table: str) -> None:
         file.seek((root - 1) * size)
         file.write(b"\xde\xad" * (size // 2))
     path.with_suffix(".tmp").replace(path)
+
+
+async def test_a_failed_sync_stops_the_store_also_when_it_is_met_while_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.writer.RENEW_SECONDS", 0.05)
+    disk = Failing()
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
+        session_id = await new_session(store)
+        await store.hold(session_id)
+        disk.fails_with = sqlite3.SQLITE_IOERR_FSYNC
+        await asyncio.sleep(0.3)
+        disk.fails_with = 0
+        with refused(codes.STORE_FAILED):
+            await store.append(session_id, reply(1))
+
+
+@pytest.mark.promise("AUD-01")
+@pytest.mark.parametrize("table", ["audit", "events"])
+async def test_a_database_that_does_not_keep_what_is_written_is_told(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path) as store:
+        session_id = await new_session(store)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute(f"CREATE TRIGGER t BEFORE INSERT ON {table} BEGIN SELECT RAISE(IGNORE); END")
+            other.commit()
+        row = AuditRow(seq=1, body="{}", digest=b"x")
+        with refused(codes.STORE_CORRUPT):
+            if table == "audit":
+                await store.write(lambda tx: tx.audit_append(row))
+            else:
+                await store.append(session_id, reply(1))
+        with refused(codes.STORE_CORRUPT):
+            if table == "audit":
+                await store.write(lambda tx: tx.audit_append(row))
+            else:
+                await store.write(lambda tx: tx.append_many(session_id, [reply(1), reply(2)]))

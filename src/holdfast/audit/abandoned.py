@@ -1,32 +1,37 @@
 """Sessions whose owner died: what it left open is ended, and recorded, by the next host that comes."""
 
+import asyncio
 import logging
+from dataclasses import replace
 
 from holdfast.audit.audit import Audit
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
+from holdfast.store.database import passes
+from holdfast.store.interrupted import endings
 from holdfast.store.lease import is_abandoned
+from holdfast.store.query import MOST, OPERATOR, SessionQuery
+from holdfast.store.rows import SessionState, StoredSession
 from holdfast.store.store import Store, Tx
 
 log = logging.getLogger(__name__)
 
+_RETRY_SECONDS = 5.0
+
 
 async def end_abandoned(store: Store, audit: Audit) -> None:
     """End what was cut off in every session whose owner is dead: nobody may ever open it again."""
-    for lease in await store.read(lambda reads: reads.leases()):
-        if not is_abandoned(lease, clock.now()):
-            continue
-        try:
-            await store.write(lambda tx, session_id=lease.session_id: settle(tx, audit, session_id))
-        except HoldfastError as error:
-            if error.code not in (
-                codes.SESSION_HELD,
-                codes.UNKNOWN_SESSION,
-            ):  # it was opened or deleted meanwhile
-                log.warning("abandoned sessions not ended", extra={"reason": error.message})
-                return
+    query = SessionQuery(reach=OPERATOR, state=SessionState.OPEN, limit=MOST)
+    while True:
+        page = await store.sessions(query)
+        for stored in page.items:
+            if await _is_abandoned(store, stored):
+                await _end(store, audit, stored.context.session_id)
+        if page.cursor is None:
+            return
+        query = replace(query, cursor=page.cursor)
 
 
 def settle(tx: Tx, audit: Audit, session_id: SessionId) -> None:
@@ -36,3 +41,23 @@ def settle(tx: Tx, audit: Audit, session_id: SessionId) -> None:
     if stored is not None:
         audit.end_interrupted(tx, stored.context)
     tx.let_go(session_id)
+
+
+async def _is_abandoned(store: Store, stored: StoredSession) -> bool:
+    """Whether its owner is dead, or nobody's hold is left, as in a copy, and yet something in it has no end."""
+    if stored.lease is not None:
+        return is_abandoned(stored.lease, clock.now())
+    return bool(await store.read(lambda reads: endings(reads, stored.context.session_id)))
+
+
+async def _end(store: Store, audit: Audit, session_id: SessionId) -> None:
+    while True:
+        try:
+            await store.write(lambda tx: settle(tx, audit, session_id))
+        except HoldfastError as error:
+            if passes(error):
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened, or deleted meanwhile
+                log.warning("session not ended", extra={"session": session_id, "reason": error.message})
+        return

@@ -7,12 +7,13 @@ from types import TracebackType
 
 from holdfast.audit.anchor import Anchor
 from holdfast.audit.chain import Head, Verdict, genesis, link, verify
-from holdfast.audit.record import AuditRecord, interrupted, write_record
+from holdfast.audit.record import AuditRecord, cut, interrupted, write_record
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.model.mask import Mask
 from holdfast.store.appender import Also
+from holdfast.store.database import passes
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.store import Reads, Store, Tx
 
@@ -20,6 +21,7 @@ log = getLogger(__name__)
 
 # The anchor is a file of its own, with a sync of its own: once a second is often enough.
 ANCHOR_SECONDS = 1.0
+_MOST_OWED = 1000
 
 
 class Audit:
@@ -77,7 +79,14 @@ class Audit:
 
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
         """Add a record that belongs to no event; returns when it is durable."""
-        return await self._store.write_or_owe(lambda tx: self.add(tx, record, mask))
+        record = cut(record)
+        try:
+            return await self._store.write(lambda tx: self.add(tx, record, mask))
+        except HoldfastError as error:
+            # Who asks in vain again and again on a full disk must not fill the memory as well.
+            if passes(error) and self._store.owes < _MOST_OWED:
+                self._store.owe(lambda tx: self.add(tx, record, mask))
+            raise
 
     async def verify(self) -> Verdict:
         """Follow the whole chain."""

@@ -21,6 +21,7 @@ from holdfast.store.interrupted import INTERRUPTED
 
 _LONGEST_NAME = 256
 _LONGEST_REASON = 2000
+_WAITING = 4000  # characters of each that may wait for the disk
 _LONGEST_ARGUMENTS = 16 * 1024
 
 
@@ -78,6 +79,16 @@ def record(
         call_id=subject.call_id,
         outcome=outcome,
         reason=reason,
+    )
+
+
+def cut(record: AuditRecord) -> AuditRecord:
+    """The record without what would only fill the memory while it waits: what is kept in the end is shorter still."""
+    return replace(
+        record,
+        server=record.server[:_WAITING],
+        tool=record.tool[:_WAITING],
+        reason=record.reason[:_WAITING],
     )
 
 

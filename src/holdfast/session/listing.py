@@ -10,10 +10,12 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.pins import Sifted
+from holdfast.store.database import passes
 
 log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE = 0.2
+_RETRY_SECONDS = 2.0
 _SHARE = 10  # a server that keeps changing its tools gets this part of the time for it, and no more
 
 Look: TypeAlias = Callable[[ServerSpec], Awaitable[Sifted]]
@@ -76,6 +78,8 @@ class Listing:
             self.sifted, self.refusal = await self._look(self.spec), None
         except HoldfastError as error:
             reason = error.message
+            if passes(error):  # what a full disk kept from being stored is looked at again by itself
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._stale.set)
         except Exception:
             log.exception("tools not listed", extra={"server": self.spec.name})
             reason = "Its tools could not be listed: an unexpected error, which the log tells about."

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, hash_arguments, kept_arguments, record
 from holdfast.connect.call import Answer
+from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -32,6 +33,7 @@ from holdfast.model.resolution import Refusal
 from holdfast.session.outlast import outlast
 from holdfast.session.stream import Listener, Listeners, Stream
 from holdfast.store.appender import Also, Ticket
+from holdfast.store.database import passes
 from holdfast.store.interrupted import endings
 from holdfast.store.masked import masked
 from holdfast.store.rows import SessionChange
@@ -61,7 +63,6 @@ class Record:
         self._stream = Stream(context.session_id, store)
         self._store = store
         self._running: dict[str, Ticket] = {}
-        self._owed: list[_Step] = []
         self._turns = 0
         self._is_cut = False
         self._over = False
@@ -88,9 +89,12 @@ class Record:
         await self.mend()
         await (await self.stream(event)).durable()
 
-    async def stream(self, event: Event, also: Also | None = None) -> Ticket:
+    async def stream(self, event: Event, also: Also | None = None, *, after: Ticket | None = None) -> Ticket:
         """Add an event without waiting for the disk: many are on their way at once, in order."""
-        return await self._stream.keep(masked(event, self.mask), also)  # what is told is what is stored
+        if self._over:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        # What is told is what is stored.
+        return await self._stream.keep(masked(event, self.mask), also, after=after)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -100,17 +104,13 @@ class Record:
         try:
             yield
         finally:
-            self._turns -= 1
+            self._turns = max(0, self._turns - 1)
 
     async def mend(self) -> None:
         """Go on after a write that failed, as on a full disk: what it cut off is ended first, as after a crash."""
-        if self._stream.broken is None and not self._unmended and not self._mending.locked():
+        if self._stream.broken is None and not self._is_cut and not self._mending.locked():
             return
         await outlast(self._mend())  # half of it, done again, would be told twice
-
-    @property
-    def _unmended(self) -> bool:
-        return self._is_cut or bool(self._owed)
 
     async def _mend(self) -> None:
         async with self._mending:
@@ -119,30 +119,18 @@ class Record:
                     raise broken  # the turn that runs has lost a part of itself
                 self._is_cut = True
                 await self._stream.mend()
-            await self._pay()
             if self._is_cut:
-                for step in await self._store.read(self._cut_off):
+                running = set(self._running)  # as it is now: a reader's thread sees it change
+                for step in await self._store.read(lambda reads: self._cut_off(reads, running)):
                     await self._keep(step)
                 self._is_cut = False
 
-    async def _pay(self) -> None:
-        while self._owed:
-            try:
-                await self._keep(self._owed[0])
-            except HoldfastError as error:
-                if error.code.retryable:
-                    raise
-                log.exception("what became of a call is not stored")
-                await self._stream.mend()
-            self._owed.pop(0)
-
-    def _cut_off(self, reads: Reads) -> "list[_Step]":
-        """The ends of what has none, and does not run any more."""
-        found = endings(reads, self._context.session_id)
+    def _cut_off(self, reads: Reads, running: Set[str]) -> "list[_Step]":
+        """The ends of what has none, and does not run any more. Of what is owed, the store writes the end first."""
         return [
             _Step(ending.event, self._notes_interrupted(ending.called))
-            for ending in found
-            if ending.called is None or ending.called.call_id not in self._running
+            for ending in endings(reads, self._context.session_id)
+            if ending.called is None or ending.called.call_id not in running
         ]
 
     def _notes_interrupted(self, called: ToolCalled | None) -> Also | None:
@@ -205,7 +193,8 @@ class Record:
 
     async def started(self, asked: ToolCall) -> None:
         """A call was let through; it may run when this returns, for then it is known whatever happens."""
-        await (await self.stream(ToolStarted(call_id=asked.call_id))).durable()
+        begun = self._running[asked.call_id]
+        await (await self.stream(ToolStarted(call_id=asked.call_id), after=begun)).durable()
 
     async def ended(self, asked: ToolCall, answer: Answer, seconds: float) -> None:
         """A call is over; returns when its event and its audit are durable, in one commit."""
@@ -232,6 +221,8 @@ class Record:
         """The session ends with these events. What cannot be stored now is left to the store, to write when it can."""
         steps = [_Step(masked(event, self.mask), also) for event, also in last]
         self._over = True
+        if self._turns:
+            self._turns, self._is_cut = 0, True  # nobody will end the turn that runs
         try:
             await self.mend()
             while steps:
@@ -239,41 +230,30 @@ class Record:
                 del steps[0]
         except HoldfastError as error:
             log.warning("end of the session not stored yet", extra={"reason": error.message})
-            owed, self._owed = self._owed, []
-            with suppress(HoldfastError):
-                await self._leave(owed, steps)
+            if passes(error):
+                self._store.owe(lambda tx: self._write(tx, [*self._cut_off(tx, set()), *steps]))
 
     async def _keep_or_owe(self, step: "_Step") -> None:
-        """Store what became of a call; it took place, so where that fails it is written as soon as it can be."""
-        if self._over:
-            await self._leave([step])
-            return
+        """Store what became of a call; it took place, so where that fails the store writes it as soon as it can."""
         try:
             await self.mend()
             await self._keep(step)
-        except HoldfastError:
-            self._owed.append(replace(step, event=_bare(step.event)))
+        except HoldfastError as error:
+            if passes(error):
+                owed = replace(step, event=_bare(step.event))
+                self._store.owe(
+                    lambda tx: self._write(tx, [owed]), lambda: self._stream.tell_late(owed.event)
+                )
             raise
 
     async def _keep(self, step: "_Step") -> None:
         await (await self._stream.keep(step.event, step.also)).durable()
 
-    async def _leave(self, owed: Sequence["_Step"], last: Sequence["_Step"] = ()) -> None:
-        """Leave it to the store: nobody listens any more, and the session may be gone before there is space."""
-        session_id = self._context.session_id
-
-        def write(tx: Tx, steps: Sequence[_Step]) -> None:
-            for step in steps:
-                tx.append(session_id, step.event)
-                if step.also is not None:
-                    step.also(tx)
-
-        def write_all(tx: Tx) -> None:
-            write(tx, owed)
-            write(tx, self._cut_off(tx))
-            write(tx, last)
-
-        await self._store.write_or_owe(write_all)
+    def _write(self, tx: Tx, steps: "Sequence[_Step]") -> None:
+        for step in steps:
+            appended = tx.append(self._context.session_id, step.event)
+            if appended.new and step.also is not None:
+                step.also(tx)
 
     def _end(self, asked: ToolCall, answer: Answer) -> Event:
         whole = answer.size <= KEPT_BYTES

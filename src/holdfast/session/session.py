@@ -42,6 +42,10 @@ CANCELLED = replace(
     failed(HoldfastError(codes.CANCELLED, "The call was cancelled.")), outcome=Outcome.CANCELLED
 )
 
+CLOSED = replace(
+    failed(HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")), outcome=Outcome.CANCELLED
+)
+
 Permit = Callable[[ToolCall, Offer], Awaitable[Answer | None]]
 Resolve = Callable[[SessionContext], Awaitable[Resolution]]
 Screen = Callable[[ServerSpec, Sequence[Tool]], Awaitable[Sifted]]
@@ -73,6 +77,8 @@ class Session:
         self._noted: list[Refusal] = []
         self._standing: ServersResolved | None = None
         self._noting = asyncio.Lock()
+        self._calls: set[asyncio.Task[Answer]] = set()
+        self._closing = False
 
     @property
     def context(self) -> SessionContext:
@@ -175,6 +181,21 @@ class Session:
         progress: Progress | None = None,
     ) -> Answer:
         """Do what was asked, if it may be done: `permit` gives None, or the answer that says no."""
+        task = asyncio.create_task(self._perform(asked, permit, timeout, progress))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self._closing:
+                raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.") from None
+            task.cancel()
+            await outlast(_end_of(task))
+            raise
+
+    async def _perform(
+        self, asked: ToolCall, permit: Permit | None, timeout: float | None, progress: Progress | None
+    ) -> Answer:
         self.scope.check_open()
         began = time.monotonic()
         try:
@@ -203,6 +224,10 @@ class Session:
         except HoldfastError as error:
             answer = replace(failed(error), outcome=Outcome.REFUSED)  # it was not made
             raise
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            answer = CLOSED
         finally:
             # Also when the caller is cancelled: the end of a call is stored whatever ended it.
             await outlast(self._record.ended(asked, answer, time.monotonic() - began))
@@ -257,6 +282,11 @@ class Session:
         stopped = asyncio.create_task(self._stop_listing())
         await self._means.links.close_scope(self.scope)
         await stopped
+        self._closing = True
+        while calls := set(self._calls):  # on links that others share, or waiting for somebody
+            for task in calls:
+                task.cancel()
+            await asyncio.wait(calls)
         last: list[tuple[Event, Also | None]] = []
         async with self._noting:
             standing, new = self._news()
@@ -296,13 +326,16 @@ class Session:
         """One of the servers was looked at: it is offered, or it fell."""
         self._make_catalog()
         try:
-            await outlast(self._note(final=False))
+            await self._note(final=False)
         except HoldfastError as error:
             # At the latest the end of the session notes it.
             log.warning("refusals not stored yet", extra={"reason": error.message})
 
     async def _note(self, *, final: bool = True) -> None:
         """Store who stands and who fell: whenever somebody has fallen, and finally in any case. None is noted twice."""
+        await outlast(self._note_now(final=final))  # what is stored must be known to be
+
+    async def _note_now(self, *, final: bool) -> None:
         async with self._noting:
             standing, new = self._news()
             if not new and (not final or standing == self._standing):
@@ -356,6 +389,12 @@ class Session:
             raw = await connection.request(method, params, timeout=self._means.terms.list_seconds)
         answer: Json = msgspec.json.decode(raw)
         return answer if isinstance(answer, dict) else {}
+
+
+async def _end_of(task: asyncio.Task[Answer]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # seen: who was cancelled does not hear of it
 
 
 def _without(refusals: Sequence[Refusal], noted: Sequence[Refusal]) -> list[Refusal]:

@@ -26,6 +26,7 @@ class Stream:
         self._appender = store.appender(session_id, window=_WINDOW)
         self._listener: Listeners | None = None
         self._untold: deque[tuple[Ticket, Event]] = deque()
+        self._late: list[Event] = []
         self._on_their_way = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -59,25 +60,34 @@ class Stream:
         """The same for a listener that takes at once what became durable at once."""
         self._listener = listener
 
-    async def keep(self, event: Event, also: Also | None = None) -> Ticket:
+    def tell_late(self, event: Event) -> None:
+        """Tell an event that somebody else stored, before those that are on their way."""
+        if self._listener is not None:
+            self._late.append(event)
+            self._start(self._listener)
+
+    async def keep(self, event: Event, also: Also | None = None, *, after: Ticket | None = None) -> Ticket:
         """Take an event on its way; returns when there is room for it."""
         if (broken := self._appender.broken) is not None:
             raise broken
         if self._listener is None:
-            return await self._appender.append(event, also=also)
+            return await self._appender.append(event, also=also, after=after)
         while self._on_their_way >= _WINDOW:
             self._room.clear()
             await self._room.wait()
         self._on_their_way += 1
         try:
-            ticket = await self._appender.append(event, also=also)
+            ticket = await self._appender.append(event, also=also, after=after)
         except BaseException:
             self._arrived(1)
             raise
         self._untold.append((ticket, event))
-        if self._teller is None:
-            self._teller = asyncio.create_task(self._tell(self._listener))
+        self._start(self._listener)
         return ticket
+
+    def _start(self, listener: Listeners) -> None:
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(listener))
 
     async def told(self) -> None:
         """Wait until all that was recorded is durable, and told."""
@@ -88,17 +98,22 @@ class Stream:
     async def _tell(self, listener: Listeners) -> None:
         untold = self._untold
         try:
-            while untold:
+            while untold or self._late:
+                if self._late:
+                    late, self._late = self._late, []
+                    await _told(listener, late)
+                    continue
                 if not await untold[0][0].kept():
                     self._pass_over_failed()
                     continue
-                events: list[Event] = []
-                while untold and untold[0][0].is_durable:
-                    events.append(untold.popleft()[1])
+                done: list[tuple[Ticket, Event]] = []
+                while untold and untold[0][0].is_durable and not self._late:
+                    done.append(untold.popleft())
                 try:
-                    await _told(listener, events)
+                    # An end that was there already was told already.
+                    await _told(listener, [event for ticket, event in done if ticket.is_new])
                 finally:
-                    self._arrived(len(events))
+                    self._arrived(len(done))
         except HoldfastError as error:
             # Nobody listens any more: what cannot be told is not told, what is stored is stored.
             log.warning("events are not told any more", extra={"reason": error.message})
@@ -123,6 +138,8 @@ class Stream:
 
 async def _told(listener: Listeners, events: Sequence[Event]) -> None:
     """Tell events; one that cannot be told, by a mistake of ours, does not silence the others."""
+    if not events:
+        return
     try:
         await listener(events)
     except HoldfastError:

@@ -40,9 +40,19 @@ class Ticket:
         return self._appended is not None
 
     @property
+    def is_new(self) -> bool:
+        """Whether the event is on disk now, and was not before."""
+        return self._appended is not None and self._appended.new
+
+    @property
     def has_failed(self) -> bool:
         """Whether the event will never be on disk."""
         return self._error is not None
+
+    @property
+    def error(self) -> Exception | None:
+        """Why it will never be."""
+        return self._error
 
     async def durable(self) -> int:
         """Wait until the event is on disk; its place in the session's log."""
@@ -104,15 +114,24 @@ class Appender:
         """Why nothing is taken: an earlier event could not be stored, and the stream was not mended since."""
         return None if self._broken is None else self._after_failure(self._broken)
 
-    async def append(self, event: Event, *, key: str | None = None, also: Also | None = None) -> Ticket:
+    async def append(
+        self,
+        event: Event,
+        *,
+        key: str | None = None,
+        also: Also | None = None,
+        after: Ticket | None = None,
+    ) -> Ticket:
         """Queue an event; waits only while the window is full.
 
-        `also` runs in the event's own transaction, and not at all when a retry finds the event there already.
+        `also` runs in the event's own transaction, and not at all when the event is there already. What makes sense
+        only `after` an earlier event fails when that one did, though the stream was mended since.
         """
         await self._room.acquire()
         entry = _Entry(masked(event, self._mask), key, also)
-        if self._broken is not None:
-            self._settle(entry, self._after_failure(self._broken))
+        broken = self._broken or (after.error if after is not None else None)
+        if broken is not None:
+            self._settle(entry, self._after_failure(broken))
         else:
             self._waiting.append(entry)
             self._start()

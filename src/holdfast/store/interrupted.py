@@ -17,10 +17,9 @@ Note = Callable[[ToolCalled], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end that a call or a turn lacks; the key makes it once."""
+    """The end that a call or a turn lacks."""
 
     event: ToolEnded | TurnEnded
-    key: str
     called: ToolCalled | None = None
 
 
@@ -28,8 +27,7 @@ def end_interrupted(tx: Tx, session_id: SessionId, note: Note | None = None) -> 
     """End the session's open calls and its open turn as interrupted; for the one who has just taken hold of it."""
     turn: OpenTurn | None = None
     for ending in endings(tx, session_id):
-        # The key makes it once: whoever crashes here as well finds the end in place.
-        appended = tx.append(session_id, ending.event, key=ending.key)
+        appended = tx.append(session_id, ending.event)
         if ending.called is not None and appended.new and note is not None:
             note(ending.called)
         if isinstance(ending.event, TurnEnded):
@@ -46,7 +44,7 @@ def endings(reads: Reads, session_id: SessionId) -> tuple[Ending, ...]:
     if not session.open_turn:
         return calls
     ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
-    return (*calls, Ending(event=ended, key=f"interrupted:{session.open_turn}"))
+    return (*calls, Ending(event=ended))
 
 
 def _ending(called: ToolCalled) -> Ending:
@@ -56,4 +54,4 @@ def _ending(called: ToolCalled) -> Ending:
         content=({"type": "text", "text": _WORDS},),
         code=INTERRUPTED,
     )
-    return Ending(event=ended, key=f"interrupted:{called.call_id}", called=called)
+    return Ending(event=ended, called=called)

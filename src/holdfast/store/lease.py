@@ -16,15 +16,24 @@ LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
 _ASLEEP_MICROSECONDS = 24 * 3600 * 1_000_000
 
 
+_ENDED: set[str] = set()
+"""The holders of this process that ended: what they could not let go of, on a full disk say, they do not hold."""
+
+
+def ended(holder: str) -> None:
+    """A store of this process was closed."""
+    _ENDED.add(holder)
+
+
 def has_lapsed(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
     """Whether the holder is dead; where that cannot be seen, whether it has been silent for too long."""
-    dead = gone(lease.owner)
+    dead = lease.holder in _ENDED or gone(lease.owner)
     return to_stored(lease.until) <= now if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
     """Whether the holder is dead beyond doubt: one that cannot be seen from here may only have been asleep."""
-    dead = gone(lease.owner)
+    dead = lease.holder in _ENDED or gone(lease.owner)
     return to_stored(lease.until) + _ASLEEP_MICROSECONDS <= now if dead is None else dead
 
 

@@ -34,7 +34,7 @@ from holdfast.store.rows import (
     StoredEvent,
     StoredSession,
 )
-from holdfast.store.rules import check_change, check_new, key_reused, same_session, unknown_session
+from holdfast.store.rules import check_change, check_new, key_reused, once, same_session, unknown_session
 from holdfast.store.store import AfterCommit, Reads, Store, Tx
 from holdfast.store.words import phrases, pieces, snippet, spoken
 
@@ -210,9 +210,6 @@ class _MemoryTx:
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._shelf.leases.get(session_id)
 
-    def leases(self) -> tuple[Lease, ...]:
-        return tuple(self._shelf.leases.values())
-
     def approval(self, what: str, content_hash: str) -> Approval | None:
         return self._shelf.approvals.get((what, content_hash))
 
@@ -289,9 +286,10 @@ class _MemoryTx:
     def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:
         session, log = self._writable(session_id), self._shelf.events[session_id]
         encode_event(event)
+        given, key = key, key or once(event)
         for stored in log if key is not None else ():
             if stored.key == key:
-                if stored.event != event:
+                if given is not None and stored.event != event:
                     raise key_reused(session_id, str(key), stored.seq)
                 return Appended(stored.seq, new=False)
         now = self._now()

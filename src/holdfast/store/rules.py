@@ -2,10 +2,12 @@
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
 from holdfast.store.rows import NewSession, SessionChange, StoredSession
 
+CALLED, ENDED = "called:", "ended:"
 MOST_TAGS = 64
 LONGEST_TAG = 128
 LONGEST_TITLE = 1000
@@ -36,6 +38,19 @@ def same_session(stored: StoredSession, new: NewSession) -> StoredSession:
     return stored
 
 
+def once(event: Event) -> str | None:
+    """The key of what happens only once: a call is asked for and ends once, a turn ends once. The first to say so counts."""
+    match event:
+        case ToolCalled(call_id=call_id):
+            return f"{CALLED}{call_id}"
+        case ToolEnded(call_id=call_id):
+            return f"{ENDED}{call_id}"
+        case TurnEnded(turn_id=turn_id):
+            return f"{ENDED}{turn_id}"
+        case _:
+            return None
+
+
 def unknown_session(session_id: SessionId) -> HoldfastError:
     """There is no such session."""
     return HoldfastError(
@@ -48,6 +63,13 @@ def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
     return HoldfastError(
         codes.KEY_REUSED,
         f"The key {key[:80]!r} belongs to event {seq} of {session_id}, which is a different one.",
+    )
+
+
+def not_taken(what: str) -> HoldfastError:
+    """The database took a row and did not keep it: something was added to it that does not belong there."""
+    return HoldfastError(
+        codes.STORE_CORRUPT, f"The database did not keep {what} that was written. Run `holdfast store check`."
     )
 
 

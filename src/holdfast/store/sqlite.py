@@ -21,6 +21,7 @@ from holdfast.store.database import (
     passes,
     told,
 )
+from holdfast.store.lease import ended
 from holdfast.store.readers import Readers
 from holdfast.store.schema import check_version, migrate, sections
 from holdfast.store.store import AfterCommit, Reads, Store, Tx
@@ -48,7 +49,8 @@ class SqliteStore(Store):
         self._synchronous = synchronous
         self._connect = connect
         self._schema = schema
-        self._writer = Writer(self._open, path=str(path), holder=secrets.token_hex(8), now=now)
+        self._holder = secrets.token_hex(8)
+        self._writer = Writer(self._open, path=str(path), holder=self._holder, now=now)
         self._readers = Readers(path)
 
     async def __aenter__(self) -> "SqliteStore":
@@ -68,21 +70,23 @@ class SqliteStore(Store):
         """Run a function that reads, beside the writing and off the event loop."""
         return await self._readers.run(work)
 
-    async def write_or_owe(self, work: Callable[[Tx], T]) -> T:
-        """The same for what took place already: where it fails as on a full disk, the next commit that can does it."""
-        try:
-            return await self.write(work)
-        except HoldfastError as error:
-            if passes(error):
-                self._writer.owe(work)
-            raise
+    def owe(self, work: Callable[[Tx], object], then: Callable[[], object] | None = None) -> None:
+        """Write what could not be written, on a full disk say, before all else that is written once there is space."""
+        self._writer.owe(work, then)
+
+    @property
+    def owes(self) -> int:
+        """How much is owed."""
+        return self._writer.owes
 
     async def let_go(self, session_id: SessionId) -> None:
         """Let go of a session, as soon as that can be written; the end of this process does so at the latest."""
         try:
-            await self.write_or_owe(lambda tx: tx.let_go(session_id))
+            await super().let_go(session_id)
         except HoldfastError as error:
             log.warning("session not let go yet", extra={"session": session_id, "reason": error.message})
+            if passes(error):
+                self.owe(lambda tx: tx.let_go(session_id))
 
     def after_commit(self, chore: AfterCommit) -> None:
         """From now on, run this after every commit."""
@@ -92,6 +96,7 @@ class SqliteStore(Store):
         """Finish what was asked for, let go of every session, and of the files."""
         await self._readers.stop()
         await self._writer.stop()
+        ended(self._holder)
 
     def _open(self) -> Database:
         return open_database(self.path, self._synchronous, self._connect, self._schema)

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
+from holdfast.model.event import ServersResolved, ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.clock import from_stored
@@ -28,6 +28,7 @@ from holdfast.store.rows import (
     StoredEvent,
     StoredSession,
 )
+from holdfast.store.rules import CALLED, ENDED
 from holdfast.store.words import phrases, snippet
 
 _SESSION = """
@@ -37,14 +38,20 @@ _SESSION = """
     l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
 _SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
-_LEASES = (
-    "SELECT s.session_id, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
-    "FROM leases l JOIN sessions s ON s.n = l.session_n"
-)
+
+
+class _Call(msgspec.Struct):
+    """Of an event about a call, which call."""
+
+    call_id: str
+
+
 _LAST = "\U0010ffff"  # behind whatever begins the same
 _CALLS = (
+    "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS named "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
-    "AND kind IN ('ToolCalled', 'ToolEnded')"
+    "AND kind IN ('ToolCalled', 'ToolEnded')) "
+    "SELECT seq, kind, named, CASE WHEN named IS NULL THEN body END FROM calls"
 )
 # Bytes, whatever somebody made of them; what is of another kind was not written by us, and is nothing.
 _AUDIT = (
@@ -52,6 +59,7 @@ _AUDIT = (
     "FROM audit"
 )
 _SECRETS = ("cursor_secret", "store_id")
+_call = msgspec.json.Decoder(_Call)
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -146,29 +154,25 @@ class SqlReads:
 
     def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
         """Every call of the session that began and did not end, in order."""
-        # Counting looks at no event's body: almost always it is all there is to do.
-        counted = dict(self._all(f"SELECT kind, count(*) {_CALLS} GROUP BY kind", session_id))
-        if counted.get("ToolCalled") == counted.get("ToolEnded"):
-            return ()
-        found: dict[str, ToolCalled] = {}
-        for kind, body in self._db.execute(f"SELECT kind, body {_CALLS} ORDER BY seq", (session_id,)):
-            match decode_event(kind, body):
-                case ToolCalled(call_id=call_id) as called:
-                    found[call_id] = called
-                case ToolEnded(call_id=call_id):
-                    found.pop(call_id, None)
-                case _:
-                    pass
-        return tuple(found.values())
+        # Their keys say which call it is: almost always, no event's body is looked at.
+        found: dict[str, int] = {}
+        for seq, kind, key, body in self._db.execute(f"{_CALLS} ORDER BY seq", (CALLED, ENDED, session_id)):
+            call_id = _call.decode(body).call_id if key is None else key.partition(":")[2]
+            if kind == "ToolCalled":
+                found[call_id] = seq
+            else:
+                found.pop(call_id, None)
+        events = (self.events(session_id, seq - 1, 1)[0].event for seq in found.values())
+        return tuple(event for event in events if isinstance(event, ToolCalled))
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Who took hold of the session last, dead or alive."""
-        row = self._one(f"{_LEASES} WHERE s.session_id = ?", session_id)
-        return None if row is None else _lease(session_id, row[1:])
-
-    def leases(self) -> tuple[Lease, ...]:
-        """Every hold that was not let go of, of the dead and of the living."""
-        return tuple(_lease(SessionId(row[0]), row[1:]) for row in self._all(_LEASES))
+        row = self._one(
+            "SELECT l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
+            "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
+            session_id,
+        )
+        return None if row is None else _lease(session_id, row)
 
     def approval(self, what: str, content_hash: str) -> Approval | None:
         """Whether, when and by whom this very content was approved."""

@@ -17,7 +17,15 @@ from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lost
 from holdfast.store.owner import this_process
 from holdfast.store.projection import PASSING, ends_a_stretch, project
 from holdfast.store.rows import Appended, Approval, AuditRow, Lease, NewSession, SessionChange, StoredSession
-from holdfast.store.rules import check_change, check_new, key_reused, same_session, unknown_session
+from holdfast.store.rules import (
+    check_change,
+    check_new,
+    key_reused,
+    not_taken,
+    once,
+    same_session,
+    unknown_session,
+)
 from holdfast.store.sqlreads import SqlReads
 from holdfast.store.words import spoken
 
@@ -43,7 +51,8 @@ class SqlTx(SqlReads):
         self._holder = holder
         self._now = now
         self._held: set[SessionId] = set()
-        self._just_held: set[SessionId] = set()
+        self._changed: dict[SessionId, bool] = {}
+        """Whether a session was taken or let go of last, in the transaction that is not committed yet."""
         self._tails: dict[SessionId, _Tail] = {}
         self._ended: set[int] = set()
 
@@ -58,15 +67,25 @@ class SqlTx(SqlReads):
         for n in ended:
             self._index(n)
 
+    def mark(self) -> dict[SessionId, bool]:
+        """Where the transaction is, to come back to."""
+        return dict(self._changed)
+
+    def undone(self, mark: dict[SessionId, bool] | None = None) -> None:
+        """The transaction was undone, or part of it, back to where it was marked."""
+        self._changed = mark or {}
+        self.forget()
+
     def committed(self) -> None:
         """The transaction is over, and all of it is kept."""
-        self._held |= self._just_held
+        for session_id, held in self._changed.items():
+            (self._held.add if held else self._held.discard)(session_id)
+        self._changed.clear()
         self.forget()
 
     def forget(self) -> None:
-        """The transaction is over, or part of it was undone: look everything up again."""
+        """Look everything up again."""
         self._tails.clear()
-        self._just_held.clear()
 
     def create(self, new: NewSession) -> StoredSession:
         """Keep a new session; to repeat it after a crash is harmless."""
@@ -124,14 +143,15 @@ class SqlTx(SqlReads):
         """Add an event at the end of the session's log; a key that is there already adds nothing."""
         tail = self._tail(session_id)
         kind, body = encode_event(event)
-        seq, now = tail.seq + 1, self._now()
+        seq, now, given = tail.seq + 1, self._now(), key
+        key = key or once(event)
         inserted = self._db.execute(
             "INSERT INTO events (session_n, seq, at, kind, key, body) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
             (tail.n, seq, now, kind, key, body),
         )
         if not inserted.rowcount:
-            return self._found(tail.n, session_id, event, key)
+            return self._found(tail.n, session_id, event, key, same=given is not None)
         tail.seq = seq
         if not tail.unindexed and spoken(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
@@ -144,6 +164,8 @@ class SqlTx(SqlReads):
 
     def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
         """Add events that change nothing about the session but its log, many rows to a statement."""
+        if any(once(event) for event in events):
+            return [self.append(session_id, event) for event in events]
         tail = self._tail(session_id)
         now, first = self._now(), tail.seq + 1
         for start in range(0, len(events), _ROWS):
@@ -153,7 +175,9 @@ class SqlTx(SqlReads):
                 values += (tail.n, seq, now, *encode_event(event))
             # One statement: the thread that tells goes on beside it, instead of taking turns row by row.
             rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
-            self._db.execute(f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}", values)
+            sql = f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}"
+            if self._db.execute(sql, values).rowcount != len(some):
+                raise not_taken("an event")
         tail.seq += len(events)
         if not tail.unindexed and any(spoken(event) is not None for event in events):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
@@ -191,13 +215,12 @@ class SqlTx(SqlReads):
                 until,
             ),
         )
-        self._just_held.add(session_id)
+        self._changed[session_id] = True
         return Lease(session_id=session_id, holder=self._holder, owner=owner, until=from_stored(until))
 
     def let_go(self, session_id: SessionId) -> None:
         """Let go of a session; of one that is not ours, nothing happens."""
-        self._held.discard(session_id)
-        self._just_held.discard(session_id)
+        self._changed[session_id] = False
         self._db.execute(
             "DELETE FROM leases WHERE holder = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
             (self._holder, session_id),
@@ -235,9 +258,11 @@ class SqlTx(SqlReads):
         head = self._one("SELECT max(seq) FROM audit")[0] or 0
         if row.seq != head + 1:
             raise ValueError(f"The audit's next line is {head + 1}, not {row.seq}.")
-        self._db.execute(
+        inserted = self._db.execute(
             "INSERT INTO audit (seq, body, digest) VALUES (?, ?, ?)", (row.seq, row.body, row.digest)
         )
+        if inserted.rowcount != 1:
+            raise not_taken("a record of the audit")
 
     def _tail(self, session_id: SessionId) -> _Tail:
         tail = self._tails.get(session_id)
@@ -251,7 +276,7 @@ class SqlTx(SqlReads):
                 raise unknown_session(session_id)
             n, seq, unindexed, holder = row
             if holder != self._holder:
-                if session_id in self._held:
+                if self._changed.get(session_id, session_id in self._held):
                     raise lost(session_id)
                 if holder is not None:
                     self._take_from_the_dead(session_id, n)
@@ -264,11 +289,12 @@ class SqlTx(SqlReads):
             check_free(lease, self._now())
             self._db.execute("DELETE FROM leases WHERE session_n = ?", (n,))
 
-    def _found(self, n: int, session_id: SessionId, event: Event, key: str | None) -> Appended:
-        seq, kind, body = self._one(
-            "SELECT seq, kind, body FROM events WHERE session_n = ? AND key = ?", n, key
-        )
-        if (kind, body) != encode_event(event) and decode_event(kind, body) != event:
+    def _found(self, n: int, session_id: SessionId, event: Event, key: str | None, *, same: bool) -> Appended:
+        found = self._one("SELECT seq, kind, body FROM events WHERE session_n = ? AND key = ?", n, key)
+        if found is None:
+            raise not_taken("an event")
+        seq, kind, body = found
+        if same and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
         return Appended(seq, new=False)
 

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ServersResolved, ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
@@ -60,10 +62,6 @@ class Reads(Protocol):
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Who took hold of the session last, dead or alive."""
-        ...
-
-    def leases(self) -> tuple[Lease, ...]:
-        """Every hold that was not let go of, of the dead and of the living."""
         ...
 
     def approval(self, what: str, content_hash: str) -> Approval | None:
@@ -166,9 +164,17 @@ class Store(ABC):
     async def close(self) -> None:
         """Finish what was asked for, let go of every session, and of the files."""
 
-    async def write_or_owe(self, work: Callable[[Tx], T]) -> T:
-        """The same for what took place already: a store that fails to, as on a full disk, does it as soon as it can."""
-        return await self.write(work)
+    def owe(self, work: Callable[[Tx], object], then: Callable[[], object] | None = None) -> None:
+        """Write what took place and could not be written, as soon as it can be, before all else; and say when it is.
+
+        This is for stores whose writes fail for a while, as on a full disk; the others are never asked.
+        """
+        raise HoldfastError(codes.STORE_FAILED, f"{type(self).__name__} keeps nothing in mind.")
+
+    @property
+    def owes(self) -> int:
+        """How much is owed."""
+        return 0
 
     async def create(self, new: NewSession) -> StoredSession:
         """Keep a new session."""

@@ -1,10 +1,11 @@
 """The one thread that writes: it takes all that waits into one transaction, commits once, and then answers everyone."""
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging import getLogger
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,11 +21,14 @@ from holdfast.store.store import AfterCommit
 log = getLogger(__name__)
 
 Work = Callable[[SqlTx], Any]
+Then = Callable[[], object]
 
 # A larger batch gains nothing in speed and keeps the first of it waiting.
 _MOST = 1000
-# Somebody who asks in vain again and again on a full disk must not fill the memory as well.
-_MOST_OWED = 10_000
+# What is owed is paid so much at a time, for a disk may have little space; and tried again so often.
+_MOST_AT_ONCE = 100
+_RETRY_SECONDS = 1.0
+_NOTHING = object()
 
 
 class Writer:
@@ -37,14 +41,14 @@ class Writer:
         self._path = path
         self._holder = holder
         self._now = now
-        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="holdfast-store-writer", daemon=True)
         self._lock = threading.Lock()
         self._closed = False
         self._failed: HoldfastError | None = None
         self._chores: list[AfterCommit] = []
         self._holding = False
-        self._owed: list[Work] = []
+        self._owed: list[_Debt] = []
         self._renew_at: float | None = None
 
     async def start(self) -> None:
@@ -75,13 +79,17 @@ class Writer:
         """From now on, run this after every commit."""
         self._chores.append(chore)
 
-    def owe(self, work: Work) -> None:
-        """Run a function in the next transaction that is committed; leases are renewed in one at the latest."""
+    def owe(self, work: Work, then: Then | None = None) -> None:
+        """Run a function as soon as it can be committed, before all else that is written from now on."""
+        debt = _Debt(work, then, asyncio.get_running_loop())
         with self._lock:
-            if len(self._owed) < _MOST_OWED:
-                self._owed.append(work)
-                return
-        log.error("too much is owed: a write is lost", extra={"path": self._path})
+            self._owed.append(debt)
+        self._inbox.put(_NOTHING)  # whoever sleeps wakes up and tries
+
+    @property
+    def owes(self) -> int:
+        """How much is owed."""
+        return len(self._owed)
 
     async def stop(self) -> None:
         """Finish what was asked for, let go of every session, and end the thread."""
@@ -125,10 +133,12 @@ class Writer:
                 self._commit(db, tx, jobs)
                 send_back(jobs)
                 jobs.clear()
+            elif self._owed:
+                self._quietly(lambda: self._pay(db, tx), "owed writes not written")
             if ended:
                 return
             if tx.has_words and self._inbox.empty():  # everybody has their answer
-                self._index(db, tx)
+                self._quietly(lambda: self._write(db, tx, tx.index_ended), "words not indexed")
             wait = self._do_chores(db, tx)
 
     def _gather(self, jobs: list[Job], wait: float | None) -> bool:
@@ -138,48 +148,65 @@ class Writer:
                 job = self._inbox.get_nowait() if jobs else self._inbox.get(timeout=wait)
                 if job is None:
                     return True
-                jobs.append(job)
+                if isinstance(job, Job):
+                    jobs.append(job)
+                elif not jobs:
+                    return False
         except Empty:
             pass
         return False
 
     def _commit(self, db: Database, tx: SqlTx, jobs: list[Job]) -> None:
         try:
-            if self._failed is not None:
-                raise self._failed
-            db.execute("BEGIN IMMEDIATE")
-            with _undone_on_error(db, tx):
-                paid = self._pay(db, tx)
+            self._pay(db, tx)
+            with self._transaction(db, tx):
                 for job in jobs:
                     job.outcome, job.error = self._attempt(db, tx, job.work)
-                self._holding = tx.holds_any()
-                db.execute("COMMIT")
-                tx.committed()
-            self._have_paid(paid)
         except BaseException as error:
             told = self._told(error)
             for job in jobs:
                 job.error = job.error or told
 
-    def _pay(self, db: Database, tx: SqlTx) -> int:
-        """Write what could not be written when it was asked for, in order; how much of it, once this is committed."""
-        owed = [*self._owed]
-        for count, work in enumerate(owed):
-            _, error = self._attempt(db, tx, work)
-            if passes(error):
-                return count
-            if error is not None:
-                log.error("owed write failed", exc_info=error, extra={"path": self._path})
-        return len(owed)
-
-    def _have_paid(self, count: int) -> None:
-        if count:
+    def _pay(self, db: Database, tx: SqlTx) -> None:
+        """Write what is owed, in order: the first alone, which shows whether there is space, then some at a time."""
+        some = 1
+        while self._owed:
+            paid = self._owed[:some]
+            with self._transaction(db, tx):
+                for debt in paid:
+                    _, error = self._attempt(db, tx, debt.work)
+                    if error is not None and passes(error):
+                        raise error
+                    if error is not None:
+                        log.error("owed write failed", exc_info=error, extra={"path": self._path})
             with self._lock:
-                del self._owed[:count]
+                del self._owed[: len(paid)]
+            for debt in paid:
+                debt.is_paid()
+            some = _MOST_AT_ONCE
+
+    @contextmanager
+    def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
+        """All that is written within is durable at the end, or none of it is kept."""
+        if self._failed is not None:
+            raise self._failed
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            holding = tx.holds_any()
+            db.execute("COMMIT")
+        except BaseException:
+            tx.undone()
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self._holding = holding
+        tx.committed()
 
     def _attempt(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
         """What came of some work in the transaction; if it failed, it left nothing there."""
         outcome, failure = None, None
+        mark = tx.mark()
         db.execute("SAVEPOINT work")
         try:
             outcome = work(tx)
@@ -188,7 +215,7 @@ class Writer:
             if not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO work")
-            tx.forget()
+            tx.undone(mark)
             failure = self._told(error)
         db.execute("RELEASE work")
         return outcome, failure
@@ -207,42 +234,35 @@ class Writer:
 
     def _do_chores(self, db: Database, tx: SqlTx) -> float | None:
         """Renew our leases and run what wants to run after a commit; how long to wait for work at most."""
-        waits = [wait for chore in self._chores if (wait := _quietly(chore, tx)) is not None]
+        waits = [wait for chore in self._chores if (wait := _ran(chore, tx)) is not None]
         if not self._holding:
             self._renew_at = None
         elif self._renew_at is None:
             self._renew_at = time.monotonic() + RENEW_SECONDS
         elif time.monotonic() >= self._renew_at:
-            self._renew(db, tx)
+            self._quietly(lambda: self._write(db, tx, tx.renew), "leases not renewed")
             self._renew_at = time.monotonic() + RENEW_SECONDS
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
+        if self._owed:
+            waits.append(_RETRY_SECONDS)
         return min(waits, default=None)
 
-    def _index(self, db: Database, tx: SqlTx) -> None:
+    def _write(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
+        self._pay(db, tx)
+        with self._transaction(db, tx):
+            work()
+
+    def _quietly(self, work: Callable[[], object], failed: str) -> None:
+        """Do something that nobody waits for; what passes is tried again."""
         try:
-            db.execute("BEGIN IMMEDIATE")
-            with _undone_on_error(db, tx):
-                tx.index_ended()
-                db.execute("COMMIT")
-                tx.committed()
-        except (sqlite3.Error, HoldfastError):
-            log.exception("words not indexed", extra={"path": self._path})
-
-    def _renew(self, db: Database, tx: SqlTx) -> None:
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            with _undone_on_error(db, tx):
-                paid = self._pay(db, tx)
-                self._holding = tx.renew()
-                db.execute("COMMIT")
-                tx.committed()
-            self._have_paid(paid)
-        except sqlite3.Error:
-            log.exception("leases not renewed", extra={"path": self._path})
+            work()
+        except Exception as error:
+            if not passes(self._told(error)):
+                log.exception(failed, extra={"path": self._path})
 
 
-def _quietly(chore: AfterCommit, tx: SqlTx) -> float | None:
+def _ran(chore: AfterCommit, tx: SqlTx) -> float | None:
     try:
         return chore(tx)
     except Exception:
@@ -250,12 +270,16 @@ def _quietly(chore: AfterCommit, tx: SqlTx) -> float | None:
         return None
 
 
-@contextmanager
-def _undone_on_error(db: Database, tx: SqlTx) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        tx.forget()
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+class _Debt:
+    """Work that is owed, and whom to tell when it is done."""
+
+    def __init__(self, work: Work, then: Then | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self._then = then
+        self._loop = loop
+
+    def is_paid(self) -> None:
+        """Tell whoever wants to know; a loop that ended does not."""
+        if self._then is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._then)

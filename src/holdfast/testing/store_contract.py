@@ -551,15 +551,6 @@ class StoreContract:
 
             assert (await second.hold(session_id)).session_id == session_id
 
-    async def test_every_hold_can_be_seen_until_it_is_let_go(self, opener: Opener) -> None:
-        async with opener() as first, opener() as second:
-            one, two = [(await create(first)).context.session_id for _ in range(2)]
-            held = [await first.hold(one), await second.hold(two)]
-
-            assert sorted(await first.read(lambda reads: reads.leases()), key=str) == sorted(held, key=str)
-            await second.let_go(two)
-            assert [lease.session_id for lease in await second.read(lambda reads: reads.leases())] == [one]
-
     async def test_closing_a_store_lets_go_of_its_sessions(self, opener: Opener) -> None:
         async with opener() as second:
             session_id = (await create(second)).context.session_id
@@ -611,6 +602,30 @@ class StoreContract:
                 Outcome.CANCELLED,
                 "INTERRUPTED",
             )
+
+    async def test_a_call_and_a_turn_end_once_and_the_first_end_counts(self, opener: Opener) -> None:
+        async with opener() as store:
+            session_id = (await create(store)).context.session_id
+            turn = new_turn_id()
+            first = [
+                prompted("go", turn),
+                called("call_1"),
+                ToolEnded(call_id="call_1", outcome=Outcome.COMPLETED),
+                TurnEnded(turn_id=turn, reason=StopReason.END_TURN),
+            ]
+            again = [
+                called("call_1"),
+                ToolEnded(call_id="call_1", outcome=Outcome.CANCELLED),
+                TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED),
+            ]
+            new = [(await store.append(session_id, event)).new for event in (*first, *again)]
+            many = await store.write(lambda tx: tx.append_many(session_id, again[:2]))
+            await store.append(session_id, called("call_2"))
+
+            assert new == [True] * 4 + [False] * 3
+            assert [appended.new for appended in many] == [False, False]
+            assert [stored.event async for stored in store.events(session_id)] == [*first, called("call_2")]
+            assert await store.read(lambda reads: reads.open_calls(session_id)) == (called("call_2"),)
 
     async def test_an_open_turn_is_interrupted_unless_a_live_owner_holds_the_session(
         self, opener: Opener
