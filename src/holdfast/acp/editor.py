@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.acp import modes, shapes
@@ -37,6 +38,14 @@ _MINE = Reach(user_id="")
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Coming:
+    """A prompt that is no turn yet; it can be cancelled all the same."""
+
+    session_id: str
+    cancelled: bool = False
+
+
 class Editor:
     """Answers an editor. Nothing it sends ends the process; what it cannot have is said with a number and a reason."""
 
@@ -48,6 +57,8 @@ class Editor:
         self._open: dict[str, Opened] = {}
         self._taken_up: set[str] = set()
         """Those that are being opened again, and are not open yet."""
+        self._coming: set[_Coming] = set()
+        """The prompts that wait for their session to be ready."""
         self._guesses = Guesses()
         self._methods: dict[str, Callable[[Request, shapes.Initialize], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
@@ -71,10 +82,18 @@ class Editor:
         if notification.method != "session/cancel":
             return
         try:
-            found = self._open.get(read(notification, shapes.Named).session_id)
+            session_id = read(notification, shapes.Named).session_id
         except HoldfastError as error:
             log.warning("session/cancel not understood", extra={"reason": error.message})
             return
+        # A prompt that came right before it has yet to take its first step.
+        asyncio.get_running_loop().call_soon(self._cancel, session_id)
+
+    def _cancel(self, session_id: str) -> None:
+        for coming in self._coming:
+            if coming.session_id == session_id:
+                coming.cancelled = True
+        found = self._open.get(session_id)
         if found is not None:
             found.conversation.cancel()
 
@@ -182,9 +201,15 @@ class Editor:
 
     async def _prompt(self, request: Request, client: shapes.Initialize) -> Any:
         asked = read(request, shapes.Prompt)
-        found = await self._find(asked.session_id)
+        coming = _Coming(asked.session_id)
+        self._coming.add(coming)
+        try:
+            found = await self._find(asked.session_id)
+        finally:
+            self._coming.discard(coming)
         check_prompt(asked.prompt)
-        return {"stopReason": await found.conversation.prompt(asked.prompt)}
+        reason = await found.conversation.prompt(asked.prompt, cancelled=coming.cancelled)
+        return {"stopReason": reason}
 
     async def _list(self, request: Request, client: shapes.Initialize) -> Any:
         asked = read(request, shapes.ListSessions)

@@ -99,7 +99,13 @@ class _Front:
         return opening
 
     def notice(self, notification: Notification) -> None:
-        """Hear a notification; before there is a session there is nothing to hear."""
+        """Hear a notification; one that comes early is heard behind the requests that came before it."""
+        if self._editor is not None:
+            self._editor.notice(notification)
+        elif self._opening is not None:
+            self._opening.add_done_callback(lambda _: self._notice_late(notification))
+
+    def _notice_late(self, notification: Notification) -> None:
         if self._editor is not None:
             self._editor.notice(notification)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,29 +62,33 @@ class Conversation:
         self._before = before
         self._allowed: set[tuple[str, str]] = set()
         self._turn = asyncio.Lock()
-        self._turns: set[asyncio.Task[StopReason]] = set()
+        self._turns: dict[asyncio.Task[StopReason], _Asked] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a turn runs or waits."""
         return bool(self._turns)
 
-    async def prompt(self, blocks: Sequence[JsonObject]) -> StopReason:
-        """Take the user's words; returns when the last word of the answer is stored and told."""
-        task = asyncio.create_task(self._take(blocks))
-        self._turns.add(task)
-        task.add_done_callback(self._turns.discard)
+    async def prompt(self, blocks: Sequence[JsonObject], *, cancelled: bool = False) -> StopReason:
+        """Take the user's words; returns when the last word of the answer is stored and told.
+
+        Of a prompt that was `cancelled` before it came here, only the words are kept.
+        """
+        asked = _Asked(blocks, cancelled=cancelled)
+        task = asyncio.create_task(self._take(asked))
+        self._turns[task] = asked
+        task.add_done_callback(lambda _: self._turns.pop(task))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()
+            asked.cancel()
             await outlast(_end_of(task))
             raise
 
     def cancel(self) -> None:
         """End the turn that runs, and those that wait: each ends as cancelled."""
-        for task in self._turns:
-            task.cancel()
+        for asked in self._turns.values():
+            asked.cancel()
 
     async def stop(self) -> None:
         """Cancel, and wait until every turn has ended."""
@@ -98,33 +102,28 @@ class Conversation:
         await self.session.record.mode_changed(mode)
         self.mode = mode
 
-    async def _take(self, blocks: Sequence[JsonObject]) -> StopReason:
-        try:
-            async with self._turn:
-                return await self._run(blocks)
-        except asyncio.CancelledError:
-            return StopReason.CANCELLED
+    async def _take(self, asked: "_Asked") -> StopReason:
+        async with self._turn:
+            return await self._run(asked)
 
-    async def _run(self, blocks: Sequence[JsonObject]) -> StopReason:
+    async def _run(self, asked: "_Asked") -> StopReason:
         turn_id = new_turn_id()
         desk = _Desk(self)
-        async with self.session.record.turn():
-            await self.session.record.stream(
-                Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks))
+        record = self.session.record
+        async with record.turn():
+            await record.stream(
+                Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(asked.blocks))
             )
-            try:
-                reason = await self._answer(blocks, desk)
-            except asyncio.CancelledError:
-                reason = StopReason.CANCELLED
+            if not self._titled and (title := _title(asked.blocks, record.mask)):
+                self._titled = True
+                await record.stream(Titled(title=title))
+            reason = await asked.outcome(lambda: self._answer(asked.blocks, desk))
             await outlast(self._end(TurnEnded(turn_id=turn_id, reason=reason, usage=desk.usage)))
         return reason
 
     async def _answer(self, blocks: Sequence[JsonObject], desk: "_Desk") -> StopReason:
         record = self.session.record
         try:
-            if not self._titled and (title := _title(blocks, record.mask)):
-                self._titled = True
-                await record.stream(Titled(title=title))
             if self._before is not None and (news := await self._before()):
                 await record.stream(Replied(message_id=new_message_id(), text=news))
             return await self.agent.turn(blocks, desk)
@@ -168,6 +167,31 @@ class Conversation:
         """The call as it is stored and told: without secrets."""
         arguments: Json = msgspec.json.decode(asked.arguments)
         return replace(asked, arguments=msgspec.json.encode(self.session.record.mask.json(arguments)))
+
+
+class _Asked:
+    """A prompt that runs or waits. Only its answer is ever cancelled: its words and its end are stored in any case."""
+
+    def __init__(self, blocks: Sequence[JsonObject], *, cancelled: bool) -> None:
+        self.blocks = blocks
+        self.cancelled = cancelled
+        self._answering: asyncio.Task[StopReason] | None = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self._answering is not None:
+            self._answering.cancel()
+
+    async def outcome(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
+        """Have it answered, unless it was cancelled; whatever an agent makes of that, the turn is cancelled then."""
+        if self.cancelled:
+            return StopReason.CANCELLED
+        self._answering = asyncio.create_task(answer())
+        try:
+            reason = await self._answering
+        except asyncio.CancelledError:
+            return StopReason.CANCELLED
+        return StopReason.CANCELLED if self.cancelled else reason
 
 
 class _Desk:
