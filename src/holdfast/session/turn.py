@@ -103,8 +103,15 @@ class Conversation:
         self.mode = mode
 
     async def _take(self, asked: "_Asked") -> StopReason:
-        async with self._turn:
-            return await self._run(asked)
+        try:
+            async with self._turn:
+                return await self._run(asked)
+        except HoldfastError as error:
+            if not asked.cancelled:
+                raise
+            # Whoever cancelled it waits for nothing any more; the next that is stored ends it as interrupted.
+            log.warning("cancelled turn not stored", extra={"reason": error.message})
+            return StopReason.CANCELLED
 
     async def _run(self, asked: "_Asked") -> StopReason:
         turn_id = new_turn_id()
