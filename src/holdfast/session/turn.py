@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,7 @@ class Conversation:
         self._titled = titled
         self._before = before
         self._allowed: set[tuple[str, str]] = set()
+        self._questions: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._turn = asyncio.Lock()
         self._turns: dict[asyncio.Task[StopReason], _Asked] = {}
 
@@ -147,28 +149,41 @@ class Conversation:
 
     async def permit(self, asked: ToolCall, offer: Offer) -> Answer | None:
         """None when the call may run; else the answer that says why not."""
-        tool = (offer.server.name, offer.tool.name)
-        match Due.NOTHING if tool in self._allowed else due(offer, self.mode):
-            case Due.NOTHING:
-                return None
-            case Due.REFUSAL:
-                return _denied(
-                    f"{offer.name} may change something, and this session's mode is {self.mode}. "
-                    f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
-                )
-            case Due.ASKING:
-                pass
+        if self._due(offer) is not Due.ASKING:
+            return self._refused(offer)
         if self._door is None or not self._door.powers.permits:
             return _denied(
                 f"{offer.name} needs somebody's permission, and there is nobody to ask. "
                 f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
             )
+        async with self._questions[_tool(offer)]:  # the first answer may be for all calls of this tool
+            if (
+                self._due(offer) is Due.ASKING
+                and await self._ask(self._door, asked, offer) is Decision.REJECT
+            ):
+                return _denied(f"{offer.name} was not permitted.")
+        return self._refused(offer)
+
+    def _due(self, offer: Offer) -> Due:
+        """What is due as of now: what was always allowed is not asked for again, but the mode may refuse it."""
+        found = due(offer, self.mode)
+        return Due.NOTHING if found is Due.ASKING and _tool(offer) in self._allowed else found
+
+    def _refused(self, offer: Offer) -> Answer | None:
+        if self._due(offer) is not Due.REFUSAL:
+            return None
+        return _denied(
+            f"{offer.name} may change something, and this session's mode is {self.mode}. "
+            f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
+        )
+
+    async def _ask(self, door: Door, asked: ToolCall, offer: Offer) -> Decision:
         await self.session.record.told()  # whoever is asked has seen what it is about
-        decision = await self._door.permit(self._shown(asked), offer.tool.title or offer.name)
+        decision = await door.permit(self._shown(asked), offer.tool.title or offer.name)
         await self.session.record.decided(asked, decision)
         if decision is Decision.ALLOW_ALWAYS:
-            self._allowed.add(tool)
-        return _denied(f"{offer.name} was not permitted.") if decision is Decision.REJECT else None
+            self._allowed.add(_tool(offer))
+        return decision
 
     def _shown(self, asked: ToolCall) -> ToolCall:
         """The call as it is stored and told: without secrets."""
@@ -251,6 +266,10 @@ async def _end_of(task: asyncio.Task[StopReason]) -> None:
 def _whole(text: str) -> str:
     """Text that can be written down: half a character, as a model may cut one, is replaced."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _tool(offer: Offer) -> tuple[str, str]:
+    return offer.server.name, offer.tool.name
 
 
 def _denied(reason: str) -> Answer:
