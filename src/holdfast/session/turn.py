@@ -246,7 +246,7 @@ class _Desk:
         return answer
 
     async def tools(self) -> tuple[Offer, ...]:
-        return await self._session.tools()
+        return self._session.offers
 
     def standing(self) -> Standing:
         session = self._session

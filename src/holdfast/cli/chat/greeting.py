@@ -1,13 +1,11 @@
 """The first words of a chat: where it is, what it has, what to type."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
 from holdfast.cli.screen import Screen
 from holdfast.cli.table import plain
-from holdfast.connect.catalog import Offer
 from holdfast.session.permission import Mode
 from holdfast.session.session import Session
 
@@ -20,7 +18,6 @@ _MODES = {
 def greet(
     screen: Screen,
     session: Session,
-    offers: Sequence[Offer],
     *,
     mode: Mode = Mode.ASK,
     resumed: str = "",
@@ -36,7 +33,7 @@ def greet(
     _row(screen, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
     if mode in _MODES:
         _row(screen, "mode", _MODES[mode], "yellow")
-    counts = Counter(offer.server.name for offer in offers)
+    counts = Counter(offer.server.name for offer in session.offers)
     up = [f"{plain(name)} ({counts[name]} tools)" for name in session.up]
     _row(screen, "servers", ", ".join(up) or "none")
     if session.starting:
