@@ -287,6 +287,21 @@ async def test_the_tools_of_a_server_that_came_up_meanwhile_are_completed(home: 
     assert (before, after) == ([], ["files.list"])
 
 
+def test_the_latest_chat_is_found_behind_many_in_which_nothing_was_said(home: Path):
+    folder = home.parent / "one"
+
+    async def open_many() -> None:
+        loaded = settings.load(home / "config.toml", environment(home))
+        async with Host(settings=loaded) as host:
+            for _ in range(51):
+                await host.close_session(await host.open(Opening(cwd=folder)))
+
+    asyncio.run(open_many())
+    done = run(home, "chat", "--resume", cwd=folder)
+
+    assert (done.returncode, "Going on with 'the login bug'." in done.stdout) == (0, True), done.stderr
+
+
 def _typing(lines: list[str | None]) -> Ask:
     given = iter(lines)
 

@@ -47,13 +47,18 @@ def _check_folder(stored: StoredSession) -> None:
 
 async def _latest(store: Store, plan: Plan) -> StoredSession:
     folder = _real(plan)
-    page = await store.sessions(SessionQuery(reach=OPERATOR, cwd=folder))
-    for stored in page.items:
-        if stored.title:  # something was said in it
-            return stored
-    raise HoldfastError(
-        codes.UNKNOWN_SESSION, f"There is no session in {folder} to go on with. Start one: holdfast chat"
-    )
+    query = SessionQuery(reach=OPERATOR, cwd=folder)
+    while True:
+        page = await store.sessions(query)
+        for stored in page.items:
+            if stored.title:  # something was said in it
+                return stored
+        if page.cursor is None:
+            raise HoldfastError(
+                codes.UNKNOWN_SESSION,
+                f"There is no session in {folder} to go on with. Start one: holdfast chat",
+            )
+        query = replace(query, cursor=page.cursor)
 
 
 def _real(plan: Plan) -> str:
