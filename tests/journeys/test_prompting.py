@@ -329,6 +329,24 @@ async def test_sessions_are_listed_by_folder_and_page_closed_and_deleted(home: P
 
 
 @pytest.mark.promise("ACP-10")
+async def test_sessions_that_are_not_there_are_deleted_as_often_as_asked_and_tried_out_only_so_often(
+    home: Path, cwd: Path
+):
+    unknown = [f"sess_{at:032x}" for at in range(30)]
+    async with editor(home) as zed:
+        deleted = [await zed.ask("session/delete", {"sessionId": session}) for session in unknown]
+        refused: list[Refused] = []
+        for session in unknown:
+            with pytest.raises(Refused) as no:
+                await zed.load(session, cwd)
+            refused.append(no.value)
+
+    assert deleted == [{}] * len(unknown)
+    assert (refused[0].code, refused[-1].code) == (-32002, -32004)
+    assert refused[-1].data == {"sessionId": unknown[-1], "hint": "Wait a few seconds, then ask again."}
+
+
+@pytest.mark.promise("ACP-10")
 async def test_closing_a_session_cancels_its_turn_and_frees_its_servers_and_leaves_the_others(
     home: Path, cwd: Path
 ):

@@ -240,10 +240,10 @@ class Editor:
         session_id = read(request, shapes.Named).session_id
         await outlast(self._end(session_id))
         try:
-            await self._stored(session_id)
             await self._host.forget(session_id)
         except HoldfastError as error:
-            if error.code is not codes.UNKNOWN_SESSION:  # one that is not there is deleted already
+            # One that is not there is deleted already; the answer tells nobody which ids there are.
+            if error.code is not codes.UNKNOWN_SESSION:
                 raise
         return {}
 
