@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from holdfast.acp import modes, shapes
 from holdfast.acp.blocks import check_prompt
@@ -55,8 +56,7 @@ class Editor:
         self._terms = terms
         self._peer = peer
         self._open: dict[str, Opened] = {}
-        self._taken_up: set[str] = set()
-        """Those that are being opened again, and are not open yet."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._coming: set[_Coming] = set()
         """The prompts that wait for their session to be ready."""
         self._guesses = Guesses()
@@ -149,31 +149,40 @@ class Editor:
             found.conversation.mode = modes.stored_mode(stored.settings)
             yield
         except BaseException:
-            if self._open.get(session_id) is found:
-                await outlast(self._end(session_id))
+            await outlast(self._give_up(found))
             raise
         if self._open.get(session_id) is not found:
             raise HoldfastError(codes.BAD_ARGUMENT, "The session was closed while it was opened again.")
 
+    async def _give_up(self, found: Opened) -> None:
+        session_id = found.session.context.session_id
+        async with self._lock(session_id):
+            if self._open.get(session_id) is found:
+                await self._end(session_id)
+
     async def _reopen(self, request: Request, client: shapes.Initialize) -> Opened:
         """Take the session up; it is among the open ones, but not ready yet."""
         asked = read(request, shapes.OldSession)
-        stored = await self._stored(asked.session_id)
-        door = EditorDoor(self._peer, client.client_capabilities)
-        door.session_id = asked.session_id
-        opening = self._opening(asked, door)
-        self._check_not_ours(asked.session_id)
-        self._taken_up.add(asked.session_id)
-        try:
+        async with self._lock(asked.session_id):
+            stored = await self._stored(asked.session_id)
+            door = EditorDoor(self._peer, client.client_capabilities)
+            door.session_id = asked.session_id
+            opening = self._opening(asked, door)
+            self._check_not_ours(asked.session_id)
             session = await self._host.reopen(asked.session_id, opening)
-        finally:
-            self._taken_up.discard(asked.session_id)
-        found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
-        self._open[asked.session_id] = found
-        return found
+            found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
+            self._open[asked.session_id] = found
+            return found
+
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        """Held while a session is opened again, closed or deleted: what is asked behind that comes after it.
+
+        Nothing may be awaited before it is taken, or what was asked later could be first.
+        """
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     def _check_not_ours(self, session_id: str) -> None:
-        if session_id in self._open or session_id in self._taken_up:
+        if session_id in self._open:
             raise HoldfastError(
                 codes.SESSION_HELD,
                 f"The session {session_id} is open on this connection already: go on with it, or close it first.",
@@ -222,29 +231,30 @@ class Editor:
 
     async def _close(self, request: Request, client: shapes.Initialize) -> Any:
         session_id = read(request, shapes.Named).session_id
-        if session_id in self._open:
-            await outlast(self._end(session_id))
-        else:
-            await self._check_closed(session_id)
+        async with self._lock(session_id):
+            if session_id in self._open:
+                await outlast(self._end(session_id))
+            else:
+                await self._check_closed(session_id)
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
         """One that is closed already is closed; one that somebody else has open is not ours to close."""
         stored = await self._stored(session_id)
-        self._check_not_ours(session_id)
         lease = await self._host.store.read(lambda reads: reads.lease(stored.context.session_id))
         if lease is not None:
             check_free(lease, clock.now())
 
     async def _delete(self, request: Request, client: shapes.Initialize) -> Any:
         session_id = read(request, shapes.Named).session_id
-        await outlast(self._end(session_id))
-        try:
-            await self._host.forget(session_id)
-        except HoldfastError as error:
-            # One that is not there is deleted already; the answer tells nobody which ids there are.
-            if error.code is not codes.UNKNOWN_SESSION:
-                raise
+        async with self._lock(session_id):
+            await outlast(self._end(session_id))
+            try:
+                await self._host.forget(session_id)
+            except HoldfastError as error:
+                # One that is not there is deleted already; the answer tells nobody which ids there are.
+                if error.code is not codes.UNKNOWN_SESSION:
+                    raise
         return {}
 
     async def _end(self, session_id: str) -> None:
@@ -286,7 +296,8 @@ class Editor:
 
     async def _find(self, session_id: str) -> Opened:
         """An open session, once its past has been replayed."""
-        found = self._open.get(session_id)
+        async with self._lock(session_id):
+            found = self._open.get(session_id)
         if found is not None:
             await found.ready.wait()
         if found is None or self._open.get(session_id) is not found:
