@@ -16,6 +16,8 @@ from holdfast import settings, telemetry
 from holdfast.cli.place import checked
 from holdfast.cli.table import plain
 from holdfast.host import Host, Opening
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
 
@@ -32,8 +34,14 @@ class Where:
 
     def opening(self, *, only: str | None = None) -> Opening:
         """The opening that the options ask for; `only` names the one server that the command is about."""
+        try:
+            cwd = self.cwd.absolute()
+        except FileNotFoundError:
+            raise HoldfastError(
+                codes.BAD_FOLDER, "The folder that you are in is not there any more. Go to another."
+            ) from None
         return Opening(
-            cwd=self.cwd.absolute(),
+            cwd=cwd,
             workspace=self.workspace,
             trust=parse_trust(self.trust) if self.trust is not None else None,
             source="cli",

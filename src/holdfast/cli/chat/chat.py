@@ -42,6 +42,8 @@ class Plan:
     """The mode that the session was left in."""
     resume: SessionId | None = None
     title: str = ""
+    had: tuple[str, ...] = ()
+    """The other directories of the session that is gone on with; they are not restored by themselves."""
 
 
 class Chat:
@@ -210,7 +212,7 @@ class Chat:
         conversation.mode = plan.left_in
         if plan.mode not in (None, plan.left_in):
             await conversation.change_mode(plan.mode)
-        greet(screen, session, mode=conversation.mode, resumed=plan.title)
+        greet(screen, session, mode=conversation.mode, resumed=plan.title, had=plan.had)
         if not plan.resume:
             say_what_to_type(screen)
         session.record.listen(screen.live)

@@ -1,6 +1,8 @@
 """The first words of a chat: where it is, what it has, what to type."""
 
+import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
@@ -21,6 +23,7 @@ def greet(
     *,
     mode: Mode = Mode.ASK,
     resumed: str = "",
+    had: Sequence[str] = (),
 ) -> None:
     """Say hello."""
     context = session.context
@@ -46,6 +49,11 @@ def greet(
     screen.say()
     if resumed:
         screen.say(f"Going on with {resumed!r}.", "dim")
+    if missing := [root for root in had if root not in context.roots]:
+        again = shlex.join(part for root in missing for part in ("--also", root))
+        screen.say(
+            f"It also had {', '.join(map(plain, missing))}. To have that again: {plain(again)}", "yellow"
+        )
 
 
 def say_what_to_type(screen: Screen) -> None:

@@ -24,14 +24,13 @@ async def resumed(plan: Plan, named: str, *, keep_folder: bool) -> Plan:
     if not keep_folder:
         _check_folder(stored)
         opening = replace(opening, cwd=stored.context.cwd)
-    if opening.cwd == stored.context.cwd:
-        opening = replace(opening, roots=stored.context.roots[1:])
     return replace(
         plan,
         opening=opening,
         left_in=stored_mode(stored.settings),
         resume=stored.context.session_id,
         title=stored.title,
+        had=stored.context.roots[1:],
     )
 
 
