@@ -15,7 +15,6 @@ from holdfast.acp.modes import stored_mode
 from holdfast.agent.manual import Manual
 from holdfast.cli.arguments import in_full
 from holdfast.cli.chat.behind import Behind, TurnOver
-from holdfast.cli.chat.chat import Chat, Plan
 from holdfast.cli.chat.door import Ask, TerminalDoor
 from holdfast.cli.chat.typist import Pipe, matching
 from holdfast.cli.screen import Screen
@@ -273,19 +272,6 @@ def test_a_chat_that_was_left_in_another_mode_by_an_editor_goes_on_in_it(home: P
     done = run(home, "chat", "--resume", session_id)
 
     assert (mode, "  mode     read-only:" in done.stdout) == ("read-only", True)
-
-
-@pytest.mark.anyio
-async def test_the_tools_of_a_server_that_came_up_meanwhile_are_completed(home: Path):
-    loaded = settings.load(home / "config.toml", environment(home))
-    chat = Chat(Plan(settings=loaded, opening=Opening(cwd=home)))
-    before = matching("/call files.l", "files.l", chat._words())
-    async with Host(settings=loaded) as host, host.session(cwd=home) as session:
-        chat._conversation = Conversation(session, Manual())
-        await session.ready()
-        after = matching("/call files.l", "files.l", chat._words())
-
-    assert (before, after) == ([], ["files.list"])
 
 
 def test_the_latest_chat_is_found_behind_many_in_which_nothing_was_said(home: Path):

@@ -1,6 +1,7 @@
 """A server that never answers costs a session a few seconds, once; and nobody who does not need it."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.editor import editor, tools
-from tests.journeys.test_chat import piped
+from tests.journeys.terminal import terminal
+from tests.journeys.test_chat import READY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-05", "ACP-07")]
 
@@ -64,14 +66,19 @@ async def test_a_call_waits_for_its_own_server_while_it_starts(home: Path, cwd: 
         assert ["slow.echo is up" in zed.said(session), "slow__echo is up" in zed.said(session)] == [True] * 2
 
 
-def test_a_chat_counts_the_tools_of_those_that_stand_while_another_server_is_mute(home: Path, cwd: Path):
-    (home / "mcp.json").write_text(
-        '{"mcpServers": {"mute": {"command": "%s", "args": ["%s", "--mute"]}}}'
-        % (MUTE["command"], MUTE["args"][0])
-    )
+def test_a_chat_counts_and_completes_the_tools_of_those_that_stand_while_another_server_is_mute(
+    home: Path, cwd: Path
+):
+    mute = {"command": MUTE["command"], "args": MUTE["args"]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"mute": mute}}))
 
-    shown = piped(home, cwd, "/tools\n").stdout
+    with terminal(home, cwd) as screen:
+        greeting = screen.until(READY)
+        screen.type("/call files.li\t")
+        screen.until("/call files.list")
+        screen.line(" {}\n/tools")
+        listed = screen.until("Still starting")
+        screen.type("\x04")
 
-    assert "files (5 tools)" in shown
-    assert "starting mute" in shown
-    assert "- files.find" in shown
+    assert ("files (5 tools)" in greeting, "starting mute" in greeting) == (True, True)
+    assert "- files.find" in listed
