@@ -308,6 +308,18 @@ async def test_an_editor_that_only_reads_leaves_writing_to_the_disk(folder: Path
     assert (folder / "README.md").read_text() == "edited\n"
 
 
+async def test_a_search_of_the_sessions_folder_names_the_directories_that_it_left_out(
+    folder: Path, tmp_path: Path
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    files = Files(folder, folder / "src", other)
+
+    assert (await files.call("find", text="TODO"))["not_searched"] == [str(other)]
+    assert "not_searched" not in await files.call("find", text="TODO", path=str(other))
+    assert "not_searched" not in await Files(folder).call("find", text="TODO")
+
+
 async def test_every_folder_of_the_session_can_be_used(folder: Path, tmp_path: Path):
     other = tmp_path / "other"
     other.mkdir()

@@ -332,7 +332,7 @@ def test_a_chat_gets_no_folder_of_holdfasts_own_and_none_that_is_not_there(home:
         f"Error: --cwd: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
         f"Error: --also: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
         f"Error: --also: there is no folder that can be read at '{home}/nowhere'.",
-        "Error: The folder that you are in is not there any more. Go to another.",
+        f"Error: The folder that you are in, '{gone}', is not there any more. Go to another.",
     ]
 
 

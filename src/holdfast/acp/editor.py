@@ -102,7 +102,11 @@ class Editor:
         await asyncio.gather(*(found.end() for found in self._open.values()))
 
     async def _authenticate(self, request: Request, client: shapes.Initialize) -> Any:
-        raise HoldfastError(codes.BAD_ARGUMENT, "No authentication is needed, and there is no method for it.")
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            "No authentication is needed, and there is no method for it.",
+            hint="Go on without: send session/new.",
+        )
 
     # Opening
 

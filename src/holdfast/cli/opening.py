@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -37,8 +38,9 @@ class Where:
         try:
             cwd = self.cwd.absolute()
         except FileNotFoundError:
+            named = f", {place!r}," if (place := os.environ.get("PWD")) else ""
             raise HoldfastError(
-                codes.BAD_FOLDER, "The folder that you are in is not there any more. Go to another."
+                codes.BAD_FOLDER, f"The folder that you are in{named} is not there any more. Go to another."
             ) from None
         return Opening(
             cwd=cwd,

@@ -150,7 +150,10 @@ class _Files:
         ignore_case: Annotated[bool, "Whether large and small letters are the same."] = False,  # noqa: FBT002
         limit: Annotated[int, Meta(ge=1, le=1000, description="How many answers at most.")] = 200,
     ) -> dict[str, Any]:
-        """Find files by name and, with `text`, by what stands in them: as saved, and each line that has it."""
+        """Find files by name and, with `text`, by what stands in them: as saved, and each line that has it.
+
+        Without `path`, the session's folder is searched; `not_searched` names its other directories.
+        """
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
         real = await asyncio.to_thread(search.run, self.roots, path)
         found = [
@@ -161,6 +164,8 @@ class _Files:
             "found": found,
             "looked_at": search.looked_at,
         }
+        if path == "." and (others := self.roots.beside(real)):
+            told["not_searched"] = others
         if search.cut:
             told["cut"] = search.cut
         if not found:

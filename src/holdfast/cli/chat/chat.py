@@ -130,7 +130,11 @@ class Chat:
                         if about:
                             self._screen.new_line()
                             self._screen.say(about)
-                        answer(self._asked(typist.answer, text))
+                        said = self._asked(typist.answer, text)
+                        if said is None or said.strip() in _LEAVE:
+                            self._screen.new_line()
+                            self._screen.say("Ctrl-C cancels the turn; after that you can leave.", "dim")
+                        answer(said)
                     except KeyboardInterrupt:
                         self._screen.say()
                         answer(None)
