@@ -244,6 +244,7 @@ async def test_a_session_closed_while_it_is_taken_up_again_is_closed_and_said_to
         await zed.resume(session, cwd)
 
         assert closed.value.message == "The session was closed while it was opened again."
+        assert closed.value.data["hint"] == "Send session/load or session/resume once more."
 
 
 @pytest.mark.promise("STO-03")

@@ -156,7 +156,11 @@ class Editor:
             await outlast(self._give_up(found))
             raise
         if self._open.get(session_id) is not found:
-            raise HoldfastError(codes.BAD_ARGUMENT, "The session was closed while it was opened again.")
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "The session was closed while it was opened again.",
+                hint="Send session/load or session/resume once more.",
+            )
 
     async def _give_up(self, found: Opened) -> None:
         session_id = found.session.context.session_id
