@@ -165,7 +165,12 @@ async def test_only_of_our_file_tools_the_diff_is_shown_elsewhere(tool: str, sho
 
 
 async def test_tools_are_listed_each_with_its_first_line():
-    assert await said("/tools") == ["- wiki.edit  Change a page.\n- wiki.list  List all pages.\n- wiki.odd\n"]
+    assert await said("/tools") == [
+        (
+            "- wiki.edit  Change a page.\n- wiki.list  List all pages.\n- wiki.odd\n"
+            "Still starting, their tools come later: slow.\n"
+        )
+    ]
 
 
 async def test_the_tools_of_a_server_are_listed_with_what_they_need():
@@ -198,9 +203,13 @@ async def test_a_tool_is_described_with_every_argument_and_an_example():
 
 
 async def test_a_server_without_tools_and_one_that_there_is_not_are_told_apart():
-    assert await said("/tools gone\n/tools nobody") == [
+    assert await said("/tools gone\n/tools slow\n/tools nobody") == [
         "gone has no tools now. /why gone may say why.\n",
-        "There is no server or tool 'nobody' here. /tools lists the tools, /servers the servers.\n",
+        "slow is still starting; its tools come later.\n",
+        (
+            "There is no server or tool 'nobody' here. /tools lists the tools, /servers the servers.\n"
+            "Still starting, their tools come later: slow.\n"
+        ),
     ]
 
 

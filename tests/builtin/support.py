@@ -53,15 +53,18 @@ class Files:
 
 
 class Buffers:
-    """An editor with files open: what is not in `texts` it refuses."""
+    """An editor with files open: it has no others, or fails when it is asked for one."""
 
-    def __init__(self, texts: dict[str, str], *, writes: bool = True) -> None:
+    def __init__(
+        self, texts: dict[str, str], *, writes: bool = True, fails: HoldfastError | None = None
+    ) -> None:
         self.texts = texts
+        self.fails = fails
         self.powers = Powers(reads_files=True, writes_files=writes)
 
     async def read_text(self, path: str) -> str:
         if path not in self.texts:
-            raise HoldfastError(codes.PEER_ERROR, "Resource not found")
+            raise self.fails or HoldfastError(codes.NO_FILE, "There is none.")
         return self.texts[path]
 
     async def write_text(self, path: str, text: str) -> None:

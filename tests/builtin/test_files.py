@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.builtin.files.search import fits
+from holdfast.model import codes
+from holdfast.model.codes import Code
+from holdfast.model.errors import HoldfastError
 from tests.builtin.support import Buffers, Files
 
 pytestmark = pytest.mark.anyio
@@ -258,9 +261,43 @@ async def test_what_the_editor_does_not_have_is_read_from_disk_and_a_write_it_re
     assert (await files.call("read", path="README.md"))["text"].startswith("# Notes")
     assert await files.refused("write", path="README.md", text="x") == (
         "EDITOR_REFUSED",
-        "The editor did not write 'README.md': Not in the project",
+        "The editor did not write 'README.md': Not in the project.",
     )
     assert (folder / "README.md").read_text().startswith("# Notes")
+
+
+@pytest.mark.promise("ACP-15")
+@pytest.mark.parametrize("code", [codes.PEER_ERROR, codes.BAD_ANSWER, codes.TIMEOUT])
+async def test_a_file_whose_unsaved_text_is_not_known_is_not_changed(folder: Path, code: Code):
+    files = Files(folder, door=Buffers({}, writes=False, fails=HoldfastError(code, "no idea")))
+
+    refused = [
+        await files.refused("write", path="README.md", text="x"),
+        await files.refused("edit", path="README.md", old="TODO", new="DONE"),
+    ]
+
+    assert refused == [("EDITOR_REFUSED", "The editor did not read 'README.md': no idea.")] * 2
+    assert "TODO" in (folder / "README.md").read_text()
+
+
+@pytest.mark.promise("ACP-15")
+@pytest.mark.parametrize(
+    ("code", "read", "made"),
+    [
+        (codes.PEER_ERROR, "OK", "OK"),
+        (codes.BAD_ANSWER, "EDITOR_REFUSED", "EDITOR_REFUSED"),
+        (codes.TIMEOUT, "EDITOR_REFUSED", "EDITOR_REFUSED"),
+    ],
+)
+async def test_an_editor_that_only_says_no_may_mean_that_it_has_no_such_file(
+    folder: Path, code: Code, read: str, made: str
+):
+    """Not every editor has a number of its own for that; what is only read, or is nowhere yet, is left to the disk."""
+    files = Files(folder, door=Buffers({}, writes=False, fails=HoldfastError(code, "no idea")))
+
+    assert await files.code("read", path="README.md") == read
+    assert await files.code("write", path="new.md", text="x") == made
+    assert (folder / "new.md").exists() is (made == "OK")
 
 
 async def test_an_editor_that_only_reads_leaves_writing_to_the_disk(folder: Path):
@@ -269,6 +306,18 @@ async def test_an_editor_that_only_reads_leaves_writing_to_the_disk(folder: Path
     await Files(folder, door=editor).call("edit", path="README.md", old="unsaved", new="edited")
 
     assert (folder / "README.md").read_text() == "edited\n"
+
+
+async def test_a_search_of_the_sessions_folder_names_the_directories_that_it_left_out(
+    folder: Path, tmp_path: Path
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    files = Files(folder, folder / "src", other)
+
+    assert (await files.call("find", text="TODO"))["not_searched"] == [str(other)]
+    assert "not_searched" not in await files.call("find", text="TODO", path=str(other))
+    assert "not_searched" not in await Files(folder).call("find", text="TODO")
 
 
 async def test_every_folder_of_the_session_can_be_used(folder: Path, tmp_path: Path):

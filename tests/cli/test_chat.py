@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.cli.chat.behind import Behind, TurnOver
 from holdfast.cli.chat.door import Ask, TerminalDoor
 from holdfast.cli.chat.typist import Pipe, matching
 from holdfast.cli.screen import Screen
-from holdfast.host import Host
+from holdfast.host import Host, Opening
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -37,7 +38,7 @@ from holdfast.model.event import (
 from holdfast.model.json import JsonObject
 from holdfast.session.permission import Mode
 from holdfast.session.turn import APOLOGY, Conversation
-from tests.cli.test_sessions import environment, home, listed, run
+from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
 
 __all__ = ["home"]
 
@@ -271,6 +272,68 @@ def test_a_chat_that_was_left_in_another_mode_by_an_editor_goes_on_in_it(home: P
     done = run(home, "chat", "--resume", session_id)
 
     assert (mode, "  mode     read-only:" in done.stdout) == ("read-only", True)
+
+
+def test_the_latest_chat_is_found_behind_many_in_which_nothing_was_said(home: Path):
+    folder = home.parent / "one"
+
+    async def open_many() -> None:
+        loaded = settings.load(home / "config.toml", environment(home))
+        async with Host(settings=loaded) as host:
+            for _ in range(51):
+                await host.close_session(await host.open(Opening(cwd=folder)))
+
+    asyncio.run(open_many())
+    done = run(home, "chat", "--resume", cwd=folder)
+
+    assert (done.returncode, "Going on with 'the login bug'." in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.promise("ACP-03")
+def test_other_directories_are_named_again_when_a_session_is_gone_on_with(home: Path, tmp_path: Path):
+    folder, other, third = tmp_path / "project", tmp_path / "other one", tmp_path / "third"
+    for made in (folder, other, third):
+        made.mkdir()
+    (other / "file").write_text("there")
+    read = f'/call files.read {{"path": "{other}/file"}}\n'
+
+    begun = run(home, "chat", "--also", "../other one", "--also", str(third), cwd=folder, text=read)
+    without = run(home, "chat", "--resume", cwd=folder, text=read)
+    again = run(home, "chat", "--resume", "--also", str(other), cwd=folder, text=read)
+
+    assert (f"also     {other}" in begun.stdout, "there" in begun.stdout) == (True, True)
+    assert "OUTSIDE_ROOTS" in without.stdout
+    assert (
+        f"It also had {other}, {third}. To have that again: --also '{other}' --also {third}" in without.stdout
+    )
+    assert ("there" in again.stdout, f"also     {other}" in again.stdout) == (True, True)
+
+
+@pytest.mark.promise("ACP-03")
+def test_a_chat_gets_no_folder_of_holdfasts_own_and_none_that_is_not_there(home: Path, tmp_path: Path):
+    data, gone = home / "data", tmp_path / "gone"
+    gone.mkdir()
+    in_vain = [
+        run(home, "chat", cwd=data),
+        run(home, "chat", "--also", str(data)),
+        run(home, "chat", "--also", "nowhere"),
+        subprocess.run(
+            ["sh", "-c", f'rmdir "{gone}"; exec "{HOLDFAST}" chat'],
+            cwd=gone,
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=False,
+        ),
+    ]
+
+    assert [done.returncode for done in in_vain] == [1] * 4
+    assert [done.stderr.splitlines()[0] for done in in_vain] == [
+        f"Error: --cwd: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
+        f"Error: --also: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
+        f"Error: --also: there is no folder that can be read at '{home}/nowhere'.",
+        f"Error: The folder that you are in, '{gone}', is not there any more. Go to another.",
+    ]
 
 
 def _typing(lines: list[str | None]) -> Ask:

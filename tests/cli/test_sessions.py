@@ -147,6 +147,16 @@ def test_a_moved_session_is_taken_up_in_its_new_folder(home: Path, tmp_path: Pat
     assert (after.returncode, "Going on with 'the login bug'." in after.stdout) == (0, True)
 
 
+def test_delete_without_anybody_to_ask_says_how_to_do_without(home: Path):
+    stored = listed(home)[0]
+
+    done = run(home, "sessions", "delete", stored["id"])
+
+    assert done.returncode == 1
+    assert "Nobody is here to be asked. To forget without being asked, add --yes." in done.stderr
+    assert stored["id"] in [kept["id"] for kept in listed(home)]
+
+
 def test_delete_asks_first_and_forgets_all_but_the_audit(home: Path):
     (other, stored) = listed(home)
 

@@ -98,6 +98,18 @@ def test_permission_is_given_once_or_for_the_session_or_not(home: Path, cwd: Pat
     assert sorted(os.listdir(cwd)) == ["always", "once", "unasked"]
 
 
+@pytest.mark.parametrize("typed", ["/quit\n", "\x04"])
+def test_whoever_wants_to_leave_at_a_question_is_told_how(home: Path, cwd: Path, typed: str):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line('/call files.write {"path": "new", "text": "x"}')
+        screen.until(QUESTION)
+        screen.type(typed)
+        screen.until("Ctrl-C cancels the turn; after that you can leave.")
+
+    assert not (cwd / "new").exists()
+
+
 @pytest.mark.usefixtures("server")
 def test_ctrl_c_cancels_the_turn_and_the_session_goes_on(home: Path, cwd: Path):
     started = cwd / "started"

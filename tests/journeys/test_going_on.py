@@ -179,6 +179,58 @@ async def test_the_mode_of_a_session_taken_up_again_is_the_one_it_was_left_in_ev
         assert ("tools.count:\n1" in zed.said(session), zed.asked) == (True, [])
 
 
+@pytest.mark.promise("ACP-08", "ACP-10")
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_what_is_asked_about_a_session_at_once_is_done_in_order(home: Path, cwd: Path, method: str):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, "/help")
+        named = {"sessionId": session}
+        old: Any = {**named, "cwd": str(cwd), "mcpServers": [tools()]}
+
+        went_on = await _all(
+            zed.begin("session/close", named),
+            zed.begin(method, old),
+            zed.begin_prompt(session, '/call tools.echo {"text": "here"}'),
+        )
+        closed, opened = zed.begin("session/close", named), zed.begin(method, old)
+        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}"}}')
+        zed.notify("session/cancel", named)
+        cancelled = await _all(closed, opened, turn)
+        twice = await _all(zed.begin("session/close", named), zed.begin(method, old), zed.begin(method, old))
+        not_open = await _all(zed.begin("session/close", named), zed.begin_prompt(session, "Hello?"))
+        deleted = await _all(
+            zed.begin("session/delete", named), zed.begin(method, old), zed.begin("session/delete", named)
+        )
+
+        assert went_on == ["done", "done", "end_turn"]
+        assert cancelled == ["done", "done", "cancelled"]
+        assert twice == ["done", "done", -32003]
+        assert not_open == ["done", -32602]
+        assert deleted == ["done", -32002, "done"]
+        assert ("here" in zed.said(session), (cwd / "one").exists()) == (True, False)
+
+
+@pytest.mark.promise("ACP-08")
+async def test_a_cancel_that_comes_before_anything_about_sessions_is_loaded_is_heard(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+    async with editor(home) as zed:
+        loaded = zed.begin("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": [tools()]})
+        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}", "seconds": 3}}')
+        zed.notify("session/cancel", {"sessionId": session})
+
+        assert await _all(loaded, turn) == ["done", "cancelled"]
+
+
+async def _all(*asked: "asyncio.Future[Any]") -> list[Any]:
+    """How each was answered, in short."""
+    answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+    return [
+        answer.code if isinstance(answer, Refused) else answer.get("stopReason", "done") for answer in answers
+    ]
+
+
 async def test_a_session_closed_while_it_is_taken_up_again_is_closed_and_said_to_be(home: Path, cwd: Path):
     async with editor(home) as zed:
         session = await zed.new(cwd)
@@ -192,6 +244,7 @@ async def test_a_session_closed_while_it_is_taken_up_again_is_closed_and_said_to
         await zed.resume(session, cwd)
 
         assert closed.value.message == "The session was closed while it was opened again."
+        assert closed.value.data["hint"] == "Send session/load or session/resume once more."
 
 
 @pytest.mark.promise("STO-03")

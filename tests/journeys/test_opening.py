@@ -40,6 +40,7 @@ async def test_sessions_come_after_the_introduction(home: Path, cwd: Path):
             await zed.new(cwd)
 
         assert (refused.value.code, refused.value.message) == (-32600, "Send initialize first.")
+        assert refused.value.data["hint"].startswith("Introduce yourself by initialize")
 
 
 @pytest.mark.promise("ACP-02")
@@ -206,3 +207,4 @@ async def test_an_agent_that_needs_no_authentication_says_so(home: Path):
             await zed.ask("logout", {})
 
         assert (unknown.value.code, logout.value.code) == (-32602, -32601)
+        assert unknown.value.data["hint"] == "Go on without: send session/new."

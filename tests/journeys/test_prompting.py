@@ -133,20 +133,64 @@ async def test_cancel_ends_the_turn_after_its_last_update_and_stops_the_calls_in
         one, two = cwd / "one", cwd / "two"
         lines = "\n".join(f'/call tools.wait {{"started": "{file}"}}' for file in (one, two))
         turn = zed.begin_prompt(session, lines)
-        queued = zed.begin_prompt(session, "/help")
+        queued = [zed.begin_prompt(session, "/help") for _ in range(3)]
         await zed.until(lambda zed: [status for _, status in zed.called(session)].count("in_progress") == 2)
         await _there(one, two)
-        for _ in range(3):
-            zed.notify("session/cancel", {"sessionId": session})
-        reasons = [(await turn)["stopReason"], (await queued)["stopReason"]]
+        zed.notify("session/cancel", {"sessionId": session})
+        reasons = [(await asked)["stopReason"] for asked in (turn, *queued)]
         heard = len(zed.heard)
         await _there(one.with_suffix(".cancelled"), two.with_suffix(".cancelled"))
         after = await zed.prompt(session, '/call tools.echo {"text": "go on"}')
 
-        assert reasons == ["cancelled", "cancelled"]
+        assert reasons == ["cancelled"] * 4
         assert calls(zed, session)[:2] == [["pending", "in_progress", "failed"]] * 2
         assert all(told == session for told, _ in zed.heard[:heard])
         assert (after, "go on" in zed.said(session)) == ("end_turn", True)
+
+
+@pytest.mark.promise("ACP-08")
+async def test_a_cancel_right_behind_its_prompt_ends_it_and_so_it_does_for_those_that_wait(
+    home: Path, cwd: Path
+):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        await zed.prompt(session, "/tools")
+        reasons: list[str] = []
+        for at in range(5):
+            started = cwd / f"{at}"
+            turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{started}", "seconds": 3}}')
+            queued = [zed.begin_prompt(session, f"queued {at}.{place}") for place in range(3)]
+            zed.notify("session/cancel", {"sessionId": session})
+            reasons += [(await asked)["stopReason"] for asked in (turn, *queued)]
+        await zed.ask("session/close", {"sessionId": session})
+        await zed.load(session, cwd)
+        said = [update["content"]["text"] for update in zed.updates(session, "user_message_chunk")]
+
+    assert reasons == ["cancelled"] * 20
+    assert [text for text in said if text.startswith("queued")] == [
+        f"queued {at}.{place}" for at in range(5) for place in range(3)
+    ]
+    assert len(said) == 21
+
+
+@pytest.mark.promise("ACP-08")
+async def test_a_cancel_of_a_prompt_that_waits_for_its_session_to_be_loaded_is_not_lost(
+    home: Path, cwd: Path
+):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools())
+        for _ in range(30):
+            await zed.prompt(session, "/help")
+        await zed.ask("session/close", {"sessionId": session})
+        heard = len(zed.heard)
+        loaded = zed.begin("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": []})
+        await zed.until(lambda zed: len(zed.heard) > heard)
+        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}", "seconds": 3}}')
+        zed.notify("session/cancel", {"sessionId": session})
+        await loaded
+
+        assert (await turn)["stopReason"] == "cancelled"
+        assert not (cwd / "one").exists()
 
 
 @pytest.mark.promise("ACP-08")
@@ -282,6 +326,24 @@ async def test_sessions_are_listed_by_folder_and_page_closed_and_deleted(home: P
     assert (len(page["sessions"]), "nextCursor" in rest) == (50, False)
     assert (there["sessionId"], there["title"], there["cwd"]) == (elsewhere, "Where are we?", str(other))
     assert (bad.value.code, gone.value.code, unknown.value.code, left) == (-32602, -32002, -32002, [])
+
+
+@pytest.mark.promise("ACP-10")
+async def test_sessions_that_are_not_there_are_deleted_as_often_as_asked_and_tried_out_only_so_often(
+    home: Path, cwd: Path
+):
+    unknown = [f"sess_{at:032x}" for at in range(30)]
+    async with editor(home) as zed:
+        deleted = [await zed.ask("session/delete", {"sessionId": session}) for session in unknown]
+        refused: list[Refused] = []
+        for session in unknown:
+            with pytest.raises(Refused) as no:
+                await zed.load(session, cwd)
+            refused.append(no.value)
+
+    assert deleted == [{}] * len(unknown)
+    assert (refused[0].code, refused[-1].code) == (-32002, -32004)
+    assert refused[-1].data == {"sessionId": unknown[-1], "hint": "Wait a few seconds, then ask again."}
 
 
 @pytest.mark.promise("ACP-10")

@@ -12,7 +12,7 @@ from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
 from holdfast.model.ports import Powers
 from holdfast.wire.frame import Raw
-from holdfast.wire.peer import Peer
+from holdfast.wire.peer import Peer, PeerError
 
 _OPTIONS = [
     {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"},
@@ -20,6 +20,8 @@ _OPTIONS = [
     {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"},
 ]
 _FILE_SECONDS = 30.0
+_NOT_FOUND = -32002
+"""The protocol's own number for a file that is not there."""
 
 
 class _Property(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -102,10 +104,14 @@ class EditorDoor:
         return Decision.REJECT
 
     async def read_text(self, path: str) -> str:
-        """A file with its unsaved changes."""
-        raw = await self._peer.request(
-            "fs/read_text_file", {"sessionId": self.session_id, "path": path}, timeout=_FILE_SECONDS
-        )
+        """A file with its unsaved changes; NO_FILE where the editor says that it has none."""
+        params = {"sessionId": self.session_id, "path": path}
+        try:
+            raw = await self._peer.request("fs/read_text_file", params, timeout=_FILE_SECONDS)
+        except PeerError as error:
+            if error.rpc == _NOT_FOUND:
+                raise HoldfastError(codes.NO_FILE, f"The editor has no file {path!r}.") from None
+            raise
         try:
             return msgspec.json.decode(raw, type=FileText).content
         except msgspec.ValidationError:

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from holdfast.acp import modes, shapes
 from holdfast.acp.blocks import check_prompt
@@ -37,6 +39,14 @@ _MINE = Reach(user_id="")
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Coming:
+    """A prompt that is no turn yet; it can be cancelled all the same."""
+
+    session_id: str
+    cancelled: bool = False
+
+
 class Editor:
     """Answers an editor. Nothing it sends ends the process; what it cannot have is said with a number and a reason."""
 
@@ -46,8 +56,9 @@ class Editor:
         self._terms = terms
         self._peer = peer
         self._open: dict[str, Opened] = {}
-        self._taken_up: set[str] = set()
-        """Those that are being opened again, and are not open yet."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._coming: set[_Coming] = set()
+        """The prompts that wait for their session to be ready."""
         self._guesses = Guesses()
         self._methods: dict[str, Callable[[Request, shapes.Initialize], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
@@ -71,10 +82,18 @@ class Editor:
         if notification.method != "session/cancel":
             return
         try:
-            found = self._open.get(read(notification, shapes.Named).session_id)
+            session_id = read(notification, shapes.Named).session_id
         except HoldfastError as error:
             log.warning("session/cancel not understood", extra={"reason": error.message})
             return
+        # A prompt that came right before it has yet to take its first step.
+        asyncio.get_running_loop().call_soon(self._cancel, session_id)
+
+    def _cancel(self, session_id: str) -> None:
+        for coming in self._coming:
+            if coming.session_id == session_id:
+                coming.cancelled = True
+        found = self._open.get(session_id)
         if found is not None:
             found.conversation.cancel()
 
@@ -83,7 +102,11 @@ class Editor:
         await asyncio.gather(*(found.end() for found in self._open.values()))
 
     async def _authenticate(self, request: Request, client: shapes.Initialize) -> Any:
-        raise HoldfastError(codes.BAD_ARGUMENT, "No authentication is needed, and there is no method for it.")
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            "No authentication is needed, and there is no method for it.",
+            hint="Go on without: send session/new.",
+        )
 
     # Opening
 
@@ -130,31 +153,44 @@ class Editor:
             found.conversation.mode = modes.stored_mode(stored.settings)
             yield
         except BaseException:
-            if self._open.get(session_id) is found:
-                await outlast(self._end(session_id))
+            await outlast(self._give_up(found))
             raise
         if self._open.get(session_id) is not found:
-            raise HoldfastError(codes.BAD_ARGUMENT, "The session was closed while it was opened again.")
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "The session was closed while it was opened again.",
+                hint="Send session/load or session/resume once more.",
+            )
+
+    async def _give_up(self, found: Opened) -> None:
+        session_id = found.session.context.session_id
+        async with self._lock(session_id):
+            if self._open.get(session_id) is found:
+                await self._end(session_id)
 
     async def _reopen(self, request: Request, client: shapes.Initialize) -> Opened:
         """Take the session up; it is among the open ones, but not ready yet."""
         asked = read(request, shapes.OldSession)
-        stored = await self._stored(asked.session_id)
-        door = EditorDoor(self._peer, client.client_capabilities)
-        door.session_id = asked.session_id
-        opening = self._opening(asked, door)
-        self._check_not_ours(asked.session_id)
-        self._taken_up.add(asked.session_id)
-        try:
+        async with self._lock(asked.session_id):
+            stored = await self._stored(asked.session_id)
+            door = EditorDoor(self._peer, client.client_capabilities)
+            door.session_id = asked.session_id
+            opening = self._opening(asked, door)
+            self._check_not_ours(asked.session_id)
             session = await self._host.reopen(asked.session_id, opening)
-        finally:
-            self._taken_up.discard(asked.session_id)
-        found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
-        self._open[asked.session_id] = found
-        return found
+            found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
+            self._open[asked.session_id] = found
+            return found
+
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        """Held while a session is opened again, closed or deleted: what is asked behind that comes after it.
+
+        Nothing may be awaited before it is taken, or what was asked later could be first.
+        """
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     def _check_not_ours(self, session_id: str) -> None:
-        if session_id in self._open or session_id in self._taken_up:
+        if session_id in self._open:
             raise HoldfastError(
                 codes.SESSION_HELD,
                 f"The session {session_id} is open on this connection already: go on with it, or close it first.",
@@ -182,9 +218,15 @@ class Editor:
 
     async def _prompt(self, request: Request, client: shapes.Initialize) -> Any:
         asked = read(request, shapes.Prompt)
-        found = await self._find(asked.session_id)
+        coming = _Coming(asked.session_id)
+        self._coming.add(coming)
+        try:
+            found = await self._find(asked.session_id)
+        finally:
+            self._coming.discard(coming)
         check_prompt(asked.prompt)
-        return {"stopReason": await found.conversation.prompt(asked.prompt)}
+        reason = await found.conversation.prompt(asked.prompt, cancelled=coming.cancelled)
+        return {"stopReason": reason}
 
     async def _list(self, request: Request, client: shapes.Initialize) -> Any:
         asked = read(request, shapes.ListSessions)
@@ -197,29 +239,30 @@ class Editor:
 
     async def _close(self, request: Request, client: shapes.Initialize) -> Any:
         session_id = read(request, shapes.Named).session_id
-        if session_id in self._open:
-            await outlast(self._end(session_id))
-        else:
-            await self._check_closed(session_id)
+        async with self._lock(session_id):
+            if session_id in self._open:
+                await outlast(self._end(session_id))
+            else:
+                await self._check_closed(session_id)
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
         """One that is closed already is closed; one that somebody else has open is not ours to close."""
         stored = await self._stored(session_id)
-        self._check_not_ours(session_id)
         lease = await self._host.store.read(lambda reads: reads.lease(stored.context.session_id))
         if lease is not None:
             check_free(lease, clock.now())
 
     async def _delete(self, request: Request, client: shapes.Initialize) -> Any:
         session_id = read(request, shapes.Named).session_id
-        await outlast(self._end(session_id))
-        try:
-            await self._stored(session_id)
-            await self._host.forget(session_id)
-        except HoldfastError as error:
-            if error.code is not codes.UNKNOWN_SESSION:  # one that is not there is deleted already
-                raise
+        async with self._lock(session_id):
+            await outlast(self._end(session_id))
+            try:
+                await self._host.forget(session_id)
+            except HoldfastError as error:
+                # One that is not there is deleted already; the answer tells nobody which ids there are.
+                if error.code is not codes.UNKNOWN_SESSION:
+                    raise
         return {}
 
     async def _end(self, session_id: str) -> None:
@@ -261,7 +304,8 @@ class Editor:
 
     async def _find(self, session_id: str) -> Opened:
         """An open session, once its past has been replayed."""
-        found = self._open.get(session_id)
+        async with self._lock(session_id):
+            found = self._open.get(session_id)
         if found is not None:
             await found.ready.wait()
         if found is None or self._open.get(session_id) is not found:

@@ -55,5 +55,9 @@ class Greeting:
         if request.method not in METHODS:
             raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r} here.")
         if self.client is None:
-            raise HoldfastError(codes.INVALID_REQUEST, "Send initialize first.")
+            raise HoldfastError(
+                codes.INVALID_REQUEST,
+                "Send initialize first.",
+                hint="Introduce yourself by initialize; every other method comes after it.",
+            )
         return self.client

@@ -25,7 +25,9 @@ class Guesses:
         self._at = now
         if self._left < 1:
             raise HoldfastError(
-                codes.BUSY, f"Too many unknown sessions were asked for; ask again in {SECONDS:g} seconds."
+                codes.BUSY,
+                f"Too many unknown sessions were asked for; ask again in {SECONDS:g} seconds.",
+                hint="Wait a few seconds, then ask again.",
             )
         self._left -= 1
 

@@ -39,7 +39,9 @@ class Opened:
         """The same for what happened before it was loaded and for what happens now."""
         self._news: list[str] = []
         self._reported: set[str] = set()
-        self._patient = True
+        self._first = True
+        self._until: float | None = None
+        """When the patience with the servers ends, once it has begun."""
         self._watch: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -57,9 +59,12 @@ class Opened:
         await self.conversation.stop()
 
     async def wait_for_servers(self) -> None:
-        """Wait until every server stands or has fallen, within reason."""
-        if self._watch is not None:
-            await asyncio.wait([self._watch], timeout=PATIENCE)
+        """Wait until every server stands or has fallen, within reason; whoever waits after another waits no longer."""
+        now = asyncio.get_running_loop().time()
+        if self._until is None:
+            self._until = now + PATIENCE
+        if self._watch is not None and self._until > now:
+            await asyncio.wait([self._watch], timeout=self._until - now)
 
     async def tell(self, update: Update) -> None:
         """Send one update; one that is too long for a line is sent without its payload."""
@@ -93,8 +98,8 @@ class Opened:
 
     async def _before(self) -> str:
         """Before the first turn: wait for the servers, and say who is missing."""
-        if self._patient:
-            self._patient = False
+        if self._first:
+            self._first = False
             await self.wait_for_servers()
             await self.session.record.told()  # and with it whoever has fallen up to now
             if starting := self.session.starting:

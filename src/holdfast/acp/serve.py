@@ -99,9 +99,21 @@ class _Front:
         return opening
 
     def notice(self, notification: Notification) -> None:
-        """Hear a notification; before there is a session there is nothing to hear."""
+        """Hear a notification; one that comes early is heard behind the requests that came before it."""
         if self._editor is not None:
             self._editor.notice(notification)
+        else:
+            asyncio.get_running_loop().call_soon(self._notice_late, notification)
+
+    def _notice_late(self, notification: Notification) -> None:
+        """By now whatever came before it waits for the same; after that there is an editor, or nothing to hear."""
+
+        def notice(_: object) -> None:
+            if self._editor is not None:
+                self._editor.notice(notification)
+
+        if self._opening is not None:
+            self._opening.add_done_callback(notice)
 
     async def idle(self) -> None:
         """Wait until nothing that was asked is unanswered."""

@@ -56,7 +56,7 @@ class Desk(Protocol):
         ...
 
     async def tools(self) -> tuple[Offer, ...]:
-        """The tools there are; waits for servers that are still starting."""
+        """The tools there are by now; `standing` says which servers are still starting."""
         ...
 
     def standing(self) -> Standing:

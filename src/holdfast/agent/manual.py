@@ -144,9 +144,9 @@ async def _tools(desk: Desk, wanted: str) -> str:
         if of_server or not named:
             return "".join(map(_with_needs, of_server)) or _no_tools(desk, wanted)
         return _about(named[0])
-    if not offers:
-        return "This session has no tools. /servers says how the servers are.\n"
-    return "".join(f"- {offer.name}{_first_line(offer)}\n" for offer in offers)
+    shown = "".join(f"- {offer.name}{_first_line(offer)}\n" for offer in offers)
+    none = "This session has no tools. /servers says how the servers are.\n"
+    return (shown or none) + _still_starting(desk)
 
 
 def _with_needs(offer: Offer) -> str:
@@ -166,10 +166,17 @@ def _first_line(offer: Offer) -> str:
     return f"  {line}" if line else ""
 
 
+def _still_starting(desk: Desk) -> str:
+    starting = desk.standing().starting
+    return f"Still starting, their tools come later: {', '.join(starting)}.\n" if starting else ""
+
+
 def _no_tools(desk: Desk, wanted: str) -> str:
+    if wanted in desk.standing().starting:
+        return f"{wanted} is still starting; its tools come later.\n"
     if wanted in dict(_standing(desk)):
         return f"{wanted} has no tools now. /why {wanted} may say why.\n"
-    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n"
+    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_still_starting(desk)}"
 
 
 def _servers(desk: Desk) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from holdfast import settings, telemetry
 from holdfast.cli.place import checked
 from holdfast.cli.table import plain
 from holdfast.host import Host, Opening
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
 
@@ -32,8 +35,15 @@ class Where:
 
     def opening(self, *, only: str | None = None) -> Opening:
         """The opening that the options ask for; `only` names the one server that the command is about."""
+        try:
+            cwd = self.cwd.absolute()
+        except FileNotFoundError:
+            named = f", {place!r}," if (place := os.environ.get("PWD")) else ""
+            raise HoldfastError(
+                codes.BAD_FOLDER, f"The folder that you are in{named} is not there any more. Go to another."
+            ) from None
         return Opening(
-            cwd=self.cwd.absolute(),
+            cwd=cwd,
             workspace=self.workspace,
             trust=parse_trust(self.trust) if self.trust is not None else None,
             source="cli",

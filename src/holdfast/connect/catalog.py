@@ -68,6 +68,12 @@ def catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
     return Catalog(offers=tuple(offers), _by_name=by_name)
 
 
+def may_be_of(server: str, name: str) -> bool:
+    """Whether a tool of this name, for people or for models, may be one of this server's."""
+    as_for_models = _plain_model_name(server, "")[: MODEL_NAME_LENGTH - 9]
+    return name.startswith((_plain_name(server, ""), as_for_models))
+
+
 def _mark(server: ServerSpec, tool: Tool) -> str:
     return hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
 

@@ -511,6 +511,6 @@ EDITOR_REFUSED = register(
     Code(
         name="EDITOR_REFUSED",
         http=502,
-        hint="The editor writes this session's files; see what it says about it.",
+        hint="The editor reads and writes this session's files; see what it says about it.",
     )
 )

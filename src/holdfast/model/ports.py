@@ -40,7 +40,7 @@ class Door(Protocol):
         ...
 
     async def read_text(self, path: str) -> str:
-        """The text of a file as the editor has it, unsaved changes included."""
+        """The text of a file as the editor has it, unsaved changes included; NO_FILE when it has none."""
         ...
 
     async def write_text(self, path: str, text: str) -> None:

@@ -4,14 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from holdfast.connect.call import Answer, call, failed
-from holdfast.connect.catalog import Catalog, Offer, catalog
+from holdfast.connect.catalog import Catalog, Offer, catalog, may_be_of
 from holdfast.connect.hearing import Progress
 from holdfast.connect.links import Links
 from holdfast.connect.scope import Scope, current_scope
@@ -154,10 +154,15 @@ class Session:
         async with self._noting:
             return tuple(self._noted)
 
-    async def tools(self) -> tuple[Offer, ...]:
-        """Every tool the session may call."""
-        await self.ready()
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The tools of the servers that stand by now."""
         return self._catalog.offers
+
+    async def tools(self) -> tuple[Offer, ...]:
+        """Every tool the session may call, once every server stands or has fallen."""
+        await self.ready()
+        return self.offers
 
     async def call(
         self,
@@ -361,11 +366,18 @@ class Session:
         return scope if scope is not None and scope.home is self.scope else self.scope
 
     async def _find(self, name: str) -> Offer:
+        with suppress(HoldfastError):
+            return self._catalog.find(name)
+        for listing in [*self._listings.values()]:
+            if may_be_of(listing.spec.name, name):
+                await listing.ready()  # it may still be starting
         try:
             return self._catalog.find(name)
-        except HoldfastError:
-            await self.ready()  # its server may still be starting
-            return self._catalog.find(name)
+        except HoldfastError as error:
+            if not self.starting:
+                raise
+            starting = ", ".join(self.starting)
+            raise HoldfastError(error.code, f"{error.message} Still starting: {starting}.") from None
 
     async def _list_all(self, server: str, method: str, key: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,30 +62,35 @@ class Conversation:
         self._titled = titled
         self._before = before
         self._allowed: set[tuple[str, str]] = set()
+        self._questions: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._turn = asyncio.Lock()
-        self._turns: set[asyncio.Task[StopReason]] = set()
+        self._turns: dict[asyncio.Task[StopReason], _Asked] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a turn runs or waits."""
         return bool(self._turns)
 
-    async def prompt(self, blocks: Sequence[JsonObject]) -> StopReason:
-        """Take the user's words; returns when the last word of the answer is stored and told."""
-        task = asyncio.create_task(self._take(blocks))
-        self._turns.add(task)
-        task.add_done_callback(self._turns.discard)
+    async def prompt(self, blocks: Sequence[JsonObject], *, cancelled: bool = False) -> StopReason:
+        """Take the user's words; returns when the last word of the answer is stored and told.
+
+        Of a prompt that was `cancelled` before it came here, only the words are kept.
+        """
+        asked = _Asked(blocks, cancelled=cancelled)
+        task = asyncio.create_task(self._take(asked))
+        self._turns[task] = asked
+        task.add_done_callback(lambda _: self._turns.pop(task))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()
+            asked.cancel()
             await outlast(_end_of(task))
             raise
 
     def cancel(self) -> None:
         """End the turn that runs, and those that wait: each ends as cancelled."""
-        for task in self._turns:
-            task.cancel()
+        for asked in self._turns.values():
+            asked.cancel()
 
     async def stop(self) -> None:
         """Cancel, and wait until every turn has ended."""
@@ -98,33 +104,35 @@ class Conversation:
         await self.session.record.mode_changed(mode)
         self.mode = mode
 
-    async def _take(self, blocks: Sequence[JsonObject]) -> StopReason:
+    async def _take(self, asked: "_Asked") -> StopReason:
         try:
             async with self._turn:
-                return await self._run(blocks)
-        except asyncio.CancelledError:
+                return await self._run(asked)
+        except HoldfastError as error:
+            if not asked.cancelled:
+                raise
+            # Whoever cancelled it waits for nothing any more; the next that is stored ends it as interrupted.
+            log.warning("cancelled turn not stored", extra={"reason": error.message})
             return StopReason.CANCELLED
 
-    async def _run(self, blocks: Sequence[JsonObject]) -> StopReason:
+    async def _run(self, asked: "_Asked") -> StopReason:
         turn_id = new_turn_id()
         desk = _Desk(self)
-        async with self.session.record.turn():
-            await self.session.record.stream(
-                Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(blocks))
+        record = self.session.record
+        async with record.turn():
+            await record.stream(
+                Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=tuple(asked.blocks))
             )
-            try:
-                reason = await self._answer(blocks, desk)
-            except asyncio.CancelledError:
-                reason = StopReason.CANCELLED
+            if not self._titled and (title := _title(asked.blocks, record.mask)):
+                self._titled = True
+                await record.stream(Titled(title=title))
+            reason = await asked.outcome(lambda: self._answer(asked.blocks, desk))
             await outlast(self._end(TurnEnded(turn_id=turn_id, reason=reason, usage=desk.usage)))
         return reason
 
     async def _answer(self, blocks: Sequence[JsonObject], desk: "_Desk") -> StopReason:
         record = self.session.record
         try:
-            if not self._titled and (title := _title(blocks, record.mask)):
-                self._titled = True
-                await record.stream(Titled(title=title))
             if self._before is not None and (news := await self._before()):
                 await record.stream(Replied(message_id=new_message_id(), text=news))
             return await self.agent.turn(blocks, desk)
@@ -141,33 +149,71 @@ class Conversation:
 
     async def permit(self, asked: ToolCall, offer: Offer) -> Answer | None:
         """None when the call may run; else the answer that says why not."""
-        tool = (offer.server.name, offer.tool.name)
-        match Due.NOTHING if tool in self._allowed else due(offer, self.mode):
-            case Due.NOTHING:
-                return None
-            case Due.REFUSAL:
-                return _denied(
-                    f"{offer.name} may change something, and this session's mode is {self.mode}. "
-                    f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
-                )
-            case Due.ASKING:
-                pass
+        if self._due(offer) is not Due.ASKING:
+            return self._refused(offer)
         if self._door is None or not self._door.powers.permits:
             return _denied(
                 f"{offer.name} needs somebody's permission, and there is nobody to ask. "
                 f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
             )
+        async with self._questions[_tool(offer)]:  # the first answer may be for all calls of this tool
+            if (
+                self._due(offer) is Due.ASKING
+                and await self._ask(self._door, asked, offer) is Decision.REJECT
+            ):
+                return _denied(f"{offer.name} was not permitted.")
+        return self._refused(offer)
+
+    def _due(self, offer: Offer) -> Due:
+        """What is due as of now: what was always allowed is not asked for again, but the mode may refuse it."""
+        found = due(offer, self.mode)
+        return Due.NOTHING if found is Due.ASKING and _tool(offer) in self._allowed else found
+
+    def _refused(self, offer: Offer) -> Answer | None:
+        if self._due(offer) is not Due.REFUSAL:
+            return None
+        return _denied(
+            f"{offer.name} may change something, and this session's mode is {self.mode}. "
+            f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
+        )
+
+    async def _ask(self, door: Door, asked: ToolCall, offer: Offer) -> Decision:
         await self.session.record.told()  # whoever is asked has seen what it is about
-        decision = await self._door.permit(self._shown(asked), offer.tool.title or offer.name)
+        decision = await door.permit(self._shown(asked), offer.tool.title or offer.name)
         await self.session.record.decided(asked, decision)
         if decision is Decision.ALLOW_ALWAYS:
-            self._allowed.add(tool)
-        return _denied(f"{offer.name} was not permitted.") if decision is Decision.REJECT else None
+            self._allowed.add(_tool(offer))
+        return decision
 
     def _shown(self, asked: ToolCall) -> ToolCall:
         """The call as it is stored and told: without secrets."""
         arguments: Json = msgspec.json.decode(asked.arguments)
         return replace(asked, arguments=msgspec.json.encode(self.session.record.mask.json(arguments)))
+
+
+class _Asked:
+    """A prompt that runs or waits. Only its answer is ever cancelled: its words and its end are stored in any case."""
+
+    def __init__(self, blocks: Sequence[JsonObject], *, cancelled: bool) -> None:
+        self.blocks = blocks
+        self.cancelled = cancelled
+        self._answering: asyncio.Task[StopReason] | None = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self._answering is not None:
+            self._answering.cancel()
+
+    async def outcome(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
+        """Have it answered, unless it was cancelled; whatever an agent makes of that, the turn is cancelled then."""
+        if self.cancelled:
+            return StopReason.CANCELLED
+        self._answering = asyncio.create_task(answer())
+        try:
+            reason = await self._answering
+        except asyncio.CancelledError:
+            return StopReason.CANCELLED
+        return StopReason.CANCELLED if self.cancelled else reason
 
 
 class _Desk:
@@ -200,7 +246,7 @@ class _Desk:
         return answer
 
     async def tools(self) -> tuple[Offer, ...]:
-        return await self._session.tools()
+        return self._session.offers
 
     def standing(self) -> Standing:
         session = self._session
@@ -220,6 +266,10 @@ async def _end_of(task: asyncio.Task[StopReason]) -> None:
 def _whole(text: str) -> str:
     """Text that can be written down: half a character, as a model may cut one, is replaced."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _tool(offer: Offer) -> tuple[str, str]:
+    return offer.server.name, offer.tool.name
 
 
 def _denied(reason: str) -> Answer:

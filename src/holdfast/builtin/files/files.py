@@ -35,8 +35,7 @@ _WHERE = (
     codes.FILE_CHANGED,
     codes.FILE_TROUBLE,
 )
-_TEXT = (*_WHERE, codes.NOT_TEXT, codes.FILE_TOO_LARGE)
-_CHANGE = (*_TEXT, codes.EDITOR_REFUSED)
+_TEXT = (*_WHERE, codes.NOT_TEXT, codes.FILE_TOO_LARGE, codes.EDITOR_REFUSED)
 
 PathName = Annotated[str, "A path in the session's folder, or an absolute one in any of its directories."]
 Folder = Annotated[str, "The folder to look in."]
@@ -59,14 +58,14 @@ def toolbox(context: SessionContext, door: Door | None, own: Sequence[str] = ())
     box.tool(
         title="Write a file",
         operation="command",
-        codes=_names(*_CHANGE),
+        codes=_names(*_TEXT),
         meta={KIND: "edit"},
         annotations=Annotations(idempotent=True),
     )(tools.write)
     box.tool(
         title="Edit a file",
         operation="command",
-        codes=_names(*_CHANGE, codes.NO_MATCH, codes.SEVERAL_MATCHES),
+        codes=_names(*_TEXT, codes.NO_MATCH, codes.SEVERAL_MATCHES),
         meta={KIND: "edit"},
     )(tools.edit)
     return box
@@ -89,7 +88,7 @@ class _Files:
 
         A long file is given in parts: `next_line` says where to go on.
         """
-        text = (await self._found(path)).text
+        text = (await self._found(path, to_change=False)).text
         if text is None:
             raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
         every = text.splitlines(keepends=True)
@@ -151,7 +150,10 @@ class _Files:
         ignore_case: Annotated[bool, "Whether large and small letters are the same."] = False,  # noqa: FBT002
         limit: Annotated[int, Meta(ge=1, le=1000, description="How many answers at most.")] = 200,
     ) -> dict[str, Any]:
-        """Find files by name and, with `text`, by what stands in them: as saved, and each line that has it."""
+        """Find files by name and, with `text`, by what stands in them: as saved, and each line that has it.
+
+        Without `path`, the session's folder is searched; `not_searched` names its other directories.
+        """
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
         real = await asyncio.to_thread(search.run, self.roots, path)
         found = [
@@ -162,21 +164,30 @@ class _Files:
             "found": found,
             "looked_at": search.looked_at,
         }
+        if path == "." and (others := self.roots.beside(real)):
+            told["not_searched"] = others
         if search.cut:
             told["cut"] = search.cut
         if not found:
             told["skipped"] = sorted(SKIPPED)
         return told
 
-    async def _found(self, path: str, *, make: bool = False) -> disk.Found:
-        """What is at the path: on disk, and over that as the editor has it."""
+    async def _found(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.Found:
+        """What is at the path: on disk, and over that as the editor has it.
+
+        Who changes a file has to know its unsaved text: the disk counts only where the editor has no such file.
+        """
         found = await asyncio.to_thread(self._looked, path, make=make)
         if self.door is None or not self._powers.reads_files:
             return found
         try:
             text = await self.door.read_text(found.real)
-        except HoldfastError:
-            return found  # not in the editor's project, or not a file yet: the disk has the last word
+        except HoldfastError as error:
+            # Of a file that they do not have, some editors say no more than that they refuse.
+            refused = error.code is codes.PEER_ERROR and (found.text is None or not to_change)
+            if error.code is codes.NO_FILE or refused:
+                return found
+            raise _editor_refused("read", path, error) from None
         if len(text) > disk.LARGEST:
             raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
         return disk.Found(real=found.real, text=text, mark=found.mark, mode=found.mode)
@@ -197,13 +208,17 @@ class _Files:
         try:
             await self.door.write_text(before.real, text)
         except HoldfastError as error:
-            raise HoldfastError(
-                codes.EDITOR_REFUSED, f"The editor did not write {path!r}: {error.message}"
-            ) from None
+            raise _editor_refused("write", path, error) from None
 
     @property
     def _powers(self) -> Powers:
         return self.door.powers if self.door is not None else Powers()
+
+
+def _editor_refused(verb: str, path: str, error: HoldfastError) -> HoldfastError:
+    reason = error.message.strip() or "it does not say why"
+    stop = "" if reason.endswith((".", "!", "?")) else "."
+    return HoldfastError(codes.EDITOR_REFUSED, f"The editor did not {verb} {path!r}: {reason}{stop}")
 
 
 def _names(*several: Code) -> tuple[str, ...]:

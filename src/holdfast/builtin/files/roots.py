@@ -43,6 +43,11 @@ class Roots:
             return "."
         return real.removeprefix(first.rstrip("/") + "/")
 
+    def beside(self, real: str) -> list[str]:
+        """The folders that are not in this one."""
+        within = real.rstrip("/") + "/"
+        return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
+
     def _below(self, path: str) -> Place | None:
         for root in sorted(self.folders, key=len, reverse=True):
             if path == root or path.startswith(root.rstrip("/") + "/"):

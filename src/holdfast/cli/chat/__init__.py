@@ -1,7 +1,9 @@
 """`holdfast chat`: a session at the terminal."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -23,8 +25,14 @@ LATEST = "latest"
     type=click.Choice(["ask", "auto", "read-only"]),
     help="Ask before a tool changes something (the default), never ask, or refuse. It stays with the session.",
 )
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="FOLDER",
+    help="Another folder that the session may use; may be given several times, and again with --resume.",
+)
 @session_options
-def chat(where: Where, *, resume: str | None, mode: str | None) -> None:
+def chat(where: Where, *, resume: str | None, mode: str | None, also: tuple[str, ...]) -> None:
     """Talk in a session of its own, at this terminal.
 
     The session has the servers of this folder and Holdfast's own, keeps them until you leave, and remembers
@@ -34,19 +42,23 @@ def chat(where: Where, *, resume: str | None, mode: str | None) -> None:
     Examples:
       holdfast chat
       holdfast chat --resume
+      holdfast chat --also ../library
       echo '/call files.list {}' | holdfast chat
     """
     from holdfast import settings, telemetry
+    from holdfast.acp.folders import grantable
     from holdfast.cli.chat.chat import Chat, Plan
     from holdfast.cli.place import checked
+    from holdfast.resolve.own import own_places
     from holdfast.session.permission import Mode
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     checked(loaded.data_dir)
+    own = own_places(loaded)
     plan = Plan(
         settings=loaded,
-        opening=replace(where.opening(), source="chat"),
+        opening=replace(where.opening(), source="chat", roots=_folders(also, own)),
         mode=None if mode is None else Mode(mode),
     )
     if resume is not None:
@@ -55,4 +67,12 @@ def chat(where: Where, *, resume: str | None, mode: str | None) -> None:
         source = click.get_current_context().get_parameter_source("cwd")
         given = source is not None and source is not click.core.ParameterSource.DEFAULT
         plan = asyncio.run(resumed(plan, "" if resume == LATEST else resume, keep_folder=given))
+    grantable("--cwd", str(plan.opening.cwd), own)
     Chat(plan).run()
+
+
+def _folders(also: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """The session's other roots, held to what holds for an editor's."""
+    from holdfast.acp.folders import grantable
+
+    return tuple(grantable("--also", str(Path(folder).resolve()), own) for folder in also)

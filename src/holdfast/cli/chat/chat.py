@@ -42,6 +42,8 @@ class Plan:
     """The mode that the session was left in."""
     resume: SessionId | None = None
     title: str = ""
+    had: tuple[str, ...] = ()
+    """The other directories of the session that is gone on with; they are not restored by themselves."""
 
 
 class Chat:
@@ -56,10 +58,6 @@ class Chat:
         self._spoken = False
         self._asking = False
         self._failed = False
-        self._words: tuple[str, ...] = (
-            *(f"/{command.name}" for command in self._agent.commands),
-            *_LEAVE,
-        )
 
     def run(self) -> None:
         """Talk until the person leaves, or the input ends."""
@@ -132,7 +130,11 @@ class Chat:
                         if about:
                             self._screen.new_line()
                             self._screen.say(about)
-                        answer(self._asked(typist.answer, text))
+                        said = self._asked(typist.answer, text)
+                        if said is None or said.strip() in _LEAVE:
+                            self._screen.new_line()
+                            self._screen.say("Ctrl-C cancels the turn; after that you can leave.", "dim")
+                        answer(said)
                     except KeyboardInterrupt:
                         self._screen.say()
                         answer(None)
@@ -171,8 +173,14 @@ class Chat:
             yield Pipe()
             return
         history = self._plan.settings.data_dir / HISTORY
-        with person(history, lambda: self._words, self._mask) as typist:
+        with person(history, self._words, self._mask) as typist:
             yield typist
+
+    def _words(self) -> tuple[str, ...]:
+        """What can be typed now: also the tools of servers that came up meanwhile."""
+        commands = (f"/{command.name}" for command in self._agent.commands)
+        offers = () if self._conversation is None else self._conversation.session.offers
+        return (*commands, *_LEAVE, *(f"/call {offer.name}" for offer in offers))
 
     def _mask(self) -> Mask:
         return self._conversation.session.record.mask if self._conversation is not None else Mask()
@@ -204,13 +212,11 @@ class Chat:
             async for stored in host.store.events(session.context.session_id):
                 screen.show(stored.event)
             screen.new_line()
-        offers = () if session.starting else await session.tools()
-        self._words = (*self._words, *(f"/call {offer.name}" for offer in offers))
         conversation = Conversation(session, self._agent, door, titled=bool(plan.title))
         conversation.mode = plan.left_in
         if plan.mode not in (None, plan.left_in):
             await conversation.change_mode(plan.mode)
-        greet(screen, session, offers, mode=conversation.mode, resumed=plan.title)
+        greet(screen, session, mode=conversation.mode, resumed=plan.title, had=plan.had)
         if not plan.resume:
             say_what_to_type(screen)
         session.record.listen(screen.live)

@@ -1,5 +1,6 @@
 """The first words of a chat: where it is, what it has, what to type."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.cli.screen import Screen
 from holdfast.cli.table import plain
-from holdfast.connect.catalog import Offer
 from holdfast.session.permission import Mode
 from holdfast.session.session import Session
 
@@ -20,10 +20,10 @@ _MODES = {
 def greet(
     screen: Screen,
     session: Session,
-    offers: Sequence[Offer],
     *,
     mode: Mode = Mode.ASK,
     resumed: str = "",
+    had: Sequence[str] = (),
 ) -> None:
     """Say hello."""
     context = session.context
@@ -36,7 +36,7 @@ def greet(
     _row(screen, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
     if mode in _MODES:
         _row(screen, "mode", _MODES[mode], "yellow")
-    counts = Counter(offer.server.name for offer in offers)
+    counts = Counter(offer.server.name for offer in session.offers)
     up = [f"{plain(name)} ({counts[name]} tools)" for name in session.up]
     _row(screen, "servers", ", ".join(up) or "none")
     if session.starting:
@@ -49,6 +49,11 @@ def greet(
     screen.say()
     if resumed:
         screen.say(f"Going on with {resumed!r}.", "dim")
+    if missing := [root for root in had if root not in context.roots]:
+        again = shlex.join(part for root in missing for part in ("--also", root))
+        screen.say(
+            f"It also had {', '.join(map(plain, missing))}. To have that again: {plain(again)}", "yellow"
+        )
 
 
 def say_what_to_type(screen: Screen) -> None:

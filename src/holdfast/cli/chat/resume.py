@@ -24,14 +24,13 @@ async def resumed(plan: Plan, named: str, *, keep_folder: bool) -> Plan:
     if not keep_folder:
         _check_folder(stored)
         opening = replace(opening, cwd=stored.context.cwd)
-    if opening.cwd == stored.context.cwd:
-        opening = replace(opening, roots=stored.context.roots[1:])
     return replace(
         plan,
         opening=opening,
         left_in=stored_mode(stored.settings),
         resume=stored.context.session_id,
         title=stored.title,
+        had=stored.context.roots[1:],
     )
 
 
@@ -47,13 +46,18 @@ def _check_folder(stored: StoredSession) -> None:
 
 async def _latest(store: Store, plan: Plan) -> StoredSession:
     folder = _real(plan)
-    page = await store.sessions(SessionQuery(reach=OPERATOR, cwd=folder))
-    for stored in page.items:
-        if stored.title:  # something was said in it
-            return stored
-    raise HoldfastError(
-        codes.UNKNOWN_SESSION, f"There is no session in {folder} to go on with. Start one: holdfast chat"
-    )
+    query = SessionQuery(reach=OPERATOR, cwd=folder)
+    while True:
+        page = await store.sessions(query)
+        for stored in page.items:
+            if stored.title:  # something was said in it
+                return stored
+        if page.cursor is None:
+            raise HoldfastError(
+                codes.UNKNOWN_SESSION,
+                f"There is no session in {folder} to go on with. Start one: holdfast chat",
+            )
+        query = replace(query, cursor=page.cursor)
 
 
 def _real(plan: Plan) -> str:

@@ -1,5 +1,6 @@
 """Change what is kept about sessions."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -60,7 +61,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     for session_id, stored in found.items():
         click.echo(f"{session_id[:SHORT]}  {plain(stored.title) or '(nothing was said)'}")
     if not yes:
-        click.confirm(f"Forget {'it' if len(found) == 1 else f'these {len(found)}'} for good?", abort=True)
+        _confirm(f"Forget {'it' if len(found) == 1 else f'these {len(found)}'} for good?")
 
     async def forget(store: Store, audit: Audit) -> None:
         for session_id in found:
@@ -68,6 +69,20 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 
     with_store(path, forget)
     click.echo(f"Forgotten: {len(found)}.")
+
+
+def _confirm(question: str) -> None:
+    try:
+        agreed = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, "Nobody is here to be asked. To forget without being asked, add --yes."
+        ) from None
+    if not agreed:
+        raise click.Abort
 
 
 def _forget(tx: Tx, audit: Audit, session_id: SessionId) -> None:
