@@ -8,7 +8,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import ServersResolved, ToolCalled
+from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.clock import from_stored
@@ -38,14 +38,6 @@ _SESSION = """
     l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
 _SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
-
-
-class _Call(msgspec.Struct):
-    """Of an event about a call, which call."""
-
-    call_id: str
-
-
 _LAST = "\U0010ffff"  # behind whatever begins the same
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS named "
@@ -59,7 +51,6 @@ _AUDIT = (
     "FROM audit"
 )
 _SECRETS = ("cursor_secret", "store_id")
-_call = msgspec.json.Decoder(_Call)
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -157,7 +148,7 @@ class SqlReads:
         # Their keys say which call it is: almost always, no event's body is looked at.
         found: dict[str, int] = {}
         for seq, kind, key, body in self._db.execute(f"{_CALLS} ORDER BY seq", (CALLED, ENDED, session_id)):
-            call_id = _call.decode(body).call_id if key is None else key.partition(":")[2]
+            call_id = _call_of(kind, body) if key is None else key.partition(":")[2]
             if kind == "ToolCalled":
                 found[call_id] = seq
             else:
@@ -313,6 +304,15 @@ def _lease(session_id: SessionId, row: Any) -> Lease:
     holder, until, machine, boot, namespace, pid, started = row
     owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
     return Lease(session_id=session_id, holder=holder, owner=owner, until=from_stored(until))
+
+
+def _call_of(kind: str, body: bytes) -> str:
+    """Which call an event is about."""
+    match decode_event(kind, body):
+        case ToolCalled(call_id=call_id) | ToolEnded(call_id=call_id):
+            return call_id
+        case _:
+            return ""
 
 
 def _approval(row: Any) -> Approval:
