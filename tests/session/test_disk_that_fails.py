@@ -5,7 +5,9 @@ import os
 import random
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,11 @@ from holdfast.host import Host, Opening
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled, ToolEnded, ToolStarted
 from holdfast.session.session import Session
+from holdfast.store.database import Rows
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Reads
-from tests.connect.conftest import HostFactory, make_host
+from tests.connect.conftest import HostFactory, counter, make_host
 from tests.session.test_audited import notes
-from tests.session.test_owed import failing
 from tests.store.disks import Failing
 
 __all__ = ["make_host"]
@@ -51,25 +54,35 @@ async def one_round(host: Host, session: Session, chance: random.Random) -> int:
     return -1 if closes else 0
 
 
-async def trouble(disk: Failing, chance: random.Random) -> None:
-    while True:
-        disk.fails_with = chance.choice(FAILURES) if chance.random() < 0.35 else 0
-        await asyncio.sleep(chance.random() / 100)
+class Moody(Failing):
+    """A disk that fails every other commit or so, while it is in trouble."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self.in_trouble = False
+        self._chance = chance
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        fails = sql == "COMMIT" and self.in_trouble and self._chance.random() < 0.5
+        self.fails_with = self._chance.choice(FAILURES) if fails else 0
+        return super().execute(sql, parameters)
 
 
 @pytest.mark.promise("AUD-01", "STO-03")
 async def test_each_call_has_one_end_and_one_record(make_host: HostFactory, tmp_path: Path) -> None:
     chance = random.Random(os.environ.get("HOLDFAST_SEED", "1"))
     outcomes = Counter[str]()
-    async with failing(make_host, tmp_path) as (host, disk):
+    disk = Moody(random.Random(chance.random()))
+    async with (
+        SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
+        Host(settings=make_host({}).settings, servers={"c": counter()}, store=store) as host,
+    ):
         for _ in range(ROUNDS):
             session = await host.open(Opening(cwd=tmp_path))
             await session.settle()
-            failing_now = asyncio.create_task(trouble(disk, chance))
+            disk.in_trouble = True
             counted = await one_round(host, session, chance)
-            failing_now.cancel()
-            await asyncio.wait([failing_now])
-            disk.fails_with = 0
+            disk.in_trouble = False
             if counted == 0:
                 counted = int((await session.call("c.count")).text)
                 await host.close_session(session)
