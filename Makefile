@@ -10,8 +10,6 @@ CYCLES ?= 300
 DOOR_CYCLES ?= 100
 UPDATES ?= 1000000
 IMAGES ?= 2000
-# One more than there are cores: many tests wait for something to happen.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -27,7 +25,7 @@ run: setup ## Start Holdfast
 	@$(BIN)/holdfast $(RUN) $(ARGS)
 
 test: setup ## Run all tests
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 test-containers: setup ## Test the container sandbox for real (installs podman and runc)
 	@$(PYTHON) scripts/containers
