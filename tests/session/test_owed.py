@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.manual import Manual
-from holdfast.audit.record import AuditKind
+from holdfast.audit.record import AuditKind, hash_arguments
 from holdfast.host import Host, Opening
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -31,13 +31,14 @@ from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter, make_host
+from tests.journeys.conftest import cwd, home
 from tests.journeys.editor import Editor, editor, environment, tools
 from tests.session.test_audited import Person, notes
 from tests.session.test_full_disk import prompt_until_full
 from tests.store.disks import Ballast, Failing, small_disk
 from tests.store.sessions import refused
 
-__all__ = ["make_host", "small_disk"]
+__all__ = ["cwd", "home", "make_host", "small_disk"]
 pytestmark = pytest.mark.anyio
 
 Steps = ToolCalled | PermissionDecided | ToolStarted | ToolEnded
@@ -301,6 +302,7 @@ async def test_a_decision_that_was_made_while_the_disk_filled_up_is_recorded_whe
         (AuditKind.CALL, "completed"),
     ]
     assert taken[:3] == ["ToolCalled", "PermissionDecided", "ToolEnded"]
+    assert {note.arguments_hash for note in kept} == {hash_arguments(b"{}")}
 
 
 @pytest.mark.promise("AUD-01")
@@ -322,20 +324,6 @@ async def test_an_attempt_that_was_denied_on_a_full_disk_is_recorded_when_there_
 
 
 # Through the door
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def cwd(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder.resolve()
 
 
 async def waiting(zed: Editor, cwd: Path) -> tuple[str, "asyncio.Future[Any]"]:

@@ -1,18 +1,15 @@
 """`holdfast store`: look after the file in which sessions are kept."""
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from holdfast.audit.backup import backup as copy_store
 from holdfast.audit.verify import verify_file
 from holdfast.cli.group import Group
+from holdfast.cli.leaving import terminated_gently
 from holdfast.cli.output import check_folder
 from holdfast.cli.place import database, exit_code, path_option
 from holdfast.cli.table import plain
@@ -65,7 +62,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
     if not copy.name:
         raise HoldfastError(codes.FILE_TROUBLE, f"'{copy}' is a folder. Name the file to make.")
     check_folder(copy)
-    with exit_code(), _leaving_nothing():
+    with exit_code(), terminated_gently():
         copy_store(database(path), copy)
     click.echo(f"Copied to {copy}.")
 
@@ -77,17 +74,3 @@ def vacuum(*, path: Path | None) -> None:
     with exit_code():
         before, after = upkeep.vacuum(database(path))
     click.echo(f"{before} bytes before, {after} bytes now.")
-
-
-@contextmanager
-def _leaving_nothing() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does, so that what is half made is removed."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -187,7 +187,10 @@ class Record:
 
     async def decided(self, asked: ToolCall, decision: Decision) -> None:
         """A person let a call through, or did not; returns when that is durable."""
-        note = record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision)
+        note = replace(
+            record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision),
+            arguments_hash=hash_arguments(asked.arguments),
+        )
         event = PermissionDecided(call_id=asked.call_id, decision=decision)
         await outlast(self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask))))
 

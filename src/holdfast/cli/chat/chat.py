@@ -16,6 +16,7 @@ from holdfast.cli.chat.greeting import greet, say_what_to_type
 from holdfast.cli.chat.history import FILE as HISTORY
 from holdfast.cli.chat.typist import Pipe, Typist, person
 from holdfast.cli.failure import tell
+from holdfast.cli.leaving import terminated_gently
 from holdfast.cli.screen import MORE, PROMPT, Screen
 from holdfast.host import Host, Opening
 from holdfast.model.errors import HoldfastError
@@ -61,7 +62,7 @@ class Chat:
 
     def run(self) -> None:
         """Talk until the person leaves, or the input ends."""
-        with _terminated_gently(), Behind(self._life) as behind:
+        with terminated_gently(), Behind(self._life) as behind:
 
             def interrupted(number: int, frame: FrameType | None) -> None:
                 if self._asking:
@@ -221,20 +222,6 @@ class Chat:
             say_what_to_type(screen)
         session.record.listen(screen.live)
         self._conversation = conversation
-
-
-@contextlib.contextmanager
-def _terminated_gently() -> Iterator[None]:
-    """SIGTERM leaves like Ctrl-D: the servers are ended, and every event is on disk."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _is_open(text: str) -> bool:
