@@ -40,7 +40,8 @@ class Audit:
         self._store = store
         self._anchor = anchor
         self._seconds = anchor_seconds
-        self._anchored = Head(-1, b"")
+        self._behind = True
+        """Whether a record was added since the anchor was moved."""
         self._next = 0.0
         self._stopped = False
         # The writing thread moves the anchor while the work goes on, a reading one when it ends.
@@ -63,6 +64,7 @@ class Audit:
         """Add a record within a transaction; its place in the chain."""
         row = link(_head(tx), write_record(record, mask or Mask()))
         tx.audit_append(row)
+        self._behind = True
         return row.seq
 
     def adds(self, record: AuditRecord, mask: Mask | None = None) -> Also:
@@ -98,7 +100,7 @@ class Audit:
             self._anchor.write(genesis(reads.store_id()))
 
     def _after_commit(self, reads: Reads) -> float | None:
-        if self._stopped or _head(reads) == self._anchored:
+        if self._stopped or not self._behind:
             return None
         wait = self._next - time.monotonic()
         if wait > 0:
@@ -113,6 +115,7 @@ class Audit:
         """
         with self._lock:
             self._next = time.monotonic() + self._seconds
+            self._behind = False
             # The anchor first: another process may move it on to records that an earlier look did not see.
             anchor = self._anchor.read()
             head = _head(reads)
@@ -125,8 +128,8 @@ class Audit:
             try:
                 if head.seq > anchor.seq:
                     self._anchor.write(head)
-                self._anchored = head
             except (HoldfastError, OSError):
+                self._behind = True
                 log.exception("audit not anchored", extra={"seq": head.seq})
 
 

@@ -1,6 +1,6 @@
 """What can be written to a store, in SQL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,9 @@ from holdfast.store.words import spoken
 
 _TITLE = ""
 _LONGEST = 1_000_000  # characters of one message that can be searched
-_ROWS = 100  # to a statement: more gains nothing
+# So many rows to a statement. One of every length may be cached, so there is a single long length: it takes 340 KB.
+_MANY_ROWS = 512
+_SOME_ROWS = 128
 
 
 @dataclass(slots=True)
@@ -60,6 +62,11 @@ class SqlTx(SqlReads):
     def has_words(self) -> bool:
         """Whether a stretch of talk has ended and can be indexed when there is time."""
         return bool(self._ended)
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a session was taken hold of and not let go."""
+        return bool(self._held)
 
     def index_ended(self) -> None:
         """Index what was said in the stretches that have ended."""
@@ -168,17 +175,16 @@ class SqlTx(SqlReads):
             return [self.append(session_id, event) for event in events]
         tail = self._tail(session_id)
         now, first = self._now(), tail.seq + 1
-        for start in range(0, len(events), _ROWS):
-            some = events[start : start + _ROWS]
+        for some in _portions(events):
             values: list[Any] = []
-            for seq, event in enumerate(some, first + start):
+            for seq, event in enumerate(some, tail.seq + 1):
                 values += (tail.n, seq, now, *encode_event(event))
             # One statement: the thread that tells goes on beside it, instead of taking turns row by row.
             rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
             sql = f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}"
             if self._db.execute(sql, values).rowcount != len(some):
                 raise not_taken("an event")
-        tail.seq += len(events)
+            tail.seq += len(some)
         if not tail.unindexed and any(spoken(event) is not None for event in events):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
@@ -237,10 +243,6 @@ class SqlTx(SqlReads):
             self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (until, self._holder)).rowcount
             > 0
         )
-
-    def holds_any(self) -> bool:
-        """Whether this holder has a session."""
-        return self._one("SELECT 1 FROM leases WHERE holder = ? LIMIT 1", self._holder) is not None
 
     def approve(self, approval: Approval) -> None:
         """Keep that a person agreed."""
@@ -372,6 +374,14 @@ class SqlTx(SqlReads):
                 (n, message_id, seq),
             ).fetchone()
             self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, text))
+
+
+def _portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    start = 0
+    while left := len(events) - start:
+        count = _MANY_ROWS if left >= _MANY_ROWS else min(left, _SOME_ROWS)
+        yield events[start : start + count]
+        start += count
 
 
 def _json(value: object) -> str:

@@ -193,15 +193,14 @@ class Writer:
         db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            holding = tx.holds_any()
             db.execute("COMMIT")
         except BaseException:
             tx.undone()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._holding = holding
         tx.committed()
+        self._holding = tx.holds_any
 
     def _attempt(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
         """What came of some work in the transaction; if it failed, it left nothing there."""
