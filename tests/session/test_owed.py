@@ -29,6 +29,7 @@ from holdfast.model.ids import SessionId
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
+from holdfast.store.rows import SessionState
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter, make_host
 from tests.journeys.conftest import cwd, home
@@ -230,8 +231,11 @@ async def test_who_fails_to_take_up_a_session_leaves_it_to_the_next_one(
         async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
             while not (kept := await notes(host, AuditKind.CALL)):
                 await asyncio.sleep(0.01)
+        left = await store.session(session_id)
 
     assert [(note.call_id, note.reason) for note in kept] == [("call_1", "INTERRUPTED")]
+    assert left is not None
+    assert (left.state, left.lease) == (SessionState.CLOSED, None)
 
 
 @pytest.mark.promise("AUD-01")

@@ -1,4 +1,4 @@
-"""Sessions whose owner died: what it left open is ended, and recorded, by the next host that comes."""
+"""Sessions whose owner died: the next host that comes ends what it left open, records that, and closes them."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ from dataclasses import replace
 from holdfast.audit.audit import Audit
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import SessionClosed
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
 from holdfast.store.database import passes
@@ -22,7 +23,7 @@ _RETRY_SECONDS = 5.0
 
 
 async def end_abandoned(store: Store, audit: Audit) -> None:
-    """End what was cut off in every session whose owner is dead: nobody may ever open it again."""
+    """Settle every session whose owner is dead: nobody may ever open it again."""
     query = SessionQuery(reach=OPERATOR, state=SessionState.OPEN, limit=MOST)
     while True:
         page = await store.sessions(query)
@@ -35,11 +36,13 @@ async def end_abandoned(store: Store, audit: Audit) -> None:
 
 
 def settle(tx: Tx, audit: Audit, session_id: SessionId) -> None:
-    """End what was cut off in a session, within a transaction; one that somebody works in is refused."""
+    """Close a session that nobody works in, within a transaction, and end what was cut off in it first."""
     tx.hold(session_id)
     stored = tx.session(session_id)
     if stored is not None:
         audit.end_interrupted(tx, stored.context)
+        if stored.state is SessionState.OPEN:
+            tx.append(session_id, SessionClosed(reason="its process ended"))
     tx.let_go(session_id)
 
 
