@@ -61,6 +61,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_LINKS_MOST": "7",
         "HOLDFAST_LINKS_IDLE_SECONDS": "60",
         "HOLDFAST_LINKS_SHARED_IDLE_SECONDS": "0",
+        "HOLDFAST_LINKS_WAIT_SECONDS": "3",
         "HOLDFAST_LINKS_CONNECT_SECONDS": "5",
         "HOLDFAST_LINKS_LIST_SECONDS": "6",
         "HOLDFAST_LINKS_CALL_SECONDS": "8",

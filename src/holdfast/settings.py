@@ -54,6 +54,7 @@ class LinkSettings:
     most: int
     idle_seconds: int
     shared_idle_seconds: int
+    wait_seconds: int
     connect_seconds: int
     list_seconds: int
     call_seconds: int
@@ -140,6 +141,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
             most=source.get(LINKS_MOST),
             idle_seconds=source.get(LINKS_IDLE_SECONDS),
             shared_idle_seconds=source.get(LINKS_SHARED_IDLE_SECONDS),
+            wait_seconds=source.get(LINKS_WAIT_SECONDS),
             connect_seconds=source.get(LINKS_CONNECT_SECONDS),
             list_seconds=source.get(LINKS_LIST_SECONDS),
             call_seconds=source.get(LINKS_CALL_SECONDS),
@@ -189,6 +191,7 @@ def entries(settings: Settings) -> tuple[Entry, ...]:
         (LINKS_MOST, settings.links.most),
         (LINKS_IDLE_SECONDS, settings.links.idle_seconds),
         (LINKS_SHARED_IDLE_SECONDS, settings.links.shared_idle_seconds),
+        (LINKS_WAIT_SECONDS, settings.links.wait_seconds),
         (LINKS_CONNECT_SECONDS, settings.links.connect_seconds),
         (LINKS_LIST_SECONDS, settings.links.list_seconds),
         (LINKS_CALL_SECONDS, settings.links.call_seconds),
@@ -311,6 +314,7 @@ LINKS_IDLE_SECONDS = Setting(key="links.idle_seconds", default=lambda: 0, read=_
 LINKS_SHARED_IDLE_SECONDS = Setting(
     key="links.shared_idle_seconds", default=lambda: 600, read=_number(0, _YEAR)
 )
+LINKS_WAIT_SECONDS = Setting(key="links.wait_seconds", default=lambda: 5, read=_number(0, _DAY))
 LINKS_CONNECT_SECONDS = Setting(key="links.connect_seconds", default=lambda: 30, read=_number(1, _DAY))
 LINKS_LIST_SECONDS = Setting(key="links.list_seconds", default=lambda: 30, read=_number(1, _DAY))
 LINKS_CALL_SECONDS = Setting(key="links.call_seconds", default=lambda: 600, read=_number(1, _DAY))
@@ -333,7 +337,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
         SERVERS_PIN_TOOLS,
     ),
     *(LINKS_MOST, LINKS_IDLE_SECONDS, LINKS_SHARED_IDLE_SECONDS),
-    *(LINKS_CONNECT_SECONDS, LINKS_LIST_SECONDS, LINKS_CALL_SECONDS),
+    *(LINKS_WAIT_SECONDS, LINKS_CONNECT_SECONDS, LINKS_LIST_SECONDS, LINKS_CALL_SECONDS),
     *(SANDBOX_ENGINE, SANDBOX_IMAGE, AUDIT_ARGUMENTS, TRUST_CEILING),
     *(ALIASES_ENV_PREFIXES, ALIASES_SESSION_VARIABLES, ALIASES_WORKSPACE_KEYS, ALIASES_SESSION_KEYS),
 )

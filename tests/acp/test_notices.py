@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.editor import Editor, editor, tools
+from tests.journeys.conftest import cwd, home
+from tests.journeys.editor import IMPATIENT, Editor, editor, tools
+
+__all__ = ["cwd", "home"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-07")]
 
@@ -18,20 +21,6 @@ EXITS: dict[str, Any] = {
     "args": ["-c", "raise SystemExit(7)"],
     "env": [],
 }
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def cwd(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder.resolve()
 
 
 async def new(zed: Editor, cwd: Path, *servers: Any) -> str:
@@ -45,7 +34,7 @@ def told(zed: Editor, session: str) -> list[str]:
 
 
 async def test_refusals_are_told_while_another_server_is_still_starting_and_once(home: Path, cwd: Path):
-    async with editor(home, capabilities={"session": {"notices": {}}}) as zed:
+    async with editor(home, capabilities={"session": {"notices": {}}}, environ=IMPATIENT) as zed:
         await zed.ask("session/list", {})  # what every session needs is loaded
         began = time.monotonic()
         session = await new(zed, cwd, 5, GONE, EXITS, tools("mute", "--mute"), tools())
@@ -59,7 +48,7 @@ async def test_refusals_are_told_while_another_server_is_still_starting_and_once
 
 
 async def test_the_first_turn_says_who_is_starting_and_who_has_fallen_by_then(home: Path, cwd: Path):
-    async with editor(home) as zed:
+    async with editor(home, environ=IMPATIENT) as zed:
         session = await new(zed, cwd, 5, EXITS, tools("mute", "--mute"))
         await zed.prompt(session, "/help")
         first = zed.said(session)

@@ -16,6 +16,8 @@ from tests.journeys.schema import Line
 PATIENCE = 30.0
 SERVER = Path(__file__).with_name("server.py")
 HOLDFAST = [sys.executable, "-m", "holdfast", "acp"]
+IMPATIENT = {"HOLDFAST_LINKS_WAIT_SECONDS": "2"}
+"""For tests with a server that never comes up."""
 CAPABILITIES: dict[str, Any] = {"fs": {"readTextFile": False, "writeTextFile": False}}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.journeys.editor import environment
@@ -65,6 +65,7 @@ class Terminal:
     def interrupt(self, text: str) -> str:
         """Press Ctrl-C until this is shown: readline does not notice one that comes between two of its waits."""
         for _ in range(5):
+            time.sleep(0.2)  # nobody is that quick
             self.type("\x03")
             if self._is_shown(text, time.monotonic() + PATIENCE / 6):
                 break
@@ -90,7 +91,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(home: Path, cwd: Path, *arguments: str) -> Iterator[Terminal]:
+def terminal(
+    home: Path, cwd: Path, *arguments: str, environ: Mapping[str, str] | None = None
+) -> Iterator[Terminal]:
     """A terminal in this folder, whose Holdfast remembers in `home`."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 120))
@@ -100,7 +103,7 @@ def terminal(home: Path, cwd: Path, *arguments: str) -> Iterator[Terminal]:
         stdout=theirs,
         stderr=theirs,
         cwd=cwd,
-        env={**environment(home), "TERM": "xterm-256color"},
+        env={**environment(home, environ), "TERM": "xterm-256color"},
         start_new_session=True,
         preexec_fn=_take_terminal,  # noqa: PLW1509  there are no threads here yet
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.editor import editor, tools
+from tests.journeys.editor import IMPATIENT, editor, tools
 from tests.journeys.terminal import terminal
 from tests.journeys.test_chat import READY
 
@@ -55,7 +55,7 @@ async def test_the_first_prompt_and_resume_wait_for_a_mute_server_for_five_secon
 
 
 async def test_a_call_waits_for_its_own_server_while_it_starts(home: Path, cwd: Path):
-    async with editor(home) as zed:
+    async with editor(home, environ={"HOLDFAST_LINKS_WAIT_SECONDS": "0"}) as zed:
         session = await zed.new(cwd, MUTE, tools("slow", "--slow"))
         turns = [
             zed.begin_prompt(session, f'/call {name} {{"text": "{name} is up"}}')
@@ -72,7 +72,7 @@ def test_a_chat_counts_and_completes_the_tools_of_those_that_stand_while_another
     mute = {"command": MUTE["command"], "args": MUTE["args"]}
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"mute": mute}}))
 
-    with terminal(home, cwd) as screen:
+    with terminal(home, cwd, environ=IMPATIENT) as screen:
         greeting = screen.until(READY)
         screen.type("/call files.li\t")
         screen.until("/call files.list")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.connect.web import sdk_server, serving
-from tests.journeys.editor import Refused, editor, tools
+from tests.journeys.editor import IMPATIENT, Refused, editor, tools
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
 
@@ -177,7 +177,7 @@ async def test_an_editor_that_takes_notices_hears_of_refusals_beside_the_convers
 async def test_a_session_opens_at_once_however_slow_its_servers_and_the_first_prompt_says_who_is_missing(
     home: Path, cwd: Path
 ):
-    async with editor(home) as zed:
+    async with editor(home, environ=IMPATIENT) as zed:
         await zed.ask("session/list", {})  # what every session needs is loaded
         began = time.monotonic()
         session = await zed.new(cwd, tools("mute", "--mute"), tools("slow", "--slow"))

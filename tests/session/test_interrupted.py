@@ -17,8 +17,11 @@ from holdfast.audit.record import AuditKind, hash_arguments
 from holdfast.host import DATABASE, Host, Opening
 from holdfast.model.event import Event, Outcome, SessionClosed, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
+from tests.journeys.conftest import cwd, home
 from tests.journeys.editor import editor, environment, tools
 from tests.session.test_audited import notes
+
+__all__ = ["cwd", "home"]
 
 pytestmark = pytest.mark.anyio
 
@@ -37,20 +40,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def cwd(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder.resolve()
 
 
 async def begun(home: Path, count: int) -> None:

@@ -25,6 +25,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust, lowest, parse_trust
 from holdfast.resolve.own import own_places
 from holdfast.session.outlast import outlast
+from holdfast.session.session import Session
 from holdfast.store import clock
 from holdfast.store.lease import check_free
 from holdfast.store.query import Reach, SessionQuery
@@ -116,7 +117,7 @@ class Editor:
         session = await self._host.open(self._opening(asked, door))
         session_id = str(session.context.session_id)
         door.session_id = session_id
-        found = self._open[session_id] = Opened(session, self._agent, door, self._peer, titled=False)
+        found = self._open[session_id] = self._opened(session, door, titled=False)
         found.begin()
         return {"sessionId": session_id, **_state(found)}
 
@@ -178,9 +179,13 @@ class Editor:
             opening = self._opening(asked, door)
             self._check_not_ours(asked.session_id)
             session = await self._host.reopen(asked.session_id, opening)
-            found = Opened(session, self._agent, door, self._peer, titled=bool(stored.title))
+            found = self._opened(session, door, titled=bool(stored.title))
             self._open[asked.session_id] = found
             return found
+
+    def _opened(self, session: Session, door: EditorDoor, *, titled: bool) -> Opened:
+        patience = self._host.settings.links.wait_seconds
+        return Opened(session, self._agent, door, self._peer, titled=titled, patience=patience)
 
     def _lock(self, session_id: str) -> asyncio.Lock:
         """Held while a session is opened again, closed or deleted: what is asked behind that comes after it.

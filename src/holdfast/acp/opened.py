@@ -20,14 +20,21 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
-PATIENCE = 5.0
-"""How long the first prompt, or a resumed session, waits for servers that are still starting."""
 
 
 class Opened:
     """Told everything that happens, once it is stored; `begin` starts it, `end` stops it."""
 
-    def __init__(self, session: Session, agent: Agent, door: EditorDoor, peer: Peer, *, titled: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        agent: Agent,
+        door: EditorDoor,
+        peer: Peer,
+        *,
+        titled: bool,
+        patience: float,
+    ) -> None:
         self.session = session
         self.door = door
         self.conversation = Conversation(session, agent, door, titled=titled, before=self._before)
@@ -40,6 +47,8 @@ class Opened:
         self._news: list[str] = []
         self._reported: set[str] = set()
         self._first = True
+        self._patience = patience
+        """How long the first prompt, or a resumed session, waits for servers that are still starting."""
         self._until: float | None = None
         """When the patience with the servers ends, once it has begun."""
         self._watch: asyncio.Task[None] | None = None
@@ -62,7 +71,7 @@ class Opened:
         """Wait until every server stands or has fallen, within reason; whoever waits after another waits no longer."""
         now = asyncio.get_running_loop().time()
         if self._until is None:
-            self._until = now + PATIENCE
+            self._until = now + self._patience
         if self._watch is not None and self._until > now:
             await asyncio.wait([self._watch], timeout=self._until - now)
 

@@ -28,7 +28,6 @@ from holdfast.session.turn import Conversation
 from holdfast.settings import Settings
 
 _LEAVE = ("/quit", "/exit")
-_PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +195,7 @@ class Chat:
             session = await (host.reopen(plan.resume, opening) if plan.resume else host.open(opening))
             try:
                 settling = asyncio.create_task(session.settle())
-                await asyncio.wait([settling], timeout=_PATIENCE)
+                await asyncio.wait([settling], timeout=plan.settings.links.wait_seconds)
                 await self._begin(host, session, door)
                 behind.tell(Ready())
                 await behind.leaving.wait()
