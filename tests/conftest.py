@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("holdfast.testing.store_contract")
+pytest.register_assert_rewrite("holdfast.testing.contract")
 
 
 @pytest.fixture

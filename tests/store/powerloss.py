@@ -32,7 +32,7 @@ from holdfast.store.appender import Ticket
 from holdfast.store.database import Database, Synchronous, prepare
 from holdfast.store.sqlite import SqliteStore, open_database
 from holdfast.store.sqlreads import SqlReads
-from holdfast.testing.store_contract import create
+from holdfast.testing.contract.given import create
 
 SECTOR = 512
 COMMITS = 150

@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
 from holdfast.store.store import Store
-from holdfast.testing.store_contract import create
+from holdfast.testing.contract.given import create
 
 
 async def new_session(store: Store) -> SessionId:

@@ -20,7 +20,7 @@ from holdfast.model.event import StopReason, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.upkeep import check
-from holdfast.testing.store_contract import create
+from holdfast.testing.contract.given import create
 
 WRITERS = 2
 ROOT = Path(__file__).parents[2]

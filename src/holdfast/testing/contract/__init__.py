@@ -1,0 +1,1 @@
+"""The parts of what every store must do; `holdfast.testing.store_contract` has the whole."""
