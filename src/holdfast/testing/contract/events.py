@@ -4,21 +4,11 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    Outcome,
-    Replied,
-    StopReason,
-    Thought,
-    Titled,
-    ToolEnded,
-    TurnEnded,
-)
+from holdfast.model.event import Outcome, Replied, StopReason, Thought, Titled, ToolEnded, TurnEnded
 from holdfast.model.ids import new_turn_id
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.query import OPERATOR, SearchQuery
-from holdfast.store.rows import (
-    Appended,
-)
+from holdfast.store.rows import Appended
 from holdfast.testing.contract.given import Opener, called, create, prompted, say
 
 

@@ -4,20 +4,11 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    Replied,
-    SessionClosed,
-    Titled,
-    TrustLowered,
-)
+from holdfast.model.event import Replied, SessionClosed, Titled, TrustLowered
 from holdfast.model.ids import SessionId, new_message_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import OPERATOR, Reach, SearchQuery, SessionQuery
-from holdfast.store.rows import (
-    Page,
-    SessionChange,
-    SessionState,
-)
+from holdfast.store.rows import Page, SessionChange, SessionState
 from holdfast.testing.contract.given import Opener, context, create, found, say
 
 

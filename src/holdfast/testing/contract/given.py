@@ -7,20 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.model.context import SessionContext
-from holdfast.model.event import (
-    Prompted,
-    StopReason,
-    ToolCalled,
-    TurnEnded,
-)
+from holdfast.model.event import Prompted, StopReason, ToolCalled, TurnEnded
 from holdfast.model.ids import SessionId, new_message_id, new_session_id, new_turn_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import Reach, SearchQuery
-from holdfast.store.rows import (
-    Approval,
-    NewSession,
-    StoredSession,
-)
+from holdfast.store.rows import Approval, NewSession, StoredSession
 from holdfast.store.store import Store
 
 Opener = Callable[[], AbstractAsyncContextManager[Store]]

@@ -4,9 +4,7 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    Titled,
-)
+from holdfast.model.event import Titled
 from holdfast.model.ids import new_turn_id
 from holdfast.store import clock
 from holdfast.store.lease import is_interrupted

@@ -4,24 +4,12 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    ServersResolved,
-    SessionClosed,
-    SessionOpened,
-    Titled,
-    TrustLowered,
-)
+from holdfast.model.event import ServersResolved, SessionClosed, SessionOpened, Titled, TrustLowered
 from holdfast.model.ids import new_session_id, new_turn_id
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store.query import OPERATOR
-from holdfast.store.rows import (
-    AuditRow,
-    NewSession,
-    SessionChange,
-    SessionState,
-    StoredSession,
-)
+from holdfast.store.rows import AuditRow, NewSession, SessionChange, SessionState, StoredSession
 from holdfast.testing.contract.given import Opener, context, create, found, prompted, say
 
 

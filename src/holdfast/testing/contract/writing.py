@@ -7,17 +7,10 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    Titled,
-)
+from holdfast.model.event import Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.query import OPERATOR, SessionQuery
-from holdfast.store.rows import (
-    Appended,
-    AuditRow,
-    NewSession,
-    SessionChange,
-)
+from holdfast.store.rows import Appended, AuditRow, NewSession, SessionChange
 from holdfast.store.store import Tx
 from holdfast.testing.contract.given import Opener, approval, context, create
 
