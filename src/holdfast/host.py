@@ -14,7 +14,7 @@ from typing import Any, Self
 from holdfast import settings as settings_module
 from holdfast import telemetry
 from holdfast.audit.abandoned import end_abandoned, settle
-from holdfast.audit.anchor import FileAnchor, MemoryAnchor
+from holdfast.audit.anchor import Anchor, FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, record
 from holdfast.builtin.builtins import builtins, services
@@ -119,8 +119,7 @@ class Host:
             )
             database = self.settings.data_dir / DATABASE
             self.store = self._own_store or await stack.enter_async_context(SqliteStore(database))
-            anchor = FileAnchor.beside(database) if self._own_store is None else MemoryAnchor()
-            audit = Audit(self.store, anchor, arguments=self.settings.audit.arguments)
+            audit = Audit(self.store, _anchor(self.store), arguments=self.settings.audit.arguments)
             self._audit = await stack.enter_async_context(audit)
             await stack.enter_async_context(_beside(end_abandoned(self.store, audit)))
             keeper = await stack.enter_async_context(Keeper(found.sandbox))
@@ -300,9 +299,10 @@ class Host:
 
         scope = Scope(context)
         try:
-            resolution = await resolved(context)
+            gathered = await self._gathered(opening, context, workspace)
+            resolution = resolve(*gathered)
             means = Means(links=self.links, terms=self._terms, resolve=resolved, screen=self._screen)
-            mask = self._mask(resolution)
+            mask = self._mask(gathered[0], resolution)
             record = Record(context, self.store, self._audit, mask)
             session = Session(scope, resolution, record, means)
         except BaseException:
@@ -452,10 +452,10 @@ class Host:
                 log.error("session not closed properly", exc_info=failure)
         await self.links.close()
 
-    def _mask(self, resolution: Resolution) -> Mask:
+    def _mask(self, loaded: Loaded, resolution: Resolution) -> Mask:
         """What must not be written down: what servers are given under telling names, and what this process has."""
-        secrets = [secret for server in resolution.servers for secret in secrets_of(server)]
-        return Mask.of([*secrets, *secrets_in(self._ground.environ)])
+        given = [secret for server in resolution.servers for secret in secrets_of(server)]
+        return Mask.of([*loaded.secrets, *given, *secrets_in(self._ground.environ)])
 
 
 @asynccontextmanager
@@ -467,8 +467,14 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     finally:
         task.cancel()
         for failure in await asyncio.gather(task, return_exceptions=True):
-            if isinstance(failure, Exception):
+            if isinstance(failure, HoldfastError):
+                log.error("work beside the sessions failed", extra={"reason": failure.message})
+            elif isinstance(failure, Exception):
                 log.error("work beside the sessions failed", exc_info=failure)
+
+
+def _anchor(store: Store) -> Anchor:
+    return FileAnchor.beside(store.path) if isinstance(store, SqliteStore) else MemoryAnchor()
 
 
 def _terms(settings: Settings) -> Terms:

@@ -1,5 +1,7 @@
 """The audit of a store: in the same commit as the event, chained, and anchored outside of the table."""
 
+import asyncio
+import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +156,86 @@ async def test_the_anchor_follows_within_its_time_though_nothing_more_is_written
 
         while (head := anchor.read()) is None or head.seq < 10:
             await audit.verify()
+
+
+class Trouble(FileAnchor):
+    """Fails so many times to be read, or to be written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.unreadable = self.unwritable = 0
+
+    def read(self) -> Head | None:
+        if self.unreadable:
+            self.unreadable -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().read()
+
+    def write(self, head: Head) -> None:
+        if self.unwritable:
+            self.unwritable -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(head)
+
+
+async def anchored(anchor: FileAnchor, seq: int) -> None:
+    async with asyncio.timeout(10):
+        while (head := anchor.read()) is None or head.seq != seq:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.promise("AUD-02")
+@pytest.mark.parametrize("trouble", ["unreadable", "unwritable"])
+async def test_an_anchor_that_fails_for_a_while_follows_though_nothing_more_is_written(
+    tmp_path: Path, trouble: str
+) -> None:
+    anchor = Trouble(tmp_path / "anchor")
+    async with (
+        SqliteStore(tmp_path / "holdfast.db") as store,
+        Audit(store, anchor, anchor_seconds=0.05) as audit,
+    ):
+        setattr(anchor, trouble, 3)
+        await audit.record(record(1))
+        async with asyncio.timeout(10):
+            while getattr(anchor, trouble):
+                await asyncio.sleep(0.01)
+
+        await anchored(anchor, 1)
+
+
+@pytest.mark.promise("AUD-02")
+async def test_an_anchor_that_a_slow_neighbour_put_back_does_not_stay_there(tmp_path: Path) -> None:
+    anchor = FileAnchor(tmp_path / "anchor")
+    async with (
+        SqliteStore(tmp_path / "holdfast.db") as store,
+        Audit(store, anchor, anchor_seconds=0.2) as audit,
+    ):
+        await audit.record(record(1))
+        await anchored(anchor, 1)
+        earlier = anchor.read()
+        await audit.record(record(2))
+        await anchored(anchor, 2)
+        assert earlier is not None
+        anchor.write(earlier)  # as one does who looked before us and writes after us
+
+        await anchored(anchor, 2)
+
+
+@pytest.mark.promise("AUD-02")
+async def test_the_records_of_a_neighbour_that_died_are_anchored_by_whoever_writes(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    anchor = FileAnchor.beside(path)
+    async with (
+        SqliteStore(path) as dead,
+        SqliteStore(path) as store,
+        Audit(store, anchor, anchor_seconds=0.05),
+    ):
+        session_id = await new_session(store)
+        await Audit(dead, anchor).record(record(1))  # nobody looks after its anchor
+        await asyncio.sleep(0.1)
+        await store.append(session_id, Titled(title="later"))
+
+        await anchored(anchor, 1)
 
 
 @pytest.mark.promise("AUD-02")

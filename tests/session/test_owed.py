@@ -25,11 +25,9 @@ from holdfast.model.event import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.model.ids import SessionId
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
-from holdfast.store.rows import SessionState
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter, make_host
 from tests.journeys.conftest import cwd, home
@@ -206,78 +204,6 @@ async def test_a_host_that_was_closed_on_a_full_disk_holds_nothing_in_its_own_pr
         await host.close_session(again)
 
     assert [note.reason for note in kept] == ["INTERRUPTED"]
-
-
-@pytest.mark.promise("AUD-01")
-async def test_who_fails_to_take_up_a_session_leaves_it_to_the_next_one(
-    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first host does not look at what the dead left: as if the owner had died since."""
-    disk = Failing()
-    made = make_host({})
-    cut_off = ToolCalled(call_id="call_1", server="c", tool="count", arguments={})
-    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        async with Host(settings=made.settings, store=store) as host, host.session(cwd=tmp_path) as session:
-            session_id = session.context.session_id
-            await store.append(session_id, cut_off)
-        await _dies(store, session_id)
-        with monkeypatch.context() as patched:
-            patched.setattr("holdfast.host.end_abandoned", _nothing)
-            async with Host(settings=made.settings, store=store) as host:
-                disk.fails_with = sqlite3.SQLITE_FULL
-                with refused(codes.STORE_FULL):
-                    await host.reopen(session_id, Opening(cwd=tmp_path))
-                disk.fails_with = 0
-        async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
-            while not (kept := await notes(host, AuditKind.CALL)):
-                await asyncio.sleep(0.01)
-        left = await store.session(session_id)
-
-    assert [(note.call_id, note.reason) for note in kept] == [("call_1", "INTERRUPTED")]
-    assert left is not None
-    assert (left.state, left.lease) == (SessionState.CLOSED, None)
-
-
-@pytest.mark.promise("AUD-01")
-async def test_one_session_that_cannot_be_read_keeps_no_other_from_being_ended(
-    make_host: HostFactory, tmp_path: Path
-) -> None:
-    made = make_host({})
-    async with SqliteStore(tmp_path / "holdfast.db") as store:
-        ids: list[SessionId] = []
-        for number in range(3):
-            async with Host(settings=made.settings, store=store) as host, host.session(cwd=tmp_path) as one:
-                ids.append(one.context.session_id)
-                await store.append(
-                    ids[-1], ToolCalled(call_id=f"call_{number}", server="c", tool="t", arguments={})
-                )
-        for session_id in ids:
-            await _dies(store, session_id)
-        await store.write(
-            lambda tx: tx._db.execute(  # type: ignore[attr-defined]
-                "UPDATE events SET body = x'7b' WHERE kind = 'ToolCalled' AND key = 'called:call_1'"
-            )
-        )
-        async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
-            while len(kept := await notes(host, AuditKind.CALL)) < 2:
-                await asyncio.sleep(0.01)
-
-    assert sorted(note.call_id for note in kept) == ["call_0", "call_2"]
-
-
-async def _dies(store: SqliteStore, session_id: SessionId) -> None:
-    """Leave a session as a process does that was killed: open, and held by the dead."""
-
-    def die(tx: Any) -> None:
-        tx.hold(session_id)
-        tx._db.execute("UPDATE sessions SET state = 'open'")
-        tx._db.execute("UPDATE leases SET holder = 'x', boot = 'earlier'")
-
-    await store.write(die)
-    await store.let_go(session_id)
-
-
-async def _nothing(*_: object) -> None: ...
 
 
 @pytest.mark.promise("AUD-01")

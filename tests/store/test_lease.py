@@ -200,6 +200,28 @@ async def test_a_holder_says_that_it_is_alive_while_nothing_happens(
         assert until > first.until
 
 
+async def test_whoever_lets_go_of_one_session_holds_on_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.writer.RENEW_SECONDS", 0.01)
+    async with SqliteStore(tmp_path / "holdfast.db") as store:
+        kept, left, deleted = [await new_session(store) for _ in range(3)]
+        first = await store.hold(kept)
+        for session_id in (left, deleted):
+            await store.hold(session_id)
+        await store.let_go(left)
+        await store.write(lambda tx: tx.delete(deleted))
+
+        async with asyncio.timeout(10):
+            while (seen := await store.read(lambda reads: reads.lease(kept))) is None or (
+                seen.until == first.until
+            ):
+                await asyncio.sleep(0.01)
+        assert store._writer._holding
+        await store.let_go(kept)
+        assert not store._writer._holding
+
+
 def _lease(owner: Owner) -> Lease:
     return Lease(
         session_id=SessionId("sess_0123456789abcdef"),

@@ -11,7 +11,6 @@ from holdfast.model.event import SessionClosed
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
 from holdfast.store.database import passes
-from holdfast.store.interrupted import endings
 from holdfast.store.lease import is_abandoned
 from holdfast.store.query import MOST, OPERATOR, SessionQuery
 from holdfast.store.rows import SessionState, StoredSession
@@ -28,7 +27,7 @@ async def end_abandoned(store: Store, audit: Audit) -> None:
     while True:
         page = await store.sessions(query)
         for stored in page.items:
-            if await _is_abandoned(store, stored):
+            if _is_abandoned(stored):
                 await _end(store, audit, stored.context.session_id)
         if page.cursor is None:
             return
@@ -46,11 +45,9 @@ def settle(tx: Tx, audit: Audit, session_id: SessionId) -> None:
     tx.let_go(session_id)
 
 
-async def _is_abandoned(store: Store, stored: StoredSession) -> bool:
-    """Whether its owner is dead, or nobody's hold is left, as in a copy, and yet something in it has no end."""
-    if stored.lease is not None:
-        return is_abandoned(stored.lease, clock.now())
-    return bool(await store.read(lambda reads: endings(reads, stored.context.session_id)))
+def _is_abandoned(stored: StoredSession) -> bool:
+    """Whether its owner is dead, or nobody's hold is left, as in a copy."""
+    return stored.lease is None or is_abandoned(stored.lease, clock.now())
 
 
 async def _end(store: Store, audit: Audit, session_id: SessionId) -> None:

@@ -40,8 +40,8 @@ class Audit:
         self._store = store
         self._anchor = anchor
         self._seconds = anchor_seconds
-        self._behind = True
-        """Whether a record was added since the anchor was moved."""
+        self._behind = False
+        """Whether the anchor may not have the last record yet."""
         self._next = 0.0
         self._stopped = False
         # The writing thread moves the anchor while the work goes on, a reading one when it ends.
@@ -50,14 +50,14 @@ class Audit:
     async def __aenter__(self) -> "Audit":
         # The first anchor comes before the first record: from then on a missing one means that it was removed.
         await self._store.read(self._begin)
-        await self._store.read(self._advance)
+        await self._store.read(self._advance_or_tell)
         self._store.after_commit(self._after_commit)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._store.read(self._advance)
+        await self._store.read(self._advance_or_tell)
         self._stopped = True
 
     def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
@@ -100,13 +100,18 @@ class Audit:
             self._anchor.write(genesis(reads.store_id()))
 
     def _after_commit(self, reads: Reads) -> float | None:
-        if self._stopped or not self._behind:
+        """Look after the anchor once in a while, whoever's record it lacks; again and again until it has the last one."""
+        if self._stopped:
             return None
-        wait = self._next - time.monotonic()
-        if wait > 0:
-            return wait
-        self._advance(reads)
-        return None
+        if time.monotonic() >= self._next:
+            self._advance_or_tell(reads)
+        return max(0.0, self._next - time.monotonic()) if self._behind else None
+
+    def _advance_or_tell(self, reads: Reads) -> None:
+        try:
+            self._advance(reads)
+        except (HoldfastError, OSError):
+            log.exception("audit not anchored")
 
     def _advance(self, reads: Reads) -> None:
         """Move the anchor to the head, but never away from a record that the table does not have any more.
@@ -115,7 +120,6 @@ class Audit:
         """
         with self._lock:
             self._next = time.monotonic() + self._seconds
-            self._behind = False
             # The anchor first: another process may move it on to records that an earlier look did not see.
             anchor = self._anchor.read()
             head = _head(reads)
@@ -125,12 +129,10 @@ class Audit:
                     "audit does not fit its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            try:
-                if head.seq > anchor.seq:
-                    self._anchor.write(head)
-            except (HoldfastError, OSError):
-                self._behind = True
-                log.exception("audit not anchored", extra={"seq": head.seq})
+            # After a write it is looked at once more: a slower neighbour may put an earlier head in its place.
+            self._behind = head.seq > anchor.seq
+            if self._behind:
+                self._anchor.write(head)
 
 
 def verify_store(reads: Reads, anchor: Head | None) -> Verdict:

@@ -83,7 +83,7 @@ class Mask:
             case dict():
                 return {
                     self.text(key): MASKED
-                    if names and hides(_name(key, value), item)
+                    if names and hides(name_of(key, value), item)
                     else self._walk(item, names=names)
                     for key, item in value.items()
                 }
@@ -117,7 +117,7 @@ def hides(name: str, value: Json) -> bool:
     return value not in (None, "", False, True) and tells(name)
 
 
-def _name(key: str, entry: Mapping[str, Json]) -> str:
+def name_of(key: str, entry: Mapping[str, Json]) -> str:
     """What a value of an object is called: by its key, or as variables and headers are listed, by the name beside it."""
     name = entry.get("name") if key == "value" else None
     return name if isinstance(name, str) else key

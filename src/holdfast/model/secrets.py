@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from holdfast.model.mask import secrets_in, tells
+from holdfast.model.json import Json
+from holdfast.model.mask import name_of, secrets_in, tells
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 
@@ -16,6 +17,23 @@ def secrets_of(spec: ServerSpec) -> tuple[str, ...]:
             return (*spec.secrets, *secrets_in(headers))
         case InProcess():
             return ()
+
+
+def secrets_written(value: Json) -> Iterator[str]:
+    """The same of a server as somebody wrote it down, whatever became of it. What names a variable is no secret itself."""
+    match value:
+        case dict():
+            for key, inner in value.items():
+                if not isinstance(inner, str):
+                    yield from secrets_written(inner)
+                elif "${" not in inner:
+                    yield from secrets_in({name_of(key, value): inner})
+        case list():
+            yield from _in_arguments([inner for inner in value if isinstance(inner, str)])
+            for inner in value:
+                yield from secrets_written(inner)
+        case _:
+            pass
 
 
 def _in_arguments(args: Sequence[str]) -> Iterator[str]:

@@ -31,3 +31,5 @@ class Loaded:
 
     entries: tuple[Entry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What is not to be written down of any entry, also of those that nobody lets in."""

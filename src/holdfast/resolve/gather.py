@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.model.context import SessionContext
 from holdfast.model.json import Json
 from holdfast.model.launch import Quota
+from holdfast.model.secrets import secrets_written
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.approval import OF_SERVERS
@@ -23,6 +25,9 @@ from holdfast.settings import Settings
 from holdfast.store.store import Store
 
 INLINE = "the program that runs the host"
+# A project that nobody approved may have keys that nobody should see. It must not choose words to be hidden: in a
+# question to the user, say. So of its values only those count that no word or command looks like.
+_MADE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_+/=.-]{12,}")
 
 
 def _everywhere(context: SessionContext) -> bool:
@@ -83,7 +88,19 @@ async def gather(
             pass_on=servers.pass_on,
         ),
     )
-    return Loaded(entries=(*inline, *written.entries), refusals=written.refusals), policy
+    entries = (*inline, *written.entries)
+    return Loaded(
+        entries=entries, refusals=written.refusals, secrets=tuple(_secrets(entries, brought))
+    ), policy
+
+
+def _secrets(entries: Iterable[Entry], brought: Iterable[Json]) -> Iterator[str]:
+    for value in brought:  # also of what is no entry
+        yield from secrets_written(value)
+    for entry in entries:
+        for secret in secrets_written(entry.value):
+            if entry.source is not Source.PROJECT or _MADE.fullmatch(secret):
+                yield secret
 
 
 def _narrowings(workspace: Workspace | None) -> tuple[Narrowing, ...]:

@@ -298,9 +298,7 @@ class _MemoryTx:
         if words is not None:
             self._speak(session_id, words[0])
         if not isinstance(event, PASSING):
-            self._shelf.put(
-                self._shelf.sessions, session_id, replace(project(session, event), updated=from_stored(now))
-            )
+            self._shelf.put(self._shelf.sessions, session_id, project(session, event, from_stored(now)))
         return Appended(len(log), new=True)
 
     def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:

@@ -1,6 +1,7 @@
 """What an event changes about the session it belongs to."""
 
 from dataclasses import replace
+from datetime import datetime
 
 from holdfast.model.event import (
     Event,
@@ -12,6 +13,7 @@ from holdfast.model.event import (
     ServersResolved,
     SessionClosed,
     SessionOpened,
+    StopReason,
     Thought,
     Titled,
     ToolCalled,
@@ -27,8 +29,27 @@ from holdfast.store.rows import SessionState, StoredSession
 PASSING = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
 
 
-def project(session: StoredSession, event: Event) -> StoredSession:
-    """The session after the event. Trust only ever falls."""
+def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
+    """The session after the event, which is its latest activity as a rule. Trust only ever falls."""
+    changed = _changed(session, event)
+    return replace(changed, updated=at) if _is_activity(event) else changed
+
+
+def ends_a_stretch(event: Event) -> bool:
+    """Whether what was said before this event is complete, so that it can be indexed for good."""
+    return isinstance(event, TurnEnded | SessionClosed)
+
+
+def _is_activity(event: Event) -> bool:
+    """The end of a session is none, nor is what somebody adds who finds it cut off."""
+    match event:
+        case SessionClosed() | TurnEnded(reason=StopReason.INTERRUPTED):
+            return False
+        case _:
+            return True
+
+
+def _changed(session: StoredSession, event: Event) -> StoredSession:
     match event:
         case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
             trust = lowest(session.context.trust_level, trust)
@@ -57,8 +78,3 @@ def project(session: StoredSession, event: Event) -> StoredSession:
             | PermissionDecided()
         ):
             return session
-
-
-def ends_a_stretch(event: Event) -> bool:
-    """Whether what was said before this event is complete, so that it can be indexed for good."""
-    return isinstance(event, TurnEnded | SessionClosed)

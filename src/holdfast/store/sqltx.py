@@ -1,7 +1,7 @@
 """What can be written to a store, in SQL."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -140,6 +140,7 @@ class SqlTx(SqlReads):
             return False
         n = self._tail(session_id).n
         self._tails.pop(session_id)
+        self._changed[session_id] = False
         self._db.execute(
             "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
         )
@@ -308,7 +309,7 @@ class SqlTx(SqlReads):
 
     def _project(self, session_id: SessionId, tail: _Tail, event: Event, now: int) -> None:
         before = self._stored(session_id)
-        after = replace(project(before, event), updated=from_stored(now))
+        after = project(before, event, from_stored(now))
         context = after.context
         self._db.execute(
             "UPDATE sessions SET trust_level = ?, cwd = ?, roots = ?, title = ?, state = ?, updated = ?, open_turn = ? "
@@ -319,7 +320,7 @@ class SqlTx(SqlReads):
                 _json(context.roots),
                 after.title,
                 after.state,
-                now,
+                to_stored(after.updated),
                 after.open_turn,
                 tail.n,
             ),

@@ -97,7 +97,7 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-        last = Job(lambda tx: tx.let_go_of_all() if self._holding else None)
+        last = Job(lambda tx: tx.let_go_of_all())
         self._inbox.put(last)
         self._inbox.put(None)
         try:

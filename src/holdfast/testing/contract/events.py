@@ -71,16 +71,16 @@ class Events:
     async def test_many_events_of_a_turn_can_be_added_at_once(self, opener: Opener) -> None:
         async with opener() as store:
             session_id = (await create(store)).context.session_id
-            events = [Replied(message_id="m", text=f"rose{number} ") for number in range(250)]
+            events = [Replied(message_id="m", text=f"rose{number} ") for number in range(1500)]
 
             added = await store.write(lambda tx: tx.append_many(session_id, events))
             await store.append(session_id, TurnEnded(turn_id="t", reason=StopReason.END_TURN))
 
-            assert added == [Appended(seq, new=True) for seq in range(1, 251)]
+            assert added == [Appended(seq, new=True) for seq in range(1, 1501)]
             stored = [stored async for stored in store.events(session_id)]
             assert [event.event for event in stored[:-1]] == events
-            assert [event.seq for event in stored] == list(range(1, 252))
-            hits = await store.search(SearchQuery(reach=OPERATOR, words="rose249"))
+            assert [event.seq for event in stored] == list(range(1, 1502))
+            hits = await store.search(SearchQuery(reach=OPERATOR, words="rose1499"))
             assert len(hits.items) == 1
 
     async def test_a_turn_without_an_end_is_ended_as_interrupted_once(self, opener: Opener) -> None:

@@ -1,5 +1,7 @@
 """One owner at a time."""
 
+import asyncio
+
 import pytest
 
 from holdfast.model import codes
@@ -51,10 +53,17 @@ class Holding:
 
     async def test_closing_a_store_lets_go_of_its_sessions(self, opener: Opener) -> None:
         async with opener() as second:
-            session_id = (await create(second)).context.session_id
+            session_id, last = [(await create(second)).context.session_id for _ in range(2)]
             async with opener() as first:
                 await first.hold(session_id)
+                asking = asyncio.ensure_future(first.hold(last))
+                await asyncio.sleep(0)
 
+            await asking
+            leases = [
+                await second.read(lambda reads, one=one: reads.lease(one)) for one in (session_id, last)
+            ]
+            assert leases == [None, None]
             assert (await second.hold(session_id)).session_id == session_id
 
     async def test_an_open_turn_is_interrupted_unless_a_live_owner_holds_the_session(

@@ -4,7 +4,15 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import ServersResolved, SessionClosed, SessionOpened, Titled, TrustLowered
+from holdfast.model.event import (
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    StopReason,
+    Titled,
+    TrustLowered,
+    TurnEnded,
+)
 from holdfast.model.ids import new_session_id, new_turn_id
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
@@ -107,6 +115,19 @@ class Sessions:
                 session_id=session_id, trust_level=Trust.SANDBOXED, cwd="/new", roots=("/new",)
             )
             assert stored.updated > stored.created
+
+    async def test_the_end_of_a_session_does_not_make_it_the_latest(self, opener: Opener) -> None:
+        async with opener() as store:
+            session_id = (await create(store)).context.session_id
+            await store.append(session_id, prompted("hello", turn := new_turn_id()))
+            before = await store.session(session_id)
+            await store.append(session_id, TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED))
+            await store.append(session_id, SessionClosed(reason="its process ended"))
+            after = await store.session(session_id)
+
+            assert before is not None
+            assert after is not None
+            assert (after.updated, after.state, after.open_turn) == (before.updated, SessionState.CLOSED, "")
 
     async def test_trust_is_never_raised_by_an_event(self, opener: Opener) -> None:
         async with opener() as store:
