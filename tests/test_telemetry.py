@@ -187,6 +187,40 @@ def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
     assert (done.stdout, json.loads(done.stderr)["event"]) == (b"", "started")
 
 
+def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_told() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
+        telemetry.configure("info", "json", theirs)
+        for number in range(5000):
+            log.info("one of many", extra={"number": number, "padding": "x" * 100})
+
+        told: list[Any] = []
+        while not told or "count" not in told[-1]:
+            told.append(json.loads(ours.readline()))
+
+    numbers = [line["number"] for line in told[:-1]]
+    assert numbers == [*range(len(numbers))], "in order, from the first on"
+    assert told[-1]["count"] == 5000 - len(numbers) > 0
+
+
+def test_what_was_logged_last_is_written_before_the_process_ends_and_an_unread_pipe_does_not_keep_it() -> (
+    None
+):
+    code = (
+        "import logging, sys; from holdfast import telemetry\n"
+        "telemetry.configure('info', 'json')\n"
+        "for number in range(int(sys.argv[1])): logging.getLogger('holdfast.x').info('line %d', number)"
+    )
+    command = [sys.executable, "-c", code]
+
+    few = subprocess.run([*command, "100"], capture_output=True, check=True)
+    with subprocess.Popen([*command, "3000"], stderr=subprocess.PIPE) as many:
+        left = many.wait(30)
+
+    assert [json.loads(line)["event"] for line in few.stderr.splitlines()][-1] == "line 99"
+    assert left == 0
+
+
 def _written(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:
     stream = stream or io.StringIO()
     telemetry.configure("info", format, stream)

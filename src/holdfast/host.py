@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -218,8 +218,13 @@ class Host:
             tx.create(new)
             tx.hold(context.session_id)
 
-        await self._hold(context.session_id, create)
-        return await self._begin(context, workspace, opening)
+        try:
+            await self._hold(context.session_id, create)
+            return await self._begin(context, workspace, opening)
+        except BaseException:
+            with suppress(HoldfastError):  # nobody ever heard of it
+                await outlast(self.store.write(lambda tx: tx.delete(context.session_id)))
+            raise
 
     async def reopen(self, session_id: str, opening: Opening) -> Session:
         """Take a stored session up again, in the folder it was opened in; a turn that a crash cut off is ended."""

@@ -1,23 +1,32 @@
 """Logs: one record, one line on standard error, for a person or for a program."""
 
+import atexit
+import io
 import json
 import logging
 import math
 import os
+import stat
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from queue import Full, Queue
 from typing import Literal, TextIO
 
 from holdfast.model.context import current_context
 from holdfast.model.mask import Mask
+
+log = logging.getLogger(__name__)
 
 Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _DEEPEST = 8
+_MOST_LINES = 1000
 _hidden = Counter[str]()
 
 
@@ -31,8 +40,9 @@ def configure(
     The format `auto` is for a person on a terminal and JSON lines elsewhere. Calling again replaces
     what an earlier call set up.
     """
-    handler = _Handler(stream or sys.stderr)
-    terminal = handler.stream.isatty()
+    target = stream or sys.stderr
+    handler = _Handler(Unhurried(target.fileno()) if _may_block(target) else target)
+    terminal = target.isatty()
     if format == "human" or (format == "auto" and terminal):
         handler.setFormatter(HumanFormatter(colour=terminal and not os.environ.get("NO_COLOR")))
     else:
@@ -45,6 +55,57 @@ def configure(
     chosen = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(chosen, logging.WARNING))
     logging.getLogger("holdfast").setLevel(chosen)
+
+
+class Unhurried(io.TextIOBase):
+    """A pipe that nobody may be reading: lines wait for a thread to write them, and are dropped when too many wait."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines: Queue[str] = Queue(_MOST_LINES)
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def write(self, text: str) -> int:
+        """Leave a line to be written."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
+            self._thread.start()
+            atexit.register(self.drain)
+        try:
+            self._lines.put_nowait(text)
+        except Full:
+            self._dropped += 1
+        return len(text)
+
+    def drain(self, seconds: float = 0.5) -> None:
+        """Wait until all is written; not for long, for it may never be."""
+        until = time.monotonic() + seconds
+        while self._lines.unfinished_tasks and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def _run(self) -> None:
+        while True:
+            line = self._lines.get()
+            # Not by way of `sys.stderr`: whoever waits there at the end of the process makes it crash.
+            data = line.encode(errors="backslashreplace")
+            while data:
+                try:
+                    data = data[os.write(self._descriptor, data) :]
+                except OSError:  # nobody will ever read it
+                    data = b""
+            self._lines.task_done()
+            if self._dropped and self._lines.empty():
+                dropped, self._dropped = self._dropped, 0
+                log.warning("lines of this log were dropped: nobody read them", extra={"count": dropped})
+
+
+def _may_block(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 class HumanFormatter(logging.Formatter):
@@ -106,7 +167,7 @@ def unhide(mask: Mask) -> None:
     _Handler.mask = Mask(tuple(secret for secret in _Handler.mask.secrets if secret not in over))
 
 
-class _Handler(logging.StreamHandler[TextIO]):
+class _Handler(logging.StreamHandler[TextIO | Unhurried]):
     """Ours, so that `configure` replaces no handler of anybody else's."""
 
     mask = Mask()

@@ -13,6 +13,7 @@ from holdfast.model.call import ToolCall
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
+from holdfast.model.limits import Limits
 from holdfast.wire.frame import Request
 from holdfast.wire.memory import joined
 from holdfast.wire.peer import ACP, Peer, PeerError
@@ -78,6 +79,17 @@ async def test_an_editor_that_leaves_while_it_is_asked_has_said_no():
         await theirs.close()
 
         assert await EditorDoor(ours, ClientCapabilities()).permit(CALL, "Do it") is Decision.REJECT
+
+
+@pytest.mark.promise("ACP-09")
+async def test_what_is_too_long_to_be_asked_is_nobodys_answer():
+    ours = Peer(dialect=ACP, limits=Limits(line_bytes=1024))
+    long = ToolCall(call_id="c1", server="s", tool="t", arguments=b'{"text":"' + b"x" * 1024 + b'"}')
+    async with joined(ours, Peer(dialect=ACP)):
+        with pytest.raises(HoldfastError) as refused:
+            await EditorDoor(ours, ClientCapabilities()).permit(long, "Do it")
+
+    assert refused.value.code is codes.TOO_LARGE
 
 
 @pytest.mark.promise("ACP-15")

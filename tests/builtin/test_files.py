@@ -1,10 +1,15 @@
 """What the file tools do for a session in its folders."""
 
+import ctypes
 import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from holdfast.builtin.files import disk
+from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.search import fits
 from holdfast.model import codes
 from holdfast.model.codes import Code
@@ -124,6 +129,60 @@ async def test_a_write_that_fails_changes_nothing_and_leaves_nothing(folder: Pat
     assert await files.code("write", path="README.md", text="half \ud800") == "BAD_ARGUMENT"
     assert (folder / "README.md").read_text().startswith("# Notes")
     assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "src"]
+
+
+async def test_a_write_that_comes_to_nothing_leaves_no_folders(folder: Path):
+    used = Buffers({})
+    answers = [
+        await Files(folder, door=Buffers({})).code("write", path="a/b/c.md", text="x"),
+        await Files(folder).code("write", path="a/b/c.md", text="x" * (4 * 1024 * 1024 + 1)),
+        await Files(folder, door=used).code("write", path="src/d/e.md", text="x"),
+    ]
+
+    assert answers == ["EDITOR_REFUSED", "FILE_TOO_LARGE", "EDITOR_REFUSED"]
+    assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "src"]
+    assert os.listdir(folder / "src") == ["main.py"]
+
+
+async def test_an_editor_is_not_sent_more_than_a_file_may_have(folder: Path):
+    path = str(folder / "README.md")
+    editor = Buffers({path: "TODO"})
+    files = Files(folder, door=editor)
+    long = "x" * (4 * 1024 * 1024 + 1)
+
+    assert await files.code("write", path="README.md", text=long) == "FILE_TOO_LARGE"
+    assert await files.code("edit", path="README.md", old="TODO", new=long) == "FILE_TOO_LARGE"
+    assert editor.texts == {path: "TODO"}
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o777)
+        (folder / "kept.md").write_text("kept")
+        (folder / "kept.md").chmod(0o444)
+        (folder / "free.md").write_text("free")
+        (folder / "free.md").chmod(0o666)
+        with ThreadPoolExecutor(1) as nobody:
+            codes = nobody.submit(_written_by_nobody, folder, "kept.md", "free.md").result()
+
+        assert codes == ["FILE_TROUBLE", "OK"]
+        assert [(folder / name).read_text() for name in ("kept.md", "free.md")] == ["kept", "new"]
+
+
+def _written_by_nobody(folder: Path, *names: str) -> list[str]:
+    """Whoever may do anything is not asked for permission: this thread gives that up, and ends."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).setfsuid(65534)
+    roots = Roots((str(folder),))
+    answers: list[str] = []
+    for name in names:
+        try:
+            disk.write(roots, name, "new", disk.read(roots, name))
+            answers.append("OK")
+        except HoldfastError as error:
+            answers.append(error.code.name)
+    return answers
 
 
 async def test_edit_replaces_the_one_place_that_fits_to_the_letter(folder: Path):

@@ -186,15 +186,16 @@ async def editor(
     command: list[str] | None = None,
     environ: Mapping[str, str] | None = None,
     introduced: bool = True,
+    log: int | None = None,
 ) -> AsyncIterator[Editor]:
     """An editor with its own Holdfast, whose memory is in `home`."""
-    with (home / "log").open("ab") as log:
+    with (home / "log").open("ab") as kept:
         process = await asyncio.create_subprocess_exec(
             *(command or HOLDFAST),
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=log,
+            stderr=log or kept,
             env=environment(home, environ),
             limit=32 * 1024 * 1024,
             cwd="/",

@@ -78,6 +78,12 @@ class Terminal:
             pass
         return self.process.wait(PATIENCE)
 
+    def hang_up(self) -> int:
+        """Close the terminal; the exit code of whoever was on it."""
+        os.close(self._descriptor)
+        self._descriptor = os.open(os.devnull, os.O_RDONLY)
+        return self.process.wait(PATIENCE)
+
     def _read(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
@@ -108,13 +114,14 @@ def terminal(
         preexec_fn=_take_terminal,  # noqa: PLW1509  there are no threads here yet
     )
     os.close(theirs)
+    screen = Terminal(process, ours)
     try:
-        yield Terminal(process, ours)
+        yield screen
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        os.close(ours)
+        os.close(screen._descriptor)
 
 
 def _take_terminal() -> None:

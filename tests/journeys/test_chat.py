@@ -250,6 +250,23 @@ def test_terminated_in_the_midst_of_a_turn_it_leaves_no_process_and_the_turn_is_
     assert (stored["state"], stored["interrupted"]) == ("closed", False)
 
 
+@pytest.mark.usefixtures("server")
+def test_a_terminal_that_is_closed_in_the_midst_of_a_turn_is_left_like_any_other(home: Path, cwd: Path):
+    started = cwd / "started"
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line(f'/call tools.wait {{"started": "{started}"}}')
+        _wait_for(started)
+        code = screen.hang_up()
+
+    assert code == 128 + signal.SIGHUP
+    assert not _is_alive(int(started.read_text()))
+    (stored,) = _sessions(home)
+    assert (stored["state"], stored["interrupted"]) == ("closed", False)
+    assert "/call tools.wait" in (home / "data" / "chat_history").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -38,6 +38,7 @@ async def test_load_replays_the_whole_conversation_in_order_and_answers_after_th
         seconds = time.monotonic() - began
         await asyncio.sleep(0)
         replayed = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
+        await zed.until(lambda zed: zed.updates(session, "available_commands_update"))
 
     spoken = [
         update["content"]["text"] for update in replayed if update["sessionUpdate"] == "user_message_chunk"
@@ -84,6 +85,7 @@ async def test_resume_replays_nothing_and_answers_when_a_prompt_can_be_taken(hom
         await zed.prompt(session, "/call tools.echo {}")
     async with editor(home) as zed:
         await zed.resume(session, cwd, tools("slow", "--slow"))
+        await zed.until(lambda zed: zed.updates(session, "available_commands_update"))
         replayed = [update for update in zed.updates(session) if update["sessionUpdate"] not in SILENT]
         await zed.prompt(session, '/call slow.echo {"text": "up"}')
 

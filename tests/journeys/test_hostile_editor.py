@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,28 @@ IGNORED = [
     b'{"jsonrpc":"2.0","method":"some/news","params":{"a":1}}',
     b'{"jsonrpc":"2.0","id":77777,"result":{"nobody":"asked"}}',
 ]
+
+
+UNREAD = [
+    b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":5}}',
+    b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"' + b"y" * 200 + b'"}}',
+]
+
+
+@pytest.mark.promise("ACP-11", "ACP-14")
+async def test_an_editor_that_does_not_read_the_log_is_served_and_left_all_the_same(home: Path, cwd: Path):
+    unread, written = os.pipe()
+    async with editor(home, log=written) as zed:
+        os.close(written)
+        session = await zed.new(cwd)
+        for line in UNREAD:
+            zed.raw((line + b"\n") * 1000)
+            await zed.stdin.drain()
+
+        assert await zed.prompt(session, "/help") == "end_turn"
+        zed.process.terminate()
+        assert await zed.gone() == 0
+    os.close(unread)
 
 
 @pytest.mark.promise("ACP-11")
@@ -135,6 +160,33 @@ async def test_secrets_are_not_shown_in_calls_and_not_where_permission_is_asked(
         told = json.dumps([zed.heard, zed.asked])
         assert "canary" not in told
         assert told.count("[masked]") >= 4
+
+
+@pytest.mark.promise("ACP-09")
+async def test_a_call_too_long_to_be_asked_about_is_refused_and_nobody_has_decided_it(home: Path, cwd: Path):
+    async with editor(home, environ={"HOLDFAST_WIRE_LINE_BYTES": "100000"}) as zed:
+        session = await zed.new(cwd, tools())
+        long = "x" * (100_000 - 230)
+        await zed.prompt(session, f'/call tools.count {{"text": "{long}"}}')
+
+        assert (zed.asked, "too long to be shown" in zed.said(session)) == ([], True)
+    with closing(sqlite3.connect(home / "data" / "holdfast.db")) as db:
+        records = [json.loads(body) for (body,) in db.execute("SELECT body FROM audit")]
+    assert [(found["kind"], found["outcome"]) for found in records] == [("call", "refused")]
+
+
+@pytest.mark.promise("ACP-02")
+async def test_a_session_that_was_taken_back_while_it_opened_is_not_kept(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        await zed.ask("session/list", {})
+        for _ in range(5):
+            opening = zed.begin("session/new", {"cwd": str(cwd), "mcpServers": [tools()]})
+            zed.notify("$/cancel_request", {"requestId": zed._next})
+            with pytest.raises(Refused):
+                await opening
+        await zed.new(cwd)
+
+        assert len((await zed.ask("session/list", {}))["sessions"]) == 1
 
 
 async def test_an_update_too_long_for_a_line_is_told_without_its_payload(home: Path, cwd: Path):

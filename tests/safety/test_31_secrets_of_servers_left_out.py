@@ -48,7 +48,7 @@ async def _kept(make_host: HostFactory, folder: Path, words: Iterable[str]) -> l
     secrets = {"API_KEY": UNAPPROVED, **{f"TOKEN_{place}": word for place, word in enumerate(WORDS)}}
     project = {"command": "cat", "args": ["--api-key", ARGUMENT], "env": secrets}
     _write(cwd / ".mcp.json", project)
-    client = {"command": "cat", "env": [{"name": "SOME_TOKEN", "value": NAMELESS}]}
+    client: Any = {"command": "cat", "env": [{"name": "SOME_TOKEN", "value": NAMELESS}]}
     async with make_host({}, durable=True) as host:
         _write(folder / "own" / "mcp.json", {"command": 5, "env": {"API_KEY": BROKEN}})
         session = await host.open(Opening(cwd=cwd, servers=(client,)))

@@ -485,6 +485,27 @@ async def test_an_answer_that_cannot_be_read_fails_its_caller_at_once(broken: by
         assert raised.value.code is codes.BAD_ANSWER
 
 
+async def test_a_late_answer_that_cannot_be_read_is_not_refused_under_a_number_of_the_other_side():
+    """Both sides number their requests, and both from one on."""
+    async with taped(handle=echo, answers_malformed=True) as (peer, tape):
+        peer.received(b'{"jsonrpc":"2.0","id":1,"error":"cancelled"}\n' + line(id=1, method="m"))
+        refusal, answer = await tape.wait_for(2)
+
+    assert (refusal["id"], refusal["error"]["code"]) == (None, -32600)
+    assert (answer["id"], "result" in answer) == (1, True)
+
+
+async def test_refusals_of_lines_that_were_not_read_are_logged_a_few_times_and_counted(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.WARNING)
+    async with taped() as (peer, _):
+        peer.received(line(id=None, error={"code": -32700, "message": "What?"}) * 100)
+
+        assert peer.tally.unread == 100
+    assert caplog.text.count("could not read a line") == 5
+
+
 async def test_an_answer_over_the_limit_fails_its_caller_at_once():
     async with taped(limits=Limits(line_bytes=1000)) as (peer, tape):
         asking = asyncio.create_task(peer.request("a"))

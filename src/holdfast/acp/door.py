@@ -83,7 +83,7 @@ class EditorDoor:
         return session is not None and session.get("notices") is not None
 
     async def permit(self, call: ToolCall, title: str) -> Decision:
-        """Ask the person; whatever is no clear yes is a no."""
+        """Ask the person; whatever is no clear yes is a no. What is too long to be asked is nobody's answer, but an error."""
         params = {
             "sessionId": self.session_id,
             "toolCall": {
@@ -97,7 +97,11 @@ class EditorDoor:
         try:
             raw = await self._peer.request("session/request_permission", params)
             answer = msgspec.json.decode(raw, type=PermissionAnswer).outcome
-        except (HoldfastError, msgspec.ValidationError):
+        except msgspec.ValidationError:
+            return Decision.REJECT
+        except HoldfastError as error:
+            if error.code is codes.TOO_LARGE:
+                raise
             return Decision.REJECT
         if answer.outcome == "selected" and answer.option_id in (Decision.ALLOW_ONCE, Decision.ALLOW_ALWAYS):
             return Decision(answer.option_id)

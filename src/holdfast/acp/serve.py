@@ -24,11 +24,12 @@ _GRACE = 2.0
 
 
 async def serve(settings: Settings, terms: Terms, agent: "Callable[[], Agent] | None" = None) -> None:
-    """Answer the editor. At the end of input, SIGTERM or SIGINT every server is closed and every event is on disk."""
+    """Answer the editor. At the end of input, SIGTERM, SIGINT or SIGHUP every server is closed and every event is on disk."""
     loop = asyncio.get_running_loop()
     leaving = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, leaving.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under `nohup`
+            loop.add_signal_handler(number, leaving.set)
     async with AsyncExitStack() as stack:
         front = _Front(settings, terms, agent, stack)
         front.peer = Peer(

@@ -8,13 +8,17 @@ from types import FrameType
 
 @contextmanager
 def terminated_gently() -> Iterator[None]:
-    """SIGTERM leaves as Ctrl-C does: what was begun is ended, and what is half made is removed."""
+    """SIGTERM, or the end of the terminal, leaves as Ctrl-C does: what was begun is ended, what is half made is removed."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under `nohup`
+            signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,6 +1,7 @@
 """A conversation on a terminal, event by event: coloured for a person, plain for a pipe."""
 
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -64,8 +65,10 @@ class Screen:
                 from rich.text import Text
 
                 self._console.print(Text(shown, style=style), end="", soft_wrap=True)
-        except BrokenPipeError:
-            # Nobody reads any more; what was asked for is done all the same.
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            # Nobody reads any more, or the terminal is closed; what was asked for is done all the same.
             self._gone = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -30,6 +30,8 @@ class Listing:
         self.sifted: Sifted | None = None
         """What it offers; None until it was looked at, or when it could not be."""
         self.refusal: Refusal | None = None
+        self._said = ""
+        """Why it could not be looked at again, as it was logged last."""
         self._look = look
         self._told = told
         self._stale = asyncio.Event()
@@ -86,6 +88,8 @@ class Listing:
         else:
             return
         if self.sifted is not None:  # what it was known to offer stands until it says something else
-            log.warning("tools not listed again", extra={"server": self.spec.name, "reason": reason})
+            if reason != self._said:
+                log.warning("tools not listed again", extra={"server": self.spec.name, "reason": reason})
+            self._said = reason
         else:
             self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)

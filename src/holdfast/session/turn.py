@@ -157,11 +157,18 @@ class Conversation:
                 f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
             )
         async with self._questions[_tool(offer)]:  # the first answer may be for all calls of this tool
-            if (
-                self._due(offer) is Due.ASKING
-                and await self._ask(self._door, asked, offer) is Decision.REJECT
-            ):
-                return _denied(f"{offer.name} was not permitted.")
+            try:
+                if (
+                    self._due(offer) is Due.ASKING
+                    and await self._ask(self._door, asked, offer) is Decision.REJECT
+                ):
+                    return _denied(f"{offer.name} was not permitted.")
+            except HoldfastError as error:
+                if error.code is not codes.TOO_LARGE:
+                    raise
+                return _denied(
+                    f"{offer.name} needs somebody's permission, and its arguments are too long to be shown. Make them shorter."
+                )
         return self._refused(offer)
 
     def _due(self, offer: Offer) -> Due:

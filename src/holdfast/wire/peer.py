@@ -96,6 +96,7 @@ class Tally:
 
     malformed: int = 0
     unexpected: int = 0  # answers nobody waited for
+    unread: int = 0  # lines of ours that the other side could not read
     refused: int = 0  # requests past the limit
 
 
@@ -473,10 +474,12 @@ class Peer:
 
     def _refused(self, identity: Id | None, error: ErrorBody) -> None:
         if identity is None:
-            log.warning(
-                "the other side could not read a line",
-                extra={"code": error.code, "reason": error.message[:200]},
-            )
+            self.tally.unread += 1
+            if self.tally.unread <= _COMPLAINTS:
+                log.warning(
+                    "the other side could not read a line",
+                    extra={"code": error.code, "reason": error.message[:200]},
+                )
             return
         future = self._pending.get(identity)
         if future is None or future.done():
@@ -496,7 +499,8 @@ class Peer:
                 )
                 return
         if self._answers_malformed or (message.id is not None and not message.is_answer):
-            self._refuse(message.id, message.code.rpc, message.reason)
+            # The number of an answer is one of ours: under it, the other side may have asked something else.
+            self._refuse(None if message.is_answer else message.id, message.code.rpc, message.reason)
 
     def _refuse(self, identity: Id | None, rpc: int, reason: str) -> None:
         if not self._writable.is_set():

@@ -3,6 +3,8 @@
 import os
 import secrets
 import stat
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.builtin.files.roots import Roots
@@ -22,6 +24,8 @@ class Found:
     text: str | None
     mark: tuple[int, ...] = ()
     mode: int | None = None
+    made: tuple[str, ...] = ()
+    """The folders that were made for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +59,26 @@ def read(roots: Roots, path: str, *, largest: int = LARGEST) -> Found:
 def make_way(roots: Roots, path: str) -> Found:
     """Make the folders that a new file needs."""
     with reached(roots, path, make=True) as spot:
-        return Found(real=spot.real, text=None)
+        return Found(real=spot.real, text=None, made=spot.made)
+
+
+def unmake(roots: Roots, made: Sequence[str]) -> None:
+    """Remove folders that were made for nothing; one that somebody uses by now stays."""
+    for path in reversed(made):
+        with suppress(HoldfastError), reached(roots, path) as spot:
+            os.rmdir(spot.name, dir_fd=spot.folder)
 
 
 def write(roots: Roots, path: str, text: str, before: Found) -> None:
     """Put the text in place of what was found; what anybody else wrote meanwhile is not overwritten."""
-    data = _encoded(path, text)
+    data = encoded(path, text)
     with reached(roots, path, make=True) as spot:
         if spot.real != before.real or _mark_at(spot) != before.mark:
             raise HoldfastError(
                 codes.FILE_CHANGED, f"{path!r} was changed by somebody else meanwhile. Nothing was written."
             )
+        if before.mark:
+            _check_writable(spot)
         # Under a name of its own first: whoever reads sees the old text or the new one, whole.
         beside = f".holdfast-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,7 +117,8 @@ def as_text(path: str, data: bytes) -> str:
     raise HoldfastError(codes.NOT_TEXT, f"{path!r} is a binary file ({len(data)} bytes), not text in UTF-8.")
 
 
-def _encoded(path: str, text: str) -> bytes:
+def encoded(path: str, text: str) -> bytes:
+    """The text as it would be on disk; refused where it is no text, or too much of it."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -123,6 +137,12 @@ def _check_kind(path: str, status: os.stat_result) -> None:
         raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is a folder.")
     if not stat.S_ISREG(status.st_mode):
         raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is no ordinary file.")
+
+
+def _check_writable(spot: Spot) -> None:
+    """To put another file in its place takes only the folder's permission; who wrote it may have forbidden that."""
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    os.close(os.open(spot.name, flags, dir_fd=spot.folder))
 
 
 def _mark_at(spot: Spot) -> tuple[int, ...]:
