@@ -10,6 +10,8 @@ CYCLES ?= 300
 DOOR_CYCLES ?= 100
 UPDATES ?= 1000000
 IMAGES ?= 2000
+# Some tests wait for something: one more worker than there are cores keeps these busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ run: setup ## Start Holdfast
 	@$(BIN)/holdfast $(RUN) $(ARGS)
 
 test: setup ## Run all tests
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-containers: setup ## Test the container sandbox for real (installs podman and runc)
 	@$(PYTHON) scripts/containers

@@ -19,7 +19,11 @@ PATTERN = r"^(a+)+$"
 
 
 async def stalled_for(box: Toolbox, arguments: Any) -> float:
-    """The longest time that nothing else could run while the call was answered."""
+    """The longest time that nothing else could run while the call was answered, in the calmest of a few calls."""
+    return min([await _stalled_for(box, arguments) for _ in range(5)])
+
+
+async def _stalled_for(box: Toolbox, arguments: Any) -> float:
     longest, last, over = 0.0, time.perf_counter(), False
 
     async def watch() -> None:
