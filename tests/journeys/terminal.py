@@ -78,6 +78,11 @@ class Terminal:
             pass
         return self.process.wait(PATIENCE)
 
+    def terminate(self) -> int:
+        """End the program by a signal; its exit code."""
+        self.process.terminate()
+        return self.end()
+
     def hang_up(self) -> int:
         """Close the terminal; the exit code of whoever was on it."""
         os.close(self._descriptor)

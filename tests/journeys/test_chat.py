@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.journeys.editor import SERVER, environment
-from tests.journeys.terminal import CHAT, PATIENCE, terminal
+from tests.journeys.terminal import CHAT, PATIENCE, Terminal, terminal
 
 READY = "› "
 QUESTION = "[r]eject? "
@@ -234,33 +235,21 @@ def test_no_input_at_all_ends_well(home: Path, cwd: Path):
 
 
 @pytest.mark.usefixtures("server")
-def test_terminated_in_the_midst_of_a_turn_it_leaves_no_process_and_the_turn_is_told(home: Path, cwd: Path):
+@pytest.mark.parametrize(
+    ("leave", "number"), [(Terminal.terminate, signal.SIGTERM), (Terminal.hang_up, signal.SIGHUP)]
+)
+def test_ended_in_the_midst_of_a_turn_it_leaves_no_process_and_the_turn_is_told(
+    home: Path, cwd: Path, leave: Callable[[Terminal], int], number: int
+):
     started = cwd / "started"
 
     with terminal(home, cwd) as screen:
         screen.until(READY)
         screen.line(f'/call tools.wait {{"started": "{started}"}}')
         _wait_for(started)
-        os.kill(screen.process.pid, signal.SIGTERM)
-        code = screen.end()
+        code = leave(screen)
 
-    assert code == 128 + signal.SIGTERM
-    assert not _is_alive(int(started.read_text()))
-    (stored,) = _sessions(home)
-    assert (stored["state"], stored["interrupted"]) == ("closed", False)
-
-
-@pytest.mark.usefixtures("server")
-def test_a_terminal_that_is_closed_in_the_midst_of_a_turn_is_left_like_any_other(home: Path, cwd: Path):
-    started = cwd / "started"
-
-    with terminal(home, cwd) as screen:
-        screen.until(READY)
-        screen.line(f'/call tools.wait {{"started": "{started}"}}')
-        _wait_for(started)
-        code = screen.hang_up()
-
-    assert code == 128 + signal.SIGHUP
+    assert code == 128 + number
     assert not _is_alive(int(started.read_text()))
     (stored,) = _sessions(home)
     assert (stored["state"], stored["interrupted"]) == ("closed", False)
