@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_told()
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
         telemetry.configure("info", "json", theirs)
-        for number in range(5000):
+        for number in range(10_000):
             log.info("one of many", extra={"number": number, "padding": "x" * 100})
 
         told: list[Any] = []
@@ -200,7 +201,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_told()
 
     numbers = [line["number"] for line in told[:-1]]
     assert numbers == [*range(len(numbers))], "in order, from the first on"
-    assert told[-1]["count"] == 5000 - len(numbers) > 0
+    assert told[-1]["count"] == 10_000 - len(numbers) > 0
 
 
 def test_what_was_logged_last_is_written_before_the_process_ends_and_an_unread_pipe_does_not_keep_it() -> (
@@ -219,6 +220,85 @@ def test_what_was_logged_last_is_written_before_the_process_ends_and_an_unread_p
 
     assert [json.loads(line)["event"] for line in few.stderr.splitlines()][-1] == "line 99"
     assert left == 0
+
+
+INTERRUPTED = """
+import logging, signal, sys, time
+from holdfast import telemetry
+telemetry.configure("info", "json")
+log = logging.getLogger("holdfast.x")
+
+inside = False
+
+class Now(Exception): ...
+
+def interrupted(number, frame):
+    global inside
+    log.info("in the midst")
+    if inside:
+        inside = False
+        raise Now
+
+signal.signal(signal.SIGALRM, interrupted)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+until = time.monotonic() + 1.5
+while time.monotonic() < until:
+    try:
+        inside = True
+        log.info("a line " * 1000)
+        inside = False
+    except Now:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+log.info("the last")
+"""
+FORKED = """
+import logging, os
+from holdfast import telemetry
+telemetry.configure("info", "json")
+log = logging.getLogger("holdfast.x")
+log.info("x" * 100_000)
+if not os.fork():
+    log.info("y" * 10_000)
+    raise SystemExit
+os.wait()
+log.info("the last")
+"""
+
+
+def test_a_signal_in_the_midst_of_a_line_stops_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert "in the midst" in done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["event"] == "the last"
+
+
+def test_a_forked_process_logs_on_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    assert sorted((event[0], len(event)) for event in events) == [("t", 8), ("x", 100_000), ("y", 10_000)]
+
+
+def test_configuring_again_and_again_leaves_no_thread_and_no_descriptor_behind() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
+        telemetry.configure("info", "json", theirs)
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(20):
+            telemetry.configure("info", "json", theirs)
+            log.info("z" * 10_000)
+            ours.readline()
+        telemetry.configure("info", "json", io.StringIO())
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-log":
+                thread.join(5)
+
+        assert len(os.listdir("/dev/fd")) < before
 
 
 def _written(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,6 +52,7 @@ from holdfast.session.outlast import outlast
 from holdfast.session.record import Record
 from holdfast.session.session import Means, Session
 from holdfast.settings import Settings
+from holdfast.store.database import passes
 from holdfast.store.rows import Approval, NewSession, StoredSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
@@ -218,12 +219,14 @@ class Host:
             tx.create(new)
             tx.hold(context.session_id)
 
+        def undo(tx: Tx) -> None:
+            tx.delete(context.session_id)
+
+        await self._hold(create, undo)
         try:
-            await self._hold(context.session_id, create)
             return await self._begin(context, workspace, opening)
         except BaseException:
-            with suppress(HoldfastError):  # nobody ever heard of it
-                await outlast(self.store.write(lambda tx: tx.delete(context.session_id)))
+            await outlast(self._undone(undo))  # nobody ever heard of it
             raise
 
     async def reopen(self, session_id: str, opening: Opening) -> Session:
@@ -244,7 +247,7 @@ class Host:
             tx.hold(kept.session_id)
             self._audit.end_interrupted(tx, kept)
 
-        await self._hold(kept.session_id, take_up)
+        await self._hold(take_up, lambda tx: tx.let_go(kept.session_id))
         context = replace(
             context,
             session_id=kept.session_id,
@@ -253,7 +256,7 @@ class Host:
         )
         return await self._begin(context, workspace, opening)
 
-    async def _hold(self, session_id: SessionId, work: Callable[[Tx], None]) -> None:
+    async def _hold(self, work: Callable[[Tx], None], undo: Callable[[Tx], None]) -> None:
         """Take hold of a session, and all else in one transaction; who is cancelled meanwhile holds nothing."""
         held = False
 
@@ -266,8 +269,17 @@ class Host:
             await outlast(hold())
         except asyncio.CancelledError:
             if held:
-                await outlast(self.store.let_go(session_id))
+                await outlast(self._undone(undo))
             raise
+
+    async def _undone(self, undo: Callable[[Tx], None]) -> None:
+        """Take back what was written for a session that is not opened, now or as soon as it can be."""
+        try:
+            await self.store.write(undo)
+        except HoldfastError as error:
+            log.warning("opening not taken back", extra={"reason": error.message})
+            if passes(error):
+                self.store.owe(undo)
 
     async def find(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """A stored session of this user's; anybody else's looks exactly like one that is not there."""

@@ -1,11 +1,11 @@
 """Logs: one record, one line on standard error, for a person or for a program."""
 
 import atexit
-import io
 import json
 import logging
 import math
 import os
+import select
 import stat
 import sys
 import threading
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from queue import Full, Queue
+from queue import SimpleQueue
 from typing import Literal, TextIO
 
 from holdfast.model.context import current_context
@@ -26,7 +26,7 @@ Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _DEEPEST = 8
-_MOST_LINES = 1000
+_MOST_BYTES = 1024 * 1024
 _hidden = Counter[str]()
 
 
@@ -51,59 +51,110 @@ def configure(
     root = logging.getLogger()
     for earlier in [known for known in root.handlers if isinstance(known, _Handler)]:
         root.removeHandler(earlier)
+        if isinstance(earlier.stream, Unhurried):
+            earlier.stream.close()
     root.addHandler(handler)
     chosen = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(chosen, logging.WARNING))
     logging.getLogger("holdfast").setLevel(chosen)
 
 
-class Unhurried(io.TextIOBase):
-    """A pipe that nobody may be reading: lines wait for a thread to write them, and are dropped when too many wait."""
+class Unhurried:
+    """A pipe that nobody may be reading: what it does not take at once is left to a thread, and too much is dropped.
+
+    Nothing here takes a lock: a signal may come in the midst of a line, and its handler may log, or raise.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._lines: Queue[str] = Queue(_MOST_LINES)
-        self._dropped = 0
+        self._descriptor = os.dup(descriptor)
+        self._is_open = True
+        self.begin()
+        atexit.register(self.drain)
+
+    def begin(self) -> None:
+        """Begin anew, as in a process that was forked: its thread stayed behind."""
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._left = self._taken = self._dropped = 0  # bytes, bytes, lines
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> int:
-        """Leave a line to be written."""
+        """Write a line, or leave it to be written."""
+        data = text.encode(errors="backslashreplace")
+        if self._left == self._taken and len(data) <= select.PIPE_BUF and self._takes(0):
+            data = self._written(data)
+        if not data:
+            return len(text)
+        if self._left - self._taken > _MOST_BYTES:
+            self._dropped += 1
+            return len(text)
+        self._left += len(data)
+        self._lines.put(data)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
             self._thread.start()
-            atexit.register(self.drain)
-        try:
-            self._lines.put_nowait(text)
-        except Full:
-            self._dropped += 1
         return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
 
     def drain(self, seconds: float = 0.5) -> None:
         """Wait until all is written; not for long, for it may never be."""
         until = time.monotonic() + seconds
-        while self._lines.unfinished_tasks and time.monotonic() < until:
+        while self._left != self._taken and time.monotonic() < until:
             time.sleep(0.005)
 
+    def close(self) -> None:
+        """Write no more than what was left; the thread ends behind it."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        atexit.unregister(self.drain)
+        if self._thread is None:
+            os.close(self._descriptor)
+        self._lines.put(None)
+
     def _run(self) -> None:
-        while True:
-            line = self._lines.get()
-            # Not by way of `sys.stderr`: whoever waits there at the end of the process makes it crash.
-            data = line.encode(errors="backslashreplace")
-            while data:
-                try:
-                    data = data[os.write(self._descriptor, data) :]
-                except OSError:  # nobody will ever read it
-                    data = b""
-            self._lines.task_done()
-            if self._dropped and self._lines.empty():
+        lines = self._lines
+        while (data := lines.get()) is not None:
+            size = len(data)
+            while data and self._takes(None):
+                # Not by way of `sys.stderr`: whoever waits there at the end of the process makes it crash.
+                data = self._written(data)
+            self._taken += size
+            if self._dropped and lines.empty():
                 dropped, self._dropped = self._dropped, 0
                 log.warning("lines of this log were dropped: nobody read them", extra={"count": dropped})
+        os.close(self._descriptor)
+
+    def _takes(self, wait: float | None) -> bool:
+        """Whether there is room for a line; without a limit, waits until there is."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(wait))
+
+    def _written(self, data: bytes) -> bytes:
+        """Write some of it; what is left."""
+        try:
+            return data[os.write(self._descriptor, data) :]
+        except BlockingIOError:
+            return data
+        except OSError:  # nobody will ever read it
+            return b""
+
+
+def _forked() -> None:
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Handler) and isinstance(handler.stream, Unhurried):
+            handler.stream.begin()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _may_block(stream: TextIO) -> bool:
     try:
         mode = os.fstat(stream.fileno()).st_mode
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 

@@ -131,19 +131,6 @@ async def test_a_write_that_fails_changes_nothing_and_leaves_nothing(folder: Pat
     assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "src"]
 
 
-async def test_a_write_that_comes_to_nothing_leaves_no_folders(folder: Path):
-    used = Buffers({})
-    answers = [
-        await Files(folder, door=Buffers({})).code("write", path="a/b/c.md", text="x"),
-        await Files(folder).code("write", path="a/b/c.md", text="x" * (4 * 1024 * 1024 + 1)),
-        await Files(folder, door=used).code("write", path="src/d/e.md", text="x"),
-    ]
-
-    assert answers == ["EDITOR_REFUSED", "FILE_TOO_LARGE", "EDITOR_REFUSED"]
-    assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "src"]
-    assert os.listdir(folder / "src") == ["main.py"]
-
-
 async def test_an_editor_is_not_sent_more_than_a_file_may_have(folder: Path):
     path = str(folder / "README.md")
     editor = Buffers({path: "TODO"})

@@ -18,7 +18,7 @@ UNAPPROVED, BROKEN, NAMELESS, ARGUMENT = (
     f"canary-{where}-4f9a2c81" for where in ("project", "user", "client", "argument")
 )
 CANARIES = (UNAPPROVED, BROKEN, NAMELESS, ARGUMENT)
-WORDS = ("completed", "rm -rf everything", "files.write")
+WORDS = ("completed", "rm -rf everything", "files.write", "/root/.ssh/id_ed25519", "evil2.example.com")
 
 
 @pytest.mark.promise("AUD-03")
@@ -39,6 +39,17 @@ async def test_control_without_a_mask_all_of_them_are(
 
 async def test_a_project_that_nobody_approved_hides_no_words(make_host: HostFactory, tmp_path: Path):
     assert await _kept(make_host, tmp_path, WORDS) == [*WORDS]
+
+
+async def test_a_project_that_nobody_approved_slows_nobody_down_by_what_it_hides(
+    make_host: HostFactory, tmp_path: Path
+):
+    env = {f"TOKEN_{number}": f"canary-{number:05}-4f9a2c81" for number in range(20_000)}
+    _write(tmp_path / ".mcp.json", {"command": "cat", "env": env})
+    async with make_host({}) as host:
+        loaded, _ = await host.plan(Opening(cwd=tmp_path))
+
+    assert len(loaded.secrets) == 100
 
 
 async def _kept(make_host: HostFactory, folder: Path, words: Iterable[str]) -> list[str]:

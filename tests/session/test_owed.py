@@ -28,6 +28,7 @@ from holdfast.model.event import (
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.session.turn import Conversation
+from holdfast.store.query import OPERATOR, SessionQuery
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter, make_host
 from tests.journeys.conftest import cwd, home
@@ -73,6 +74,28 @@ async def fill_during(
     disk.fails_with = sqlite3.SQLITE_FULL
     with refused(codes.STORE_FULL):
         await running
+
+
+@pytest.mark.promise("AUD-01")
+async def test_a_session_that_could_not_be_opened_is_gone_once_there_is_space(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with failing(make_host, tmp_path) as (host, disk):
+        opens = Session.open
+
+        async def fills_up(session: Session) -> None:
+            disk.fails_with = sqlite3.SQLITE_FULL
+            await opens(session)
+
+        monkeypatch.setattr(Session, "open", fills_up)
+        with refused(codes.STORE_FULL):
+            await host.open(Opening(cwd=tmp_path))
+        held = (await host.store.sessions(SessionQuery(reach=OPERATOR))).items
+        disk.fails_with = 0
+        await host.store.write(lambda tx: None)
+        left = (await host.store.sessions(SessionQuery(reach=OPERATOR))).items
+
+    assert (len(held), left) == (1, ())
 
 
 async def _runs(session: Session) -> bool:

@@ -120,8 +120,8 @@ def test_a_duplicate_beside_a_large_payload_is_found_without_reading_the_payload
     hidden = '{ "jsonrpc": "2.0", "id": 1, "result": %s, "result": {}}' % payload
 
     assert message(clean) == Response(1, Raw(payload.encode()))
-    assert message(twice) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True)
-    assert message(hidden) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True)
+    assert message(twice) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True, True)
+    assert message(hidden) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True, True)
 
 
 def test_params_are_read_strictly_and_results_are_passed_on():
@@ -158,7 +158,7 @@ def test_an_overlong_line_says_whose_it_is_by_its_two_ends():
     nested = Overlong(99, b'{"result":{"a":"xx', b'x"},{"id":7}]}')
 
     assert parse(by_head, limits) == Malformed(codes.TOO_LARGE, reason, 7)
-    assert parse(by_tail, limits) == Malformed(codes.TOO_LARGE, reason, 7, is_answer=True)
+    assert parse(by_tail, limits) == Malformed(codes.TOO_LARGE, reason, 7, is_answer=True, has_outcome=True)
     assert parse(nested, limits) == Malformed(codes.TOO_LARGE, reason)
 
 

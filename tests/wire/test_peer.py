@@ -495,6 +495,15 @@ async def test_a_late_answer_that_cannot_be_read_is_not_refused_under_a_number_o
     assert (answer["id"], "result" in answer) == (1, True)
 
 
+@pytest.mark.parametrize("broken", [{"id": 77, "params": {}}, {"id": 77, "Method": "m"}])
+async def test_a_request_without_a_method_is_refused_under_its_number(broken: Any):
+    async with taped(handle=echo, answers_malformed=True) as (peer, tape):
+        peer.received(line(**broken))
+        (refusal,) = await tape.wait_for(1)
+
+    assert (refusal["id"], refusal["error"]["code"]) == (77, -32600)
+
+
 async def test_refusals_of_lines_that_were_not_read_are_logged_a_few_times_and_counted(
     caplog: pytest.LogCaptureFixture,
 ):

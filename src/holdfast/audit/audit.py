@@ -43,6 +43,8 @@ class Audit:
         self._behind = False
         """Whether the anchor may not have the last record yet."""
         self._next = 0.0
+        self._trouble = ""
+        """Why the anchor could not be moved the last time."""
         self._stopped = False
         # The writing thread moves the anchor while the work goes on, a reading one when it ends.
         self._lock = threading.Lock()
@@ -110,8 +112,12 @@ class Audit:
     def _advance_or_tell(self, reads: Reads) -> None:
         try:
             self._advance(reads)
-        except (HoldfastError, OSError):
-            log.exception("audit not anchored")
+        except (HoldfastError, OSError) as error:
+            if str(error) != self._trouble:
+                log.exception("audit not anchored")
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
 
     def _advance(self, reads: Reads) -> None:
         """Move the anchor to the head, but never away from a record that the table does not have any more.

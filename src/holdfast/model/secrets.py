@@ -26,14 +26,19 @@ def secrets_written(value: Json) -> Iterator[str]:
             for key, inner in value.items():
                 if not isinstance(inner, str):
                     yield from secrets_written(inner)
-                elif "${" not in inner:
+                elif not _names_a_variable(inner):
                     yield from secrets_in({name_of(key, value): inner})
         case list():
-            yield from _in_arguments([inner for inner in value if isinstance(inner, str)])
+            arguments = [inner for inner in value if isinstance(inner, str)]
+            yield from (given for given in _in_arguments(arguments) if not _names_a_variable(given))
             for inner in value:
                 yield from secrets_written(inner)
         case _:
             pass
+
+
+def _names_a_variable(value: str) -> bool:
+    return "${" in value
 
 
 def _in_arguments(args: Sequence[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from holdfast.model.context import SessionContext
@@ -26,8 +27,9 @@ from holdfast.store.store import Store
 
 INLINE = "the program that runs the host"
 # A project that nobody approved may have keys that nobody should see. It must not choose words to be hidden: in a
-# question to the user, say. So of its values only those count that no word or command looks like.
-_MADE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_+/=.-]{12,}")
+# question to the user, say. So of its values only those count that no word, path, host or command looks like.
+_MADE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{16,}")
+_MOST = 100  # of a project's: whoever hides more wants to slow us down
 
 
 def _everywhere(context: SessionContext) -> bool:
@@ -94,13 +96,15 @@ async def gather(
     ), policy
 
 
-def _secrets(entries: Iterable[Entry], brought: Iterable[Json]) -> Iterator[str]:
+def _secrets(entries: Sequence[Entry], brought: Iterable[Json]) -> Iterator[str]:
     for value in brought:  # also of what is no entry
         yield from secrets_written(value)
     for entry in entries:
-        for secret in secrets_written(entry.value):
-            if entry.source is not Source.PROJECT or _MADE.fullmatch(secret):
-                yield secret
+        if entry.source is not Source.PROJECT:
+            yield from secrets_written(entry.value)
+    project = (entry for entry in entries if entry.source is Source.PROJECT)
+    written = (secret for entry in project for secret in secrets_written(entry.value))
+    yield from islice(filter(_MADE.fullmatch, written), _MOST)
 
 
 def _narrowings(workspace: Workspace | None) -> tuple[Narrowing, ...]:

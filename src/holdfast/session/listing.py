@@ -86,6 +86,7 @@ class Listing:
             log.exception("tools not listed", extra={"server": self.spec.name})
             reason = "Its tools could not be listed: an unexpected error, which the log tells about."
         else:
+            self._said = ""
             return
         if self.sifted is not None:  # what it was known to offer stands until it says something else
             if reason != self._said:

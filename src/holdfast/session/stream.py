@@ -25,7 +25,7 @@ class Stream:
     def __init__(self, session_id: SessionId, store: Store) -> None:
         self._appender = store.appender(session_id, window=_WINDOW)
         self._listener: Listeners | None = None
-        self._untold: deque[Ticket] = deque()
+        self._untold: deque[tuple[Ticket, Event]] = deque()
         self._late: list[Event] = []
         self._on_their_way = 0
         self._room = asyncio.Event()
@@ -81,9 +81,8 @@ class Stream:
         except BaseException:
             self._arrived(1)
             raise
-        self._untold.append(ticket)
-        if self._teller is None:
-            self._start(self._listener)
+        self._untold.append((ticket, event))
+        self._start(self._listener)
         return ticket
 
     def _start(self, listener: Listeners) -> None:
@@ -104,17 +103,15 @@ class Stream:
                     late, self._late = self._late, []
                     await _told(listener, late)
                     continue
-                if not await untold[0].kept():
+                if not await untold[0][0].kept():
                     self._pass_over_failed()
                     continue
-                if self._late:
-                    continue
-                done: list[Ticket] = []
-                while untold and untold[0].is_durable:
+                done: list[tuple[Ticket, Event]] = []
+                while untold and untold[0][0].is_durable and not self._late:
                     done.append(untold.popleft())
                 try:
                     # An end that was there already was told already.
-                    await _told(listener, [ticket.event for ticket in done if ticket.is_new])
+                    await _told(listener, [event for ticket, event in done if ticket.is_new])
                 finally:
                     self._arrived(len(done))
         except HoldfastError as error:
@@ -128,7 +125,7 @@ class Stream:
 
     def _pass_over_failed(self) -> None:
         count = 0
-        while self._untold and self._untold[0].has_failed:
+        while self._untold and self._untold[0][0].has_failed:
             self._untold.popleft()
             count += 1
         self._arrived(count)

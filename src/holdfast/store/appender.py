@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,9 @@ Write = Callable[[Callable[["Tx"], Any]], Awaitable[Any]]
 class Ticket:
     """One event on its way: sooner or later it is durable, or it failed."""
 
-    __slots__ = ("_appended", "_error", "_waiter", "also", "event", "key")
+    __slots__ = ("_appended", "_error", "_waiter")
 
-    def __init__(self, event: Event, key: str | None = None, also: "Also | None" = None) -> None:
-        self.event = event
-        self.key = key
-        self.also = also
+    def __init__(self) -> None:
         self._appended: Appended | None = None
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -79,9 +77,16 @@ class Ticket:
             self._appended = outcome
         else:
             self._error = outcome
-        self.also = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+@dataclass(slots=True)
+class _Entry:
+    event: Event
+    key: str | None
+    also: Also | None
+    ticket: Ticket = field(default_factory=Ticket)
 
 
 class Appender:
@@ -97,12 +102,10 @@ class Appender:
         self._write = write
         self._session_id = session_id
         self._mask = mask
-        self._window = window
-        self._on_their_way = 0
-        self._room = asyncio.Event()
+        self._room = asyncio.Semaphore(window)
         # Half of the window is filled while the other half is on its way to the disk.
         self._most = max(1, window // 2)
-        self._waiting: deque[Ticket] = deque()
+        self._waiting: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
 
@@ -124,19 +127,15 @@ class Appender:
         `also` runs in the event's own transaction, and not at all when the event is there already. What makes sense
         only `after` an earlier event fails when that one did, though the stream was mended since.
         """
-        while self._on_their_way >= self._window:
-            self._room.clear()
-            await self._room.wait()
-        ticket = Ticket(masked(event, self._mask), key, also)
-        self._on_their_way += 1
+        await self._room.acquire()
+        entry = _Entry(masked(event, self._mask), key, also)
         broken = self._broken or (after.error if after is not None else None)
         if broken is not None:
-            self._settle(ticket, self._after_failure(broken))
+            self._settle(entry, self._after_failure(broken))
         else:
-            self._waiting.append(ticket)
-            if self._pump is None:
-                self._pump = asyncio.get_running_loop().create_task(self._run())
-        return ticket
+            self._waiting.append(entry)
+            self._start()
+        return entry.ticket
 
     async def flush(self) -> None:
         """Wait until every event that was queued is durable; raises if any of the stream failed."""
@@ -164,6 +163,10 @@ class Appender:
         elif self._pump is not None:
             await asyncio.shield(self._pump)
 
+    def _start(self) -> None:
+        if self._pump is None and self._waiting:
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+
     async def _run(self) -> None:
         try:
             while self._waiting and self._broken is None:
@@ -175,21 +178,21 @@ class Appender:
             while self._broken is not None and self._waiting:
                 self._settle(self._waiting.popleft(), self._after_failure(self._broken))
 
-    async def _commit(self, tickets: list[Ticket], *, careful: bool = False) -> None:
-        """Commit tickets together; when that fails, one by one and carefully, to find the one that is to blame."""
+    async def _commit(self, entries: list[_Entry], *, careful: bool = False) -> None:
+        """Commit entries together; when that fails, one by one and carefully, to find the one that is to blame."""
         reached = 0
 
         def append_all(tx: "Tx") -> list[Appended]:
             nonlocal reached
             reached = 0
             appended: list[Appended] = []
-            for ticket in tickets:
-                appended.append(_append(tx, self._session_id, ticket))
+            for entry in entries:
+                appended.append(_append(tx, self._session_id, entry))
                 reached += 1
             return appended
 
-        together = not careful and len(tickets) > 1 and all(map(_is_passing, tickets))
-        events = [ticket.event for ticket in tickets]
+        together = not careful and len(entries) > 1 and all(map(_is_passing, entries))
+        events = [entry.event for entry in entries]
         try:
             outcomes = await self._write(
                 (lambda tx: tx.append_many(self._session_id, events)) if together else append_all
@@ -197,13 +200,13 @@ class Appender:
         except asyncio.CancelledError:
             # Only the end of the loop cancels the pump: nobody can say any more what became of these.
             self._broken = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
-            self._fail(tickets, self._broken)
+            self._fail(entries, self._broken)
             raise
         except Exception as error:
             if together:
-                await self._commit(tickets, careful=True)
+                await self._commit(entries, careful=True)
                 return
-            good, bad = (tickets[:reached], tickets[reached:]) if reached < len(tickets) else ([], tickets)
+            good, bad = (entries[:reached], entries[reached:]) if reached < len(entries) else ([], entries)
             if good:
                 await self._commit(good, careful=True)
             if self._broken is None:
@@ -212,17 +215,16 @@ class Appender:
                 bad = bad[1:]
             self._fail(bad, self._broken)
             return
-        for ticket, outcome in zip(tickets, outcomes, strict=True):
-            self._settle(ticket, outcome)
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            self._settle(entry, outcome)
 
-    def _fail(self, tickets: list[Ticket], reason: Exception) -> None:
-        for ticket in tickets:
-            self._settle(ticket, self._after_failure(reason))
+    def _fail(self, entries: list[_Entry], reason: Exception) -> None:
+        for entry in entries:
+            self._settle(entry, self._after_failure(reason))
 
-    def _settle(self, ticket: Ticket, outcome: Appended | Exception) -> None:
-        ticket.settle(outcome)
-        self._on_their_way -= 1
-        self._room.set()
+    def _settle(self, entry: _Entry, outcome: Appended | Exception) -> None:
+        entry.ticket.settle(outcome)
+        self._room.release()
 
     def _after_failure(self, reason: Exception) -> HoldfastError:
         # What passes by itself, a full disk say, is told by its own name: whoever waits can do something about it.
@@ -235,12 +237,12 @@ class Appender:
         )
 
 
-def _append(tx: "Tx", session_id: SessionId, ticket: Ticket) -> Appended:
-    appended = tx.append(session_id, ticket.event, ticket.key)
-    if appended.new and ticket.also is not None:
-        ticket.also(tx)
+def _append(tx: "Tx", session_id: SessionId, entry: _Entry) -> Appended:
+    appended = tx.append(session_id, entry.event, entry.key)
+    if appended.new and entry.also is not None:
+        entry.also(tx)
     return appended
 
 
-def _is_passing(ticket: Ticket) -> bool:
-    return ticket.key is None and ticket.also is None and isinstance(ticket.event, PASSING)
+def _is_passing(entry: _Entry) -> bool:
+    return entry.key is None and entry.also is None and isinstance(entry.event, PASSING)

@@ -281,6 +281,7 @@ class _MemoryTx:
         self._shelf.drop(self._shelf.events, session_id)
         self._shelf.drop(self._shelf.order, session_id)
         self._shelf.drop(self._shelf.leases, session_id)
+        self._held.discard(session_id)
         return True
 
     def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:

@@ -62,6 +62,9 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     reason: str
     id: Id | None = None
     is_answer: bool = False
+    """Whether it may be an answer: it has a number, and no method that could be seen."""
+    has_outcome: bool = False
+    """Whether it surely is one: it has a result or an error."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
@@ -184,7 +187,11 @@ def _is_plain_id(text: bytes) -> bool:
 
 def _invalid(reason: str, envelope: _Envelope, identity: Id | None) -> Malformed:
     return Malformed(
-        codes.INVALID_REQUEST, reason, identity, is_answer=envelope.method is None and bool(envelope.id)
+        codes.INVALID_REQUEST,
+        reason,
+        identity,
+        is_answer=envelope.method is None and bool(envelope.id),
+        has_outcome=envelope.method is None and bool(envelope.result or envelope.error),
     )
 
 
@@ -202,6 +209,7 @@ def _not_a_message(line: bytes) -> Malformed:
 _SCALAR = rb'(?:"[^"\\]*"|-?[0-9]+|true|false|null)'
 _AT_HEAD = re.compile(rb'\s*\{\s*(?:"\w+"\s*:\s*%s\s*,\s*)*(?:"\w+"\s*:\s*%s\s*\})?' % (_SCALAR, _SCALAR))
 _AT_TAIL = re.compile(rb'(?:,\s*"\w+"\s*:\s*%s\s*)+\}\s*$' % _SCALAR)
+_OUTCOME = re.compile(rb'"(?:result|error)"\s*:')
 _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
@@ -209,7 +217,14 @@ def _malformed(code: Code, reason: str, head: bytes, tail: bytes | None = None) 
     """A malformed line, with the id it seems to have."""
     seen = _glimpse(head[:1024], (head if tail is None else tail)[-256:])
     identity = _read_id(Raw(seen[b"id"])) if b"id" in seen else None
-    return Malformed(code, reason, identity, is_answer=identity is not None and b"method" not in seen)
+    is_answer = identity is not None and b"method" not in seen
+    return Malformed(
+        code,
+        reason,
+        identity,
+        is_answer=is_answer,
+        has_outcome=is_answer and _OUTCOME.search(head[:1024]) is not None,
+    )
 
 
 def _glimpse(head: bytes, tail: bytes) -> dict[bytes, bytes]:

@@ -500,7 +500,7 @@ class Peer:
                 return
         if self._answers_malformed or (message.id is not None and not message.is_answer):
             # The number of an answer is one of ours: under it, the other side may have asked something else.
-            self._refuse(None if message.is_answer else message.id, message.code.rpc, message.reason)
+            self._refuse(None if message.has_outcome else message.id, message.code.rpc, message.reason)
 
     def _refuse(self, identity: Id | None, rpc: int, reason: str) -> None:
         if not self._writable.is_set():

@@ -3,8 +3,6 @@
 import os
 import secrets
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.builtin.files.roots import Roots
@@ -24,8 +22,6 @@ class Found:
     text: str | None
     mark: tuple[int, ...] = ()
     mode: int | None = None
-    made: tuple[str, ...] = ()
-    """The folders that were made for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +55,7 @@ def read(roots: Roots, path: str, *, largest: int = LARGEST) -> Found:
 def make_way(roots: Roots, path: str) -> Found:
     """Make the folders that a new file needs."""
     with reached(roots, path, make=True) as spot:
-        return Found(real=spot.real, text=None, made=spot.made)
-
-
-def unmake(roots: Roots, made: Sequence[str]) -> None:
-    """Remove folders that were made for nothing; one that somebody uses by now stays."""
-    for path in reversed(made):
-        with suppress(HoldfastError), reached(roots, path) as spot:
-            os.rmdir(spot.name, dir_fd=spot.folder)
+        return Found(real=spot.real, text=None)
 
 
 def write(roots: Roots, path: str, text: str, before: Found) -> None:

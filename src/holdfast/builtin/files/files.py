@@ -110,13 +110,8 @@ class _Files:
     ) -> dict[str, Any]:
         """Write a whole text file: a new one, folders included, or in place of the one that is there."""
         disk.encoded(path, text)
-        there = await asyncio.to_thread(self._looked, path, make=True)
-        try:
-            before = await self._edited(path, there)
-            await self._put(path, text, before)
-        except BaseException:
-            await asyncio.to_thread(disk.unmake, self.roots, there.made)
-            raise
+        before = await self._found(path, make=True)
+        await self._put(path, text, before)
         return {
             "path": path,
             "created": before.text is None,
@@ -179,16 +174,12 @@ class _Files:
             told["skipped"] = sorted(SKIPPED)
         return told
 
-    async def _found(self, path: str, *, to_change: bool = True) -> disk.Found:
-        """What is at the path: on disk, and over that as the editor has it."""
-        found = await asyncio.to_thread(self._looked, path, make=False)
-        return await self._edited(path, found, to_change=to_change)
-
-    async def _edited(self, path: str, found: disk.Found, *, to_change: bool = True) -> disk.Found:
-        """What was found on disk, as the editor has it.
+    async def _found(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.Found:
+        """What is at the path: on disk, and over that as the editor has it.
 
         Who changes a file has to know its unsaved text: the disk counts only where the editor has no such file.
         """
+        found = await asyncio.to_thread(self._looked, path, make=make)
         if self.door is None or not self._powers.reads_files:
             return found
         try:

@@ -29,8 +29,6 @@ class Spot:
     name: str
     real: str
     """The path without links, as it was when it was walked."""
-    made: tuple[str, ...] = ()
-    """The folders that were made on the way, by their paths."""
 
 
 @contextmanager
@@ -91,7 +89,6 @@ class _Walk:
         self._names: list[str] = []
         self._root = ""
         self._todo: deque[str] = deque()
-        self._made: list[str] = []
 
     def go(self) -> Spot:
         self._begin(self._path)
@@ -112,7 +109,7 @@ class _Walk:
             else:
                 self._check(step)
                 if not self._todo:
-                    return Spot(self._held[-1], step, self._real(step), tuple(self._made))
+                    return Spot(self._held[-1], step, self._real(step))
                 self._into(step)
         return Spot(self._held[-1], ".", self._real())
 
@@ -168,7 +165,6 @@ class _Walk:
         if self._make:
             with suppress(FileExistsError):
                 os.mkdir(step, dir_fd=self._held[-1])
-                self._made.append(self._real(step))
         self._held.append(os.open(step, _FOLDER, dir_fd=self._held[-1]))
         self._names.append(step)
 

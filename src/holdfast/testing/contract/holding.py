@@ -11,6 +11,7 @@ from holdfast.model.ids import new_turn_id
 from holdfast.store import clock
 from holdfast.store.lease import is_interrupted
 from holdfast.store.query import OPERATOR, SessionQuery
+from holdfast.store.rows import NewSession
 from holdfast.testing.contract.given import Opener, create, prompted
 
 
@@ -65,6 +66,16 @@ class Holding:
             ]
             assert leases == [None, None]
             assert (await second.hold(session_id)).session_id == session_id
+
+    async def test_a_deleted_session_is_held_by_nobody(self, opener: Opener) -> None:
+        async with opener() as store:
+            created = await create(store)
+            session_id = created.context.session_id
+            await store.hold(session_id)
+            await store.write(lambda tx: tx.delete(session_id))
+            await store.create(NewSession(context=created.context))
+
+            assert (await store.append(session_id, Titled(title="again"))).seq == 1
 
     async def test_an_open_turn_is_interrupted_unless_a_live_owner_holds_the_session(
         self, opener: Opener
