@@ -288,15 +288,14 @@ def test_configuring_again_and_again_leaves_no_thread_and_no_descriptor_behind()
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
         telemetry.configure("info", "json", theirs)
-        before = len(os.listdir("/dev/fd"))
+        before, threads = len(os.listdir("/dev/fd")), set(threading.enumerate())
         for _ in range(20):
             telemetry.configure("info", "json", theirs)
             log.info("z" * 10_000)
             ours.readline()
         telemetry.configure("info", "json", io.StringIO())
-        for thread in threading.enumerate():
-            if thread.name == "holdfast-log":
-                thread.join(5)
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(5)
 
         assert len(os.listdir("/dev/fd")) < before
 

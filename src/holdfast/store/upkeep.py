@@ -78,8 +78,8 @@ def backup(path: Path, copy: Path) -> None:
     with reading(path) as db, told(copy):
         if not isinstance(db, sqlite3.Connection):
             raise TypeError("Only SQLite's own connections can copy.")
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        try:
+        try:  # from before it is there: Ctrl-C may come at any moment
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with _damage_told(path):
                 _copy(db, partial, path)
             # A link, not a rename: it fails where somebody was quicker.
