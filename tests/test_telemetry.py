@@ -257,7 +257,8 @@ import logging, os
 from holdfast import telemetry
 telemetry.configure("info", "json")
 log = logging.getLogger("holdfast.x")
-log.info("x" * 100_000)
+log.info("x" * 100_000)  # by a thread, which the child does not have
+logging.getLogger().handlers[0].stream.drain(10)
 if not os.fork():
     log.info("y" * 10_000)
     raise SystemExit
