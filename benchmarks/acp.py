@@ -26,7 +26,7 @@ from holdfast.store.sqlite import SqliteStore
 
 ROUNDS = 5
 CHUNKS = 10_000
-MANY = int(os.environ.get("HOLDFAST_STREAM", "50000"))
+MANY = int(os.environ.get("HOLDFAST_STREAM", "1000000"))
 SESSIONS = 10_000
 AGENTS = Path(__file__).resolve().parent / "agents"
 PACKAGES = Path(__file__).resolve().parent.parent / "peers" / "node_modules"
@@ -191,7 +191,7 @@ async def _fill(database: Path) -> None:
 
 
 def slow_reader(updates: int) -> Result:
-    """What streaming to a reader that lags behind adds to the memory; HOLDFAST_STREAM=1000000 for the long run."""
+    """What streaming to a reader that lags behind adds to the memory."""
     with session(OURS) as client:
         before = _peak(client.pid)
         client.begin(
