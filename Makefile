@@ -18,7 +18,7 @@ ARGS ?=
 .PHONY: help setup run test conformance peers test-containers check format bench fuzz soak soak-kill soak-stream powerloss lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install all that the other targets need
 	@$(PYTHON) scripts/setup
