@@ -54,7 +54,7 @@ fuzz: setup ## Fuzz the wire at length (FUZZ=number of frames)
 soak: setup ## Stress the links: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers
 	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \
 		$(BIN)/python -m pytest tests/connect/test_leaks.py tests/connect/test_context.py \
-		tests/connect/test_http.py tests/connect/test_neighbours.py -s $(ARGS)
+		tests/connect/http/test_streamable.py tests/connect/test_isolation.py -s $(ARGS)
 
 soak-kill: setup ## Kill store writers and `holdfast acp` at random moments (CYCLES, DOOR_CYCLES)
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)

@@ -1,4 +1,4 @@
-"""Run the benchmarks: all, or those of the modules named. Prints a table and writes build/bench.json."""
+"""Run all benchmarks, or those of the named modules. Prints a table and writes build/bench.json."""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ import benchmarks
 from benchmarks.result import Result
 
 REPORT = Path(__file__).resolve().parent.parent / "build" / "bench.json"
-HEADINGS = ("name", "ours", "peer", "unit", "ratio", "goal", "met", "peer is")
+COLUMNS = ("name", "ours", "peer", "unit", "ratio", "goal", "met", "peer is")
 
 
 def main() -> None:
@@ -28,28 +28,28 @@ def main() -> None:
 
 
 def show(results: Iterable[Result]) -> None:
-    rows = [HEADINGS, *(row(result) for result in results)]
+    rows = [COLUMNS, *(format_row(result) for result in results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
 
 
-def row(result: Result) -> tuple[str, ...]:
+def format_row(result: Result) -> tuple[str, ...]:
     met = ("yes" if result.met else "NO") if result.goal else ""
-    figures = (plain(result.ours), plain(result.peer), result.unit, f"{result.ratio:.3g}")
+    figures = (format_figure(result.ours), format_figure(result.peer), result.unit, f"{result.ratio:.3g}")
     return (result.name, *figures, result.goal, met, result.peer_name)
 
 
-def plain(figure: float) -> str:
+def format_figure(figure: float) -> str:
     return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.4g}"
 
 
 def save(results: Iterable[Result]) -> None:
     REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps([entry(result) for result in results], indent=2) + "\n")
+    REPORT.write_text(json.dumps([as_json(result) for result in results], indent=2) + "\n")
 
 
-def entry(result: Result) -> dict[str, str | float | bool]:
+def as_json(result: Result) -> dict[str, str | float | bool]:
     return {
         "name": result.name,
         "ours": result.ours,

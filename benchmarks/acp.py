@@ -1,6 +1,6 @@
-"""The editors' door: `holdfast acp` against agents on the official ACP SDKs, which store nothing.
+"""`holdfast acp` against agents on the official ACP SDKs, which store nothing.
 
-All are spoken to by the same raw client, over pipes, and take turns in one run.
+The same raw client talks to all of them over pipes; they take turns in one run.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from holdfast.store.sqlite import SqliteStore
 
 ROUNDS = 5
 CHUNKS = 10_000
-MANY = int(os.environ.get("HOLDFAST_STREAM", "1000000"))
+STREAM_UPDATES = int(os.environ.get("HOLDFAST_STREAM", "1000000"))
 SESSIONS = 10_000
 AGENTS = Path(__file__).resolve().parent / "agents"
 PACKAGES = Path(__file__).resolve().parent.parent / "peers" / "node_modules"
@@ -37,13 +36,19 @@ TYPESCRIPT = [str(PACKAGES / ".bin" / "node"), str(AGENTS / "typescript.mjs"), s
 
 
 def results() -> list[Result]:
-    ready = _turn_by_turn(lambda: _ready(HOLDFAST), lambda: _ready(SDK), lambda: _ready(TYPESCRIPT))
-    streamed = _turn_by_turn(lambda: _stream(OURS), lambda: _stream(SDK), lambda: _stream(TYPESCRIPT))
-    loaded = _turn_by_turn(lambda: _load(OURS), lambda: _load(SDK))
+    ready = _interleave(
+        lambda: _initialize_ms(HOLDFAST), lambda: _initialize_ms(SDK), lambda: _initialize_ms(TYPESCRIPT)
+    )
+    streamed = _interleave(
+        lambda: _updates_per_second(OURS),
+        lambda: _updates_per_second(SDK),
+        lambda: _updates_per_second(TYPESCRIPT),
+    )
+    loaded = _interleave(lambda: _load_ms(OURS), lambda: _load_ms(SDK))
     return [
-        _beside("ready.ms", "ms", ready[0], ready[1], "an agent on the Python ACP SDK", "<= 0.4"),
-        _beside("ready.ms", "ms", ready[0], ready[2], "an agent on the TypeScript ACP SDK"),
-        _beside(
+        _result("ready.ms", "ms", ready[0], ready[1], "an agent on the Python ACP SDK", "<= 0.4"),
+        _result("ready.ms", "ms", ready[0], ready[2], "an agent on the TypeScript ACP SDK"),
+        _result(
             "stream.per_s",
             "updates/s",
             streamed[0],
@@ -51,26 +56,26 @@ def results() -> list[Result]:
             "the Python ACP SDK, storing nothing",
             ">= 2",
         ),
-        _beside(
+        _result(
             "stream.per_s", "updates/s", streamed[0], streamed[2], "the TypeScript ACP SDK, storing nothing"
         ),
-        _beside("load10k.ms", "ms", loaded[0], loaded[1], "the Python ACP SDK, from memory", "<= 0.3"),
-        _beside("list10k.ms", "ms", _list(), 50, f"the bound, over {SESSIONS:,} sessions", "<= 1"),
-        slow_reader(MANY),
+        _result("load10k.ms", "ms", loaded[0], loaded[1], "the Python ACP SDK, from memory", "<= 0.3"),
+        _result("list10k.ms", "ms", _list_ms(), 50, f"the bound, over {SESSIONS:,} sessions", "<= 1"),
+        slow_reader(STREAM_UPDATES),
     ]
 
 
-def _beside(name: str, unit: str, ours: float, peer: float, peer_name: str, goal: str = "") -> Result:
+def _result(name: str, unit: str, ours: float, peer: float, peer_name: str, goal: str = "") -> Result:
     return Result(name=f"acp.{name}", ours=ours, peer=peer, peer_name=peer_name, unit=unit, goal=goal)
 
 
-def _turn_by_turn(*measures: Callable[[], float]) -> list[float]:
+def _interleave(*measures: Callable[[], float]) -> list[float]:
     rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
 class Client:
-    """Raw lines to an agent; updates are counted, not read."""
+    """Sends raw lines to an agent; updates are counted, not decoded."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], pid: int) -> None:
         self.stdin = stdin
@@ -79,34 +84,34 @@ class Client:
         self.session = ""
         self._next = 0
 
-    def begin(self, method: str, params: Any) -> None:
+    def send(self, method: str, params: Any) -> None:
         self._next += 1
         line = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
         self.stdin.write(json.dumps(line).encode() + b"\n")
         self.stdin.flush()
 
-    def answer(self) -> tuple[Any, int]:
-        """The answer, and how many updates came before it."""
+    def receive(self) -> tuple[Any, int]:
+        """The result, and how many updates came before it."""
         updates = 0
         while line := self.stdout.readline():
             if b'"agent_message_chunk"' in line:
                 updates += 1
             elif b'"id"' in line and (message := json.loads(line)).get("id") == self._next:
                 return message["result"], updates
-        raise RuntimeError("The agent left.")
+        raise RuntimeError("The agent has ended.")
 
-    def ask(self, method: str, params: Any) -> tuple[Any, int]:
-        self.begin(method, params)
-        return self.answer()
+    def request(self, method: str, params: Any) -> tuple[Any, int]:
+        self.send(method, params)
+        return self.receive()
 
     def prompt(self, chunks: int) -> tuple[Any, int]:
         prompt = [{"type": "text", "text": str(chunks)}]
-        return self.ask("session/prompt", {"sessionId": self.session, "prompt": prompt})
+        return self.request("session/prompt", {"sessionId": self.session, "prompt": prompt})
 
 
 @contextmanager
 def agent(command: list[str], home: str) -> Iterator[Client]:
-    """An agent that has been introduced."""
+    """An initialized agent."""
     environ = {
         **os.environ,
         "HOLDFAST_DATA_DIR": f"{home}/data",
@@ -120,7 +125,7 @@ def agent(command: list[str], home: str) -> Iterator[Client]:
         assert process.stdout is not None
         try:
             client = Client(process.stdin, process.stdout, process.pid)
-            client.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+            client.request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
             yield client
             process.stdin.close()
             process.wait(10)
@@ -130,23 +135,23 @@ def agent(command: list[str], home: str) -> Iterator[Client]:
 
 @contextmanager
 def session(command: list[str]) -> Iterator[Client]:
-    """An agent with a session open."""
+    """An agent with an open session."""
     with tempfile.TemporaryDirectory() as home, agent(command, home) as client:
-        client.session = client.ask("session/new", {"cwd": home, "mcpServers": []})[0]["sessionId"]
-        client.ask(
+        client.session = client.request("session/new", {"cwd": home, "mcpServers": []})[0]["sessionId"]
+        client.request(
             "session/prompt", {"sessionId": client.session, "prompt": [{"type": "text", "text": "100"}]}
         )
         yield client
 
 
-def _ready(command: list[str]) -> float:
+def _initialize_ms(command: list[str]) -> float:
     with tempfile.TemporaryDirectory() as home:
         began = time.perf_counter()
         with agent(command, home):
             return (time.perf_counter() - began) * 1000
 
 
-def _stream(command: list[str]) -> float:
+def _updates_per_second(command: list[str]) -> float:
     with session(command) as client:
         began = time.perf_counter()
         _, updates = client.prompt(CHUNKS)
@@ -154,29 +159,29 @@ def _stream(command: list[str]) -> float:
         return CHUNKS / (time.perf_counter() - began)
 
 
-def _load(command: list[str]) -> float:
+def _load_ms(command: list[str]) -> float:
     with tempfile.TemporaryDirectory() as home, agent(command, home) as client:
         opened = {"cwd": os.path.realpath(home), "mcpServers": list[Any]()}
-        client.session = client.ask("session/new", opened)[0]["sessionId"]
+        client.session = client.request("session/new", opened)[0]["sessionId"]
         client.prompt(CHUNKS)
         if command is OURS:
-            client.ask("session/close", {"sessionId": client.session})
+            client.request("session/close", {"sessionId": client.session})
         began = time.perf_counter()
-        _, updates = client.ask("session/load", {"sessionId": client.session, **opened})
+        _, updates = client.request("session/load", {"sessionId": client.session, **opened})
         seconds = time.perf_counter() - began
         assert updates == CHUNKS
         return seconds * 1000
 
 
-def _list() -> float:
+def _list_ms() -> float:
     with tempfile.TemporaryDirectory() as home:
         asyncio.run(_fill(Path(home) / "data" / "holdfast.db"))
         with agent(HOLDFAST, home) as client:
-            client.ask("session/list", {})
+            client.request("session/list", {})
             figures: list[float] = []
             for _ in range(20):
                 began = time.perf_counter()
-                client.ask("session/list", {})
+                client.request("session/list", {})
                 figures.append((time.perf_counter() - began) * 1000)
     return statistics.median(figures)
 
@@ -191,20 +196,19 @@ async def _fill(database: Path) -> None:
 
 
 def slow_reader(updates: int) -> Result:
-    """What streaming to a reader that lags behind adds to the memory."""
+    """How much memory grows while streaming to a slow reader."""
     with session(OURS) as client:
-        before = _peak(client.pid)
-        client.begin(
+        before = _peak_memory(client.pid)
+        client.send(
             "session/prompt",
             {"sessionId": client.session, "prompt": [{"type": "text", "text": str(updates)}]},
         )
-        lagging = threading.Event()
-        lagging.wait(1.0)  # nothing is read at first: the agent must stop by itself
-        client.answer()
-        grown = (_peak(client.pid) - before) / 2**20
-    return _beside("slow_reader.mb", "MB", grown, 32, f"the bound, over {updates:,} updates", "<= 1")
+        time.sleep(1.0)  # read nothing at first: the agent must wait
+        client.receive()
+        growth = (_peak_memory(client.pid) - before) / 2**20
+    return _result("slow_reader.mb", "MB", growth, 32, f"the bound, over {updates:,} updates", "<= 1")
 
 
-def _peak(pid: int) -> int:
+def _peak_memory(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""An environment of its own for a peer that cannot live in ours; made when it is first needed."""
+"""A separate virtual environment for a peer that conflicts with our dependencies, created on first use."""
 
 import hashlib
 import platform
@@ -12,22 +12,22 @@ ENVIRONMENTS = ROOT / "build" / "peers"
 
 
 def python_of(peer: str) -> str:
-    """The Python of an environment that holds what locks/<peer>.txt names, and nothing else."""
+    """The Python of an environment with the packages of locks/<peer>.txt only."""
     folder = ENVIRONMENTS / peer
     python = str(folder / "bin" / "python")
     lock = ROOT / "locks" / f"{peer}.txt"
-    made_from = hashlib.sha256(
+    digest = hashlib.sha256(
         b"\0".join([lock.read_bytes(), str(folder).encode(), platform.python_version().encode()])
     ).hexdigest()
     stamp = folder / "setup.stamp"
-    if not stamp.exists() or stamp.read_text() != made_from:
-        print(f"bench: Installing {peer}, which is measured beside us ...", file=sys.stderr, flush=True)
+    if not stamp.exists() or stamp.read_text() != digest:
+        print(f"bench: Installing {peer} for comparison ...", file=sys.stderr, flush=True)
         ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
         pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
         with (ENVIRONMENTS / f"{peer}.log").open("wb") as log:
             _run([sys.executable, "-m", "venv", "--clear", str(folder)], log)
             _run([*pip, "--require-hashes", "--no-deps", "-r", str(lock)], log)
-        stamp.write_text(made_from)
+        stamp.write_text(digest)
     return python
 
 
@@ -36,5 +36,5 @@ def _run(command: list[str], log: IO[bytes]) -> None:
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False
     )
     if done.returncode:
-        told = Path(log.name).relative_to(ROOT)
-        sys.exit(f"bench: {' '.join(command[1:4])} failed (exit code {done.returncode}); {told} tells why.")
+        log_path = Path(log.name).relative_to(ROOT)
+        sys.exit(f"bench: {' '.join(command[1:4])} failed (exit code {done.returncode}); see {log_path}.")

@@ -1,6 +1,6 @@
-"""langchain-mcp-adapters as a peer: it needs an older mcp than ours, so its calls are made in a process of its own.
+"""langchain-mcp-adapters as a peer, in its own process because it needs an older mcp than ours.
 
-For the same reason it speaks the handshake era to the server that others speak the modern one to.
+For the same reason it uses the handshake era with a server that the others use in the modern era.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).resolve().parent / "peers" / "langchain_echo.py"
 
 
 def langchain(python: str, way: str, server: list[str]) -> Client:
-    """The ways are those of peers/langchain_echo.py, which times its calls itself: only turns cross the pipe."""
+    """Call through peers/langchain_echo.py, which times its own calls; only turns cross the pipe."""
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Turn]:
@@ -45,7 +45,7 @@ def langchain(python: str, way: str, server: list[str]) -> Client:
 
 
 def _untraced() -> dict[str, str]:
-    """LangChain reports every call to a service when its variables say so, which is not what is measured."""
+    """The environment without the variables that make LangChain report every call to a service."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(("LANGCHAIN_", "LANGSMITH_"))
     }

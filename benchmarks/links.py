@@ -1,7 +1,7 @@
-"""Links over stdio: what one costs over the bare wire, and what other clients cost on the same servers.
+"""Links over stdio, compared with the bare wire and with other clients on the same servers.
 
-A call through a link is measured without a store (`connect` alone), and beside it a session's whole call, which
-is on disk before it is answered. Opening is measured with ten servers at once; more of them: `crowd`.
+A call through a link is measured without a store (`connect` alone), and a session's call with everything: it is on
+disk before it returns. Opening is measured with ten servers; `many_sessions` measures more.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from mcp_types import TextContent
 from benchmarks.environment import python_of
 from benchmarks.langchain_peer import langchain
 from benchmarks.result import Result
-from benchmarks.turns import here, side_by_side
+from benchmarks.turns import local_client, side_by_side
 from benchmarks.wire import ME, SERVERS, TEXT, Call, our_echo, start
 from holdfast import settings
-from holdfast.connect.asks import Asks
 from holdfast.connect.call import call
-from holdfast.connect.catalog import catalog
-from holdfast.connect.connection import Connection
-from holdfast.connect.hearing import Hearing
+from holdfast.connect.catalog import build_catalog
+from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.links import Links
+from holdfast.connect.notifications import Notifications
 from holdfast.connect.scope import Scope
-from holdfast.connect.terms import Terms
-from holdfast.host import Host, Opening
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import new_session_id
@@ -43,10 +43,10 @@ from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
-from holdfast.wire.mcp.client import Client, greet
+from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
 OURS = [sys.executable, str(SERVERS / "ours.py")]
 ARGUMENTS = {"text": TEXT}
@@ -54,15 +54,12 @@ PROCESSES, WIRE_TURNS, WIRE_SECONDS = 4, 30, 0.03
 
 
 def results() -> list[Result]:
-    return [_over_the_wire(), *_calls(), *_opening()]
+    return [_compare_with_bare_wire(), *_compare_clients(), *_compare_opening()]
 
 
-# One wire
-
-
-def _over_the_wire() -> Result:
-    """What a link adds: the same wire to the same process, bare and with a link around it, in many short turns."""
-    pairs = [pair for _ in range(PROCESSES) for pair in asyncio.run(_bare_and_linked())]
+def _compare_with_bare_wire() -> Result:
+    """The cost of a link: the same wire to the same process, bare and with a link, in many short turns."""
+    pairs = [pair for _ in range(PROCESSES) for pair in asyncio.run(_measure_bare_and_linked())]
     bare, linked = (statistics.median(figures) for figures in zip(*pairs, strict=True))
     return Result(
         name="link.call.p50",
@@ -74,17 +71,17 @@ def _over_the_wire() -> Result:
     )
 
 
-async def _bare_and_linked() -> list[tuple[float, float]]:
+async def _measure_bare_and_linked() -> list[tuple[float, float]]:
     process = start("ours.py")
     assert process.stdout is not None
     assert process.stdin is not None
     try:
-        async with over_pipes(Peer(), process.stdout, process.stdin) as peer:
-            client = await greet(peer, ME)
-            bare, linked = here(lambda: bare_echo(client)), here(lambda: link_echo(client))
+        async with connect_pipes(Peer(), process.stdout, process.stdin) as peer:
+            client = await negotiate(peer, ME)
+            bare, linked = local_client(lambda: bare_echo(client)), local_client(lambda: link_echo(client))
             async with bare() as one, linked() as other:
                 pairs = [(await one(WIRE_SECONDS), await other(WIRE_SECONDS)) for _ in range(WIRE_TURNS)]
-        return pairs[WIRE_TURNS // 10 :]  # the first ones warm up
+        return pairs[WIRE_TURNS // 10 :]  # drop the warm-up
     finally:
         process.kill()
         process.wait()
@@ -93,7 +90,7 @@ async def _bare_and_linked() -> list[tuple[float, float]]:
 @asynccontextmanager
 async def bare_echo(client: Client) -> AsyncIterator[Call]:
     async def echo() -> str:
-        result = await client.call("echo", ARGUMENTS)
+        result = await client.call_tool("echo", ARGUMENTS)
         return msgspec.json.decode(result.content[0], type=Block).text
 
     yield echo
@@ -103,43 +100,40 @@ async def bare_echo(client: Client) -> AsyncIterator[Call]:
 async def link_echo(client: Client) -> AsyncIterator[Call]:
     """`connect.call` alone: no store, no audit."""
     spec = ServerSpec(name="echo", source=Source.USER, transport=Stdio(command=OURS[0]))
-    hearing = Hearing(Asks(spec, None))
+    notifications = Notifications(ServerRequests(spec, None))
 
     @asynccontextmanager
     async def connect(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
-        yield Connection(client, ended=asyncio.Event(), hearing=hearing, last_words=str)
+        yield Connection(client, ended=asyncio.Event(), notifications=notifications, stderr_tail=str)
 
     links = Links(connect)
     scope = Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/"))
-    (offer,) = catalog([(spec, [Tool(name="echo")])]).offers
+    (tool,) = build_catalog([(spec, [Tool(name="echo")])]).tools
     arguments = msgspec.json.encode(ARGUMENTS)
-    asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
+    tool_call = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
 
     async def echo() -> str:
-        answer = await call(links, scope, offer, asked, timeout=60)
-        return msgspec.json.decode(answer.result.content[0], type=Block).text
+        result = await call(links, scope, tool, tool_call, timeout=60)
+        return msgspec.json.decode(result.result.content[0], type=Block).text
 
     yield echo
     await links.close()
 
 
-# One call
-
-
-def _calls() -> list[Result]:
-    """Every client on the same server, taking turns."""
+def _compare_clients() -> list[Result]:
+    """All clients on the same server, taking turns."""
     python = python_of("langchain")
     clients = {
-        "wire": here(our_echo),
-        "link": here(hosted_link_echo),
-        "session": here(session_echo),
-        "memory": here(memory_session_echo),
-        "mcp SDK client": here(sdk_client_echo),
-        "FastMCP client": here(fastmcp_client_echo),
+        "wire": local_client(our_echo),
+        "link": local_client(hosted_link_echo),
+        "session": local_client(session_echo),
+        "memory": local_client(memory_session_echo),
+        "mcp SDK client": local_client(sdk_client_echo),
+        "FastMCP client": local_client(fastmcp_client_echo),
         "langchain-mcp-adapters": langchain(python, "session", OURS),
     }
     process_per_call = {
-        "a process per call": here(sdk_client_per_call_echo),
+        "a process per call": local_client(sdk_client_per_call_echo),
         "langchain, a process per call": langchain(python, "default", OURS),
     }
     p50 = asyncio.run(side_by_side(clients)) | asyncio.run(side_by_side(process_per_call, turns=5))
@@ -168,36 +162,36 @@ class Block(msgspec.Struct):
 @asynccontextmanager
 async def hosted_link_echo() -> AsyncIterator[Call]:
     """`connect.call` alone, on a host's own link: no store, no audit."""
-    async with opened() as (host, session):
-        (offer,) = [offer for offer in await session.tools() if offer.name == "echo.echo"]
+    async with open_session() as (host, session):
+        (tool,) = [tool for tool in await session.tools() if tool.name == "echo.echo"]
         arguments = msgspec.json.encode(ARGUMENTS)
-        asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
+        tool_call = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=arguments)
 
         async def echo() -> str:
-            answer = await call(host.links, session.scope, offer, asked, timeout=60)
-            return msgspec.json.decode(answer.result.content[0], type=Block).text
+            result = await call(host.links, session.scope, tool, tool_call, timeout=60)
+            return msgspec.json.decode(result.result.content[0], type=Block).text
 
         yield echo
 
 
 @asynccontextmanager
 async def session_echo() -> AsyncIterator[Call]:
-    """A session's call: recorded and audited, on disk before the answer."""
-    async with opened(durable=True) as (_, session):
-        yield _through(session)
+    """A session's call: recorded and audited, on disk before the result."""
+    async with open_session(durable=True) as (_, session):
+        yield _echo_through(session)
 
 
 @asynccontextmanager
 async def memory_session_echo() -> AsyncIterator[Call]:
     """The same with a store in memory."""
-    async with opened() as (_, session):
-        yield _through(session)
+    async with open_session() as (_, session):
+        yield _echo_through(session)
 
 
-def _through(session: Session) -> Call:
+def _echo_through(session: Session) -> Call:
     async def echo() -> str:
-        answer = await session.call("echo.echo", ARGUMENTS)
-        return msgspec.json.decode(answer.result.content[0], type=Block).text
+        result = await session.call("echo.echo", ARGUMENTS)
+        return msgspec.json.decode(result.result.content[0], type=Block).text
 
     return echo
 
@@ -228,7 +222,7 @@ async def fastmcp_client_echo() -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def sdk_client_per_call_echo() -> AsyncIterator[Call]:
-    """Where seed 002 began: every call connects, calls and lets go."""
+    """Every call connects, calls and disconnects."""
 
     async def echo() -> str:
         async with sdk_client_echo() as once:
@@ -237,10 +231,7 @@ async def sdk_client_per_call_echo() -> AsyncIterator[Call]:
     yield echo
 
 
-# Ten at once
-
-
-def _opening() -> list[Result]:
+def _compare_opening() -> list[Result]:
     one = statistics.median(asyncio.run(_seconds_to_open(1)) for _ in range(3))
     ten = statistics.median(asyncio.run(_seconds_to_open(10)) for _ in range(3))
     return [
@@ -256,35 +247,32 @@ def _opening() -> list[Result]:
 
 
 async def _seconds_to_open(count: int) -> float:
-    # The servers sleep, as those do that wait for a network; what this machine has to compute is not the question.
+    # The servers sleep, like servers that wait for a network, so that the speed of this machine does not matter.
     servers = {
         f"s{number}": entry([sys.executable, "-I", "-S", str(SERVERS / "sleeper.py")])
         for number in range(count)
     }
-    async with hosted(servers) as (host, folder):
+    async with open_host(servers) as (host, folder):
         began = time.perf_counter()
         session = await host.open(Opening(cwd=folder))
-        await session.ready()
+        await session.wait_ready()
         seconds = time.perf_counter() - began
-        assert len(session.up) >= count, session.refusals
+        assert len(session.available) >= count, session.refusals
         await host.close_session(session)
     return seconds
 
 
-# A host of its own
-
-
 @asynccontextmanager
-async def opened(*, durable: bool = False) -> AsyncIterator[tuple[Host, Session]]:
+async def open_session(*, durable: bool = False) -> AsyncIterator[tuple[Host, Session]]:
     async with (
-        hosted({"echo": entry(OURS)}, durable=durable) as (host, folder),
+        open_host({"echo": entry(OURS)}, durable=durable) as (host, folder),
         host.session(cwd=folder) as session,
     ):
         yield host, session
 
 
 @asynccontextmanager
-async def hosted(servers: dict[str, Any], *, durable: bool = False) -> AsyncIterator[tuple[Host, Path]]:
+async def open_host(servers: dict[str, Any], *, durable: bool = False) -> AsyncIterator[tuple[Host, Path]]:
     with TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "config.toml").touch()
@@ -295,7 +283,9 @@ async def hosted(servers: dict[str, Any], *, durable: bool = False) -> AsyncIter
         }
         loaded = settings.load(folder / "config.toml", environ)
         store = None if durable else MemoryStore()
-        async with Host(settings=loaded, servers=servers, store=store, terms=Terms(end_seconds=0.2)) as host:
+        async with Host(
+            settings=loaded, servers=servers, store=store, connect_options=ConnectOptions(end_seconds=0.2)
+        ) as host:
             yield host, folder
 
 

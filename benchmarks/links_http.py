@@ -1,4 +1,4 @@
-"""Remote links: what one costs while idle, and how long a warm call takes, against the official SDK's client.
+"""Remote links: memory of an idle link and time of a warm call, compared with the official SDK's client.
 
 Both sides talk to the same light server in a process of its own. Memory is measured in a fresh process per side.
 """
@@ -22,14 +22,12 @@ from mcp.client.client import Client as SdkClient
 from mcp_types import TextContent
 
 from benchmarks.result import Result
-from holdfast.connect.asks import Asks
-from holdfast.connect.connection import Connection
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.links import Links
-from holdfast.connect.remote import Remote
 from holdfast.connect.scope import Scope
-from holdfast.connect.terms import Terms
-from holdfast.model.carriers import context_meta
-from holdfast.model.context import SessionContext
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model.context import SessionContext, context_meta
 from holdfast.model.ids import new_session_id
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
@@ -98,27 +96,27 @@ def in_a_process(what: str, side: str, era: str, url: str) -> float:
 
 
 @asynccontextmanager
-async def our_links(url: str, era: Era) -> AsyncIterator[Any]:
-    """Opens links as a host does, one scope each."""
+async def our_links(url: str, era: Era, signer: Signer | None = None) -> AsyncIterator[Any]:
+    """Open links as a host does, each in a scope of its own."""
 
     class Known(dict[str, Era]):
         def get(self, key: str, default: Any = None) -> Any:
             return era
 
-    terms = Terms(eras=Known(), end_seconds=0.1)
+    terms = ConnectOptions(eras=Known(), end_seconds=0.1)
     spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=url))
     with TemporaryDirectory() as folder:
         keys = Path(folder)
-        async with Remote(signer=Signer(keys / "keys"), logins=keys / "oauth") as remote:
+        async with RemoteConnector(signer=signer or Signer(keys / "keys"), logins=keys / "oauth") as remote:
             links = Links(
                 lambda spec, scope: remote.open(
-                    spec, scope, asks=Asks(spec, scope), meta=_meta(scope), terms=terms
+                    spec, scope, server_requests=ServerRequests(spec, scope), meta=_meta(scope), options=terms
                 )
             )
 
             async def opened() -> Connection:
                 context = SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/")
-                return (await links.connected(Scope(context), spec))[1]
+                return (await links.connect(Scope(context), spec))[1]
 
             try:
                 yield opened
@@ -184,7 +182,7 @@ async def p50(side: str, era: Era, url: str) -> float:
 
 
 async def cpu(links: str, era: Era, url: str) -> float:
-    """Milliseconds of CPU for a call, each over the next link, in the calmest of some rounds."""
+    """Milliseconds of CPU per call, over each link in turn; the best of several rounds."""
     arguments = msgspec.Raw(msgspec.json.encode({"text": TEXT}))
     async with our_links(url, era) as opened:
         connections = [await opened() for _ in range(int(links))]

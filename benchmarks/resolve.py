@@ -1,4 +1,4 @@
-"""What telling servers who is calling costs, and whether it grows as it should."""
+"""The cost of injecting the context into servers, and whether it is linear."""
 
 import statistics
 import time
@@ -15,8 +15,8 @@ _ROUNDS = 51
 
 
 def results() -> list[Result]:
-    """Injection for 10 servers, and per server at 1,000."""
-    ten, thousand = _milliseconds(10), _milliseconds(1000)
+    """Injection for 10 servers, and per server with 1,000."""
+    ten, thousand = _measure_milliseconds(10), _measure_milliseconds(1000)
     return [
         Result(name="resolve.inject10", ours=ten, peer=1.0, peer_name="the promise", unit="ms", goal="<= 1"),
         Result(
@@ -30,7 +30,7 @@ def results() -> list[Result]:
     ]
 
 
-def _milliseconds(count: int) -> float:
+def _measure_milliseconds(count: int) -> float:
     context = SessionContext(
         session_id=new_session_id(), trust_level=Trust.DIRECT, workspace_id="w", user_id="u"
     )

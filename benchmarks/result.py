@@ -1,4 +1,4 @@
-"""One comparison: our figure, a peer's, and what we want of the two."""
+"""One comparison of our figure with a peer's."""
 
 import operator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _COMPARE = {">=": operator.ge, "<=": operator.le}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Two figures of one kind, measured in one run; a goal such as `>= 10` is about their ratio."""
+    """Two figures, measured in the same run. A goal such as `>= 10` is for their ratio."""
 
     name: str
     ours: float
@@ -19,12 +19,12 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Ours by the peer's."""
+        """Our figure divided by the peer's."""
         return self.ours / self.peer
 
     @property
     def met(self) -> bool:
-        """Whether the ratio meets the goal; without a goal there is none to miss."""
+        """Whether the ratio meets the goal; always true without a goal."""
         if not self.goal:
             return True
         comparison, bound = self.goal.split()

@@ -1,4 +1,4 @@
-"""The store: appending in a window against a commit per event, reading one session among many, and the cost of size."""
+"""The store: appending in batches or one by one, reading one session of many, and the effect of size."""
 
 import asyncio
 import statistics
@@ -24,13 +24,13 @@ WINDOW = 200
 PIPELINED = 5000
 ONE_BY_ONE = 400
 SESSIONS = 10_000
-FEW, MANY, AT_ONCE = 1_000, 1_000_000, 50_000
-# The event of 450 bytes that all figures are about.
+FEW, MANY, BATCH = 1_000, 1_000_000, 50_000
+# All figures are for an event of 450 bytes.
 EVENT = Replied(message_id="msg_" + "0" * 32, text="x" * 386)
 
 
 def results() -> list[Result]:
-    """Measure all, in one run, turn by turn."""
+    """Measure everything in one run, alternating between the measures."""
     return asyncio.run(_results())
 
 
@@ -43,7 +43,7 @@ async def _appending(folder: Path) -> list[Result]:
     async with SqliteStore(folder / "ours.db") as store, aiosqlite.connect(folder / "aiosqlite.db") as peer:
         session_id = await _session(store)
         await _prepare(peer)
-        pipelined, single, theirs = await _turn_by_turn(
+        pipelined, single, theirs = await _medians(
             lambda round: _per_second(
                 PIPELINED, _append_in_a_window(store, session_id, PIPELINED, f"w{round}")
             ),
@@ -75,7 +75,7 @@ async def _size(folder: Path) -> list[Result]:
         one = await _session(small)
         await _append_in_a_window(small, one, FEW, "fill")
         long = await _fill(large)
-        near, far, reading = await _turn_by_turn(
+        small_us, large_us, read_ms = await _medians(
             lambda round: _microseconds(_append_in_a_window(small, one, FEW, f"n{round}")),
             lambda round: _microseconds(_append_in_a_window(large, long, FEW, f"f{round}")),
             lambda _: _read(large, long),
@@ -83,15 +83,15 @@ async def _size(folder: Path) -> list[Result]:
     return [
         Result(
             name="store.append.flat.us",
-            ours=far,
-            peer=near,
+            ours=large_us,
+            peer=small_us,
             peer_name=f"the same at {FEW:,} events, ours at {MANY:,}",
             unit="us/event",
             goal="<= 1.5",
         ),
         Result(
             name="store.read10k.ms",
-            ours=reading,
+            ours=read_ms,
             peer=50,
             peer_name=f"the bound, for 10,000 events of one among {SESSIONS:,} sessions",
             unit="ms",
@@ -100,16 +100,16 @@ async def _size(folder: Path) -> list[Result]:
     ]
 
 
-async def _turn_by_turn(*measures: Callable[[int], Awaitable[float]]) -> list[float]:
-    """The median of each measure, with every round taking one figure of each."""
+async def _medians(*measures: Callable[[int], Awaitable[float]]) -> list[float]:
+    """The median of each measure over all rounds. Each round runs every measure once."""
     rounds = [[await measure(round) for measure in measures] for round in range(ROUNDS)]
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
 async def _per_second(count: int, work: Awaitable[None]) -> float:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     await work
-    return count / (time.perf_counter() - began)
+    return count / (time.perf_counter() - start_time)
 
 
 async def _microseconds(work: Awaitable[None]) -> float:
@@ -153,11 +153,11 @@ async def _session(store: SqliteStore) -> SessionId:
 
 
 async def _fill(store: SqliteStore) -> SessionId:
-    """A million events: 10,000 of one session, and the rest spread over all the others, in between."""
+    """Append a million events: 10,000 to one session, and the rest spread over the others."""
     sessions = await store.write(lambda tx: [_create(tx) for _ in range(SESSIONS - 1)])
     long = await _session(store)
-    for start in range(0, MANY, AT_ONCE):
-        await store.write(lambda tx, start=start: _append_around(tx, sessions, long, start))
+    for start in range(0, MANY, BATCH):
+        await store.write(lambda tx, start=start: _append_batch(tx, sessions, long, start))
     return long
 
 
@@ -166,16 +166,16 @@ def _create(tx: Tx) -> SessionId:
     return tx.create(NewSession(context=context)).context.session_id
 
 
-def _append_around(tx: Tx, sessions: list[SessionId], long: SessionId, start: int) -> None:
-    for number in range(start, start + AT_ONCE):
+def _append_batch(tx: Tx, sessions: list[SessionId], long: SessionId, start: int) -> None:
+    for number in range(start, start + BATCH):
         tx.append(long if number % 100 == 0 else sessions[number % len(sessions)], EVENT, f"k{number}")
 
 
 async def _read(store: SqliteStore, session_id: SessionId) -> float:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     count = 0
     async for _ in store.events(session_id):
         count += 1
         if count == 10_000:
             break
-    return (time.perf_counter() - began) * 1000
+    return (time.perf_counter() - start_time) * 1000

@@ -1,7 +1,7 @@
 """Servers written with the toolkit against the SDK's MCPServer and FastMCP: the same tool, the same client.
 
-The client is ours, over pipes, and a handful of keep-alive connections of raw HTTP, because it must not be what is
-measured. All speak the modern era, and all servers run as their makers set them up: able to tell of progress.
+The client is ours over pipes, and a few raw keep-alive connections over HTTP, so that the client is not what is
+measured. All use the modern era, and all servers run with their default set-up: able to report progress.
 """
 
 import asyncio
@@ -24,34 +24,34 @@ from benchmarks.result import Result
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.call import Call
 from holdfast.wire.frame import Raw
-from holdfast.wire.mcp.client import greet
-from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.client import negotiate
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
 ROUNDS = 5
 SECONDS = 0.6
 CONCURRENT = 16
 TEXT = "x" * 200
 SERVERS = Path(__file__).resolve().parent / "servers"
-ME = Introduction(who=Implementation("benchmark", "1"))
+ME = PeerInfo(implementation=Implementation("benchmark", "1"))
 PEERS = {"MCPServer of the mcp SDK": "mcpserver_echo.py", "FastMCP": "fastmcp_echo.py"}
 OURS = "toolkit_echo.py"
 MANY, FEW = 1000, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What one server achieved in one round."""
+class StdioFigures:
+    """The figures of one server in one round."""
 
-    ready: float
+    ready_seconds: float
     calls_per_s: float
 
 
 def results() -> list[Result]:
-    """Measure all, turn by turn."""
+    """Measure all servers in turns."""
     scripts = (OURS, *PEERS.values())
-    stdio: dict[str, list[Figures]] = {script: [] for script in scripts}
+    stdio: dict[str, list[StdioFigures]] = {script: [] for script in scripts}
     http: dict[str, list[float]] = {script: [] for script in scripts}
     for _ in range(ROUNDS):
         for script in scripts:
@@ -59,7 +59,9 @@ def results() -> list[Result]:
             http[script].append(uvloop.run(_over_http(script)))
     sparse, crowded = asyncio.run(_dispatch(FEW, MANY))
     return [
-        *_compared("toolkit.stdio.ready", "ms", "<= 0.35", stdio, lambda figures: figures.ready * 1000),
+        *_compared(
+            "toolkit.stdio.ready", "ms", "<= 0.35", stdio, lambda figures: figures.ready_seconds * 1000
+        ),
         *_compared(
             "toolkit.stdio.calls_per_s", "calls/s", ">= 6", stdio, lambda figures: figures.calls_per_s
         ),
@@ -95,7 +97,7 @@ def _compared(
         yield Result(name=name, ours=ours, peer=peer, peer_name=peer_name, unit=unit, goal=goal)
 
 
-async def _over_stdio(script: str) -> Figures:
+async def _over_stdio(script: str) -> StdioFigures:
     began = perf_counter()
     process = subprocess.Popen(
         [sys.executable, SERVERS / script],
@@ -106,15 +108,15 @@ async def _over_stdio(script: str) -> Figures:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        async with over_pipes(Peer(), process.stdout, process.stdin) as peer:
-            client = await greet(peer, ME)
+        async with connect_pipes(Peer(), process.stdout, process.stdin) as peer:
+            client = await negotiate(peer, ME)
             ready = perf_counter() - began
 
             async def call() -> None:
-                result = await client.call("echo", {"text": TEXT})
+                result = await client.call_tool("echo", {"text": TEXT})
                 assert not result.is_error
 
-            return Figures(ready, await _rate(call))
+            return StdioFigures(ready, await _rate(call))
     finally:
         process.kill()
         process.wait()
@@ -141,7 +143,7 @@ async def _over_http(script: str) -> float:
         [sys.executable, SERVERS / script, "--http", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL
     )
     try:
-        await _listening(port)
+        await _wait_for_port(port)
         request = _request(port)
         async with _connections(port) as connections:
             calls = [partial(connection.post, request) for connection in connections]
@@ -154,8 +156,8 @@ async def _over_http(script: str) -> float:
         process.wait()
 
 
-class Connection(asyncio.Protocol):
-    """One keep-alive connection, with no more in it than a benchmark needs."""
+class RawHttpConnection(asyncio.Protocol):
+    """One keep-alive connection with a minimal HTTP parser."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -213,9 +215,11 @@ def _request(port: int) -> bytes:
 
 
 @asynccontextmanager
-async def _connections(port: int) -> AsyncIterator[list[Connection]]:
+async def _connections(port: int) -> AsyncIterator[list[RawHttpConnection]]:
     loop = asyncio.get_running_loop()
-    opened = [(await loop.create_connection(Connection, "127.0.0.1", port))[1] for _ in range(CONCURRENT)]
+    opened = [
+        (await loop.create_connection(RawHttpConnection, "127.0.0.1", port))[1] for _ in range(CONCURRENT)
+    ]
     try:
         yield opened
     finally:
@@ -223,7 +227,7 @@ async def _connections(port: int) -> AsyncIterator[list[Connection]]:
             connection.transport.close()
 
 
-async def _listening(port: int) -> None:
+async def _wait_for_port(port: int) -> None:
     for _ in range(2000):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -242,7 +246,7 @@ def _free_port() -> int:
 
 
 async def _dispatch(*sizes: int) -> list[float]:
-    """What a call costs beside its handler, by the number of tools: the best of many batches, taking turns."""
+    """Microseconds of a call besides its handler, by the number of tools: the best of many batches, in turns."""
     dispatchers = [_box(size).dispatcher() for size in sizes]
     arguments = Raw(b'{"text":"%b"}' % TEXT.encode())
     best = [float("inf")] * len(sizes)

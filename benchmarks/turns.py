@@ -1,4 +1,4 @@
-"""Clients side by side: all connected at once, and a little of each in turn."""
+"""Measures clients side by side: all are connected at once, and take short turns."""
 
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,7 +9,7 @@ from benchmarks.wire import TEXT, Call, calls_for
 ROUNDS, TURNS, TURN_SECONDS = 3, 9, 0.05
 
 Turn = Callable[[float], Awaitable[float]]
-"""Calls again and again for so many seconds, at least once; the p50 of these calls in ms."""
+"""Makes calls for so many seconds, at least one; returns their p50 in ms."""
 
 Client = Callable[[], AbstractAsyncContextManager[Turn]]
 
@@ -17,9 +17,9 @@ Client = Callable[[], AbstractAsyncContextManager[Turn]]
 async def side_by_side(
     clients: dict[str, Client], *, rounds: int = ROUNDS, turns: int = TURNS
 ) -> dict[str, float]:
-    """The p50 of each in ms, in the calmest of all its turns.
+    """The p50 of each client in ms, in the fastest of its turns.
 
-    In each round all connect anew: where the machine happens to put a process moves its figure as long as it lives.
+    All clients reconnect in each round, because where a process is placed affects its figures for as long as it runs.
     """
     best: dict[str, float] = {}
     for _ in range(rounds):
@@ -28,17 +28,17 @@ async def side_by_side(
             for number in range(turns + 1):
                 for name, turn in connected.items():
                     p50 = await turn(TURN_SECONDS)
-                    if number:  # the first one warms up
+                    if number:  # the first turn warms up
                         best[name] = min(p50, best.get(name, p50))
     return best
 
 
-def here(connected: Callable[[], AbstractAsyncContextManager[Call]]) -> Client:
+def local_client(connect: Callable[[], AbstractAsyncContextManager[Call]]) -> Client:
     """A client that makes its calls in this process."""
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Turn]:
-        async with connected() as call:
+        async with connect() as call:
             assert await call() == TEXT
 
             async def turn(seconds: float) -> float:

@@ -1,6 +1,6 @@
 """The wire over stdio: our client and server against the official SDK's client and server.
 
-Both sides speak the modern era, call an echo tool with 200 bytes of text, and take turns in one run.
+Both use the modern era and call an echo tool with 200 bytes of text, alternating in one run.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
 from benchmarks.result import Result
-from holdfast.wire.mcp.client import greet
-from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.client import negotiate
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
 ROUNDS = 5
 SECONDS = 0.7  # per figure and round
 CONCURRENT = 16
 TEXT = "x" * 200
 SERVERS = Path(__file__).resolve().parent / "servers"
-ME = Introduction(who=Implementation("benchmark", "1"))
+ME = PeerInfo(implementation=Implementation("benchmark", "1"))
 
 Call = Callable[[], Awaitable[str]]
-"""Calls the echo tool once and reads its text."""
+"""Calls the echo tool once and returns its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What one side achieved in one round."""
+    """The figures of one round."""
 
     ready: float
     p50: float
@@ -51,7 +51,7 @@ def results() -> list[Result]:
         ours.append(asyncio.run(measure(our_echo)))
         peer.append(asyncio.run(measure(sdk_echo)))
 
-    def compared(name: str, unit: str, goal: str, figure: Callable[[Figures], float]) -> Result:
+    def compare(name: str, unit: str, goal: str, figure: Callable[[Figures], float]) -> Result:
         return Result(
             name=f"wire.stdio.{name}",
             ours=statistics.median(map(figure, ours)),
@@ -62,35 +62,35 @@ def results() -> list[Result]:
         )
 
     return [
-        compared("calls_per_s", "calls/s", ">= 10", lambda figures: figures.calls_per_s),
-        compared("p50", "ms", "<= 0.25", lambda figures: figures.p50 * 1000),
-        compared("ready", "ms", "<= 0.2", lambda figures: figures.ready * 1000),
+        compare("calls_per_s", "calls/s", ">= 10", lambda figures: figures.calls_per_s),
+        compare("p50", "ms", "<= 0.25", lambda figures: figures.p50 * 1000),
+        compare("ready", "ms", "<= 0.2", lambda figures: figures.ready * 1000),
     ]
 
 
-async def measure(connected: Callable[[], AbstractAsyncContextManager[Call]]) -> Figures:
-    began = perf_counter()
-    async with connected() as call:
-        ready = perf_counter() - began
+async def measure(connect: Callable[[], AbstractAsyncContextManager[Call]]) -> Figures:
+    started = perf_counter()
+    async with connect() as call:
+        ready = perf_counter() - started
         assert await call() == TEXT
         await calls_for(SECONDS / 4, call)  # warm up
-        one_by_one = await calls_for(SECONDS, call)
-        began = perf_counter()
-        at_once = await asyncio.gather(*(calls_for(SECONDS, call) for _ in range(CONCURRENT)))
-        calls_per_s = sum(map(len, at_once)) / (perf_counter() - began)
-    return Figures(ready=ready, p50=statistics.median(one_by_one), calls_per_s=calls_per_s)
+        sequential = await calls_for(SECONDS, call)
+        started = perf_counter()
+        concurrent = await asyncio.gather(*(calls_for(SECONDS, call) for _ in range(CONCURRENT)))
+        calls_per_s = sum(map(len, concurrent)) / (perf_counter() - started)
+    return Figures(ready=ready, p50=statistics.median(sequential), calls_per_s=calls_per_s)
 
 
 async def calls_for(seconds: float, call: Call) -> list[float]:
-    """Call again and again; how long each call took."""
+    """Call repeatedly; return the duration of each call."""
     times: list[float] = []
     now = perf_counter()
     end = now + seconds
     while now < end:
-        began = now
+        started = now
         await call()
         now = perf_counter()
-        times.append(now - began)
+        times.append(now - started)
     return times
 
 
@@ -104,11 +104,11 @@ async def our_echo() -> AsyncIterator[Call]:
     assert process.stdout is not None
     assert process.stdin is not None
     try:
-        async with over_pipes(Peer(), process.stdout, process.stdin) as peer:
-            client = await greet(peer, ME)
+        async with connect_pipes(Peer(), process.stdout, process.stdin) as peer:
+            client = await negotiate(peer, ME)
 
             async def call() -> str:
-                result = await client.call("echo", {"text": TEXT})
+                result = await client.call_tool("echo", {"text": TEXT})
                 return msgspec.json.decode(result.content[0], type=Block).text
 
             yield call

@@ -1,8 +1,8 @@
-"""What every test may use."""
+"""Fixtures for all tests."""
 
 import pytest
 
-pytest.register_assert_rewrite("holdfast.testing.contract")
+pytest.register_assert_rewrite("holdfast.testing.store_contract")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The list of promises and the tests that prove them agree."""
+"""The list of promises and the tests that verify them agree."""
 
 import ast
 import re
@@ -9,14 +9,14 @@ ROOT = Path(__file__).parent.parent
 ROW = re.compile(r"^\| (?P<id>[A-Z]+-\d+) \| .+ \| (?P<state>\w+) \|$", re.MULTILINE)
 
 
-def test_every_done_promise_has_a_test_and_every_named_promise_exists() -> None:
+def test_every_done_promise_has_a_test_and_every_tested_promise_exists() -> None:
     listed = _listed((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))]
 
-    assert _disagreements(listed, {id for source in sources for id in _proven(source)}) == []
+    assert _mismatches(listed, {id for source in sources for id in _tested(source)}) == []
 
 
-def test_every_row_of_the_list_is_open_or_done_and_no_id_is_used_twice() -> None:
+def test_every_promise_is_open_or_done_and_has_a_unique_id() -> None:
     text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 
     rows = re.findall(r"^\| ([A-Z]+-\d+) ", text, re.MULTILINE)
@@ -28,12 +28,12 @@ def test_every_row_of_the_list_is_open_or_done_and_no_id_is_used_twice() -> None
 def test_a_done_promise_without_a_test_is_found() -> None:
     listed = _listed("| CTX-01 | It holds. | done |\n| CTX-02 | `a | b` holds. | open |")
 
-    assert _disagreements(listed, set()) == ["CTX-01 is done, but no test carries it."]
+    assert _mismatches(listed, set()) == ["CTX-01 is done, but has no test."]
 
 
 def test_a_test_of_an_unknown_promise_is_found() -> None:
-    assert _disagreements({"CTX-01": "done"}, {"CTX-01", "CTX-99"}) == [
-        "CTX-99 is no promise, but a test carries it."
+    assert _mismatches({"CTX-01": "done"}, {"CTX-01", "CTX-99"}) == [
+        "CTX-99 has a test, but is not a promise."
     ]
 
 
@@ -52,26 +52,28 @@ def test_a_promise_is_found_on_functions_classes_modules_and_parameters() -> Non
             def test_two(self, n): ...
     """
 
-    assert sorted(_proven("if True:" + source)) == ["A-1", "A-2", "A-3", "A-4", "A-5"]
+    assert sorted(_tested("if True:" + source)) == ["A-1", "A-2", "A-3", "A-4", "A-5"]
 
 
 def _listed(text: str) -> dict[str, str]:
     return {row["id"]: row["state"] for row in ROW.finditer(text)}
 
 
-def _disagreements(listed: dict[str, str], proven: set[str]) -> list[str]:
+def _mismatches(listed: dict[str, str], tested: set[str]) -> list[str]:
     done = {id for id, state in listed.items() if state == "done"}
     return [
-        *(f"{id} is done, but no test carries it." for id in sorted(done - proven)),
-        *(f"{id} is no promise, but a test carries it." for id in sorted(proven - listed.keys())),
+        *(f"{id} is done, but has no test." for id in sorted(done - tested)),
+        *(f"{id} has a test, but is not a promise." for id in sorted(tested - listed.keys())),
     ]
 
 
-def _proven(source: str) -> Iterator[str]:
-    """The ids in all `pytest.mark.promise(...)` calls: read from the source, so partial runs agree."""
+def _tested(source: str) -> Iterator[str]:
+    """The ids in all `pytest.mark.promise(...)` calls, read from the source so that partial runs work."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise":
             for argument in node.args:
-                assert isinstance(argument, ast.Constant), f"line {node.lineno}: a promise's id is a literal"
-                assert isinstance(argument.value, str), f"line {node.lineno}: a promise's id is a string"
+                assert isinstance(argument, ast.Constant), (
+                    f"line {node.lineno}: a promise id must be a literal"
+                )
+                assert isinstance(argument.value, str), f"line {node.lineno}: a promise id must be a string"
                 yield argument.value

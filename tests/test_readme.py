@@ -1,4 +1,4 @@
-"""The front page tells the truth."""
+"""The README is correct."""
 
 import os
 import re
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_its_python_runs_as_it_stands(tmp_path: Path):
+def test_python_example_runs(tmp_path: Path):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (tmp_path / "notes.md").write_text("TODO: water the tomatoes\n")
     environ = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
@@ -29,7 +29,7 @@ def test_its_python_runs_as_it_stands(tmp_path: Path):
     assert "water the tomatoes" in done.stdout
 
 
-def test_its_commands_exist_and_its_links_lead_somewhere():
+def test_commands_and_links_exist():
     named = set(re.findall(r"`(?:\.venv/bin/)?holdfast ([a-z]+)", README))
     links = re.findall(r"\]\((?!http|#)([^)#]+)", README)
 
@@ -37,7 +37,7 @@ def test_its_commands_exist_and_its_links_lead_somewhere():
     assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
-def test_its_picture_is_small_and_fetches_nothing():
+def test_picture_is_small_and_self_contained():
     picture = (ROOT / "docs" / "chat.svg").read_text(encoding="utf-8")
 
     assert len(picture) < 60_000

@@ -16,12 +16,12 @@ def test_all_thirty_five_attacks_are_listed():
     assert sorted(listed()) == list(range(1, 36))
 
 
-def test_every_attack_names_its_tests_or_says_what_it_waits_for():
+def test_every_attack_has_tests_or_a_reason_to_wait():
     named = {
         number: re.findall(r"`(tests/safety/test_\d\d_\w+\.py)`", tests) for number, tests in listed().items()
     }
 
-    silent = [
+    untested = [
         number
         for number, tests in named.items()
         if not tests and not listed()[number].startswith("waits for ")
@@ -29,10 +29,10 @@ def test_every_attack_names_its_tests_or_says_what_it_waits_for():
     misplaced = [
         test for number, tests in named.items() for test in tests if f"/test_{number:02d}_" not in test
     ]
-    assert (silent, misplaced) == ([], [])
+    assert (untested, misplaced) == ([], [])
 
 
-def test_every_test_of_an_attack_is_listed():
+def test_every_safety_test_is_listed():
     tests = sorted(f"tests/safety/{path.name}" for path in (ROOT / "tests" / "safety").glob("test_*.py"))
 
     assert sorted(re.findall(r"`(tests/safety/[^`]+)`", " ".join(listed().values()))) == tests

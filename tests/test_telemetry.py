@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import telemetry
-from holdfast.model.context import SessionContext, within
+from holdfast.model.context import SessionContext, use_context
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
 from holdfast.model.trust import Trust
@@ -23,14 +23,14 @@ log = logging.getLogger("holdfast.wire.peer")
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("holdfast")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
@@ -39,12 +39,12 @@ def logging_as_before() -> Iterator[None]:
     ours.setLevel(levels[1])
 
 
-def test_a_json_record_is_one_object_with_its_fields_and_the_session() -> None:
+def test_json_record_has_its_fields_and_the_session() -> None:
     def write() -> None:
-        with within(CONTEXT):
+        with use_context(CONTEXT):
             log.warning("request refused", extra={"method": "tools/call", "tries": 3, "ids": ("a", 1)})
 
-    record = json.loads(_written("json", write))
+    record = json.loads(_capture("json", write))
 
     assert record.pop("time").endswith("+00:00")
     assert record == {
@@ -58,12 +58,12 @@ def test_a_json_record_is_one_object_with_its_fields_and_the_session() -> None:
     }
 
 
-def test_a_human_record_is_one_line_with_its_fields_and_the_session() -> None:
+def test_human_record_is_one_line_with_its_fields_and_the_session() -> None:
     def write() -> None:
-        with within(CONTEXT):
+        with use_context(CONTEXT):
             log.warning("request refused", extra={"method": "tools/call", "reason": 'says "no"', "tries": 3})
 
-    time, _, rest = _written("human", write).partition(" ")
+    time, _, rest = _capture("human", write).partition(" ")
 
     assert len(time) == len("12:34:56.789")
     assert rest == (
@@ -72,16 +72,16 @@ def test_a_human_record_is_one_line_with_its_fields_and_the_session() -> None:
     )
 
 
-def test_outside_a_session_there_is_no_session_on_the_record() -> None:
-    assert "session" not in json.loads(_written("json", lambda: log.info("started")))
+def test_record_outside_a_session_has_no_session() -> None:
+    assert "session" not in json.loads(_capture("json", lambda: log.info("started")))
 
 
-def test_a_field_of_the_callers_never_replaces_one_of_ours() -> None:
+def test_field_of_the_caller_does_not_replace_a_standard_field() -> None:
     def write() -> None:
-        with within(CONTEXT):
+        with use_context(CONTEXT):
             log.info("real", extra={"event": "forged", "level": "forged", "session": "forged"})
 
-    record = json.loads(_written("json", write))
+    record = json.loads(_capture("json", write))
 
     assert (record["event"], record["level"], record["session"]) == ("real", "info", CONTEXT.session_id)
 
@@ -93,19 +93,19 @@ def test_any_value_can_be_logged_as_valid_json(value: object) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    line = _written("json", lambda: log.info("odd", extra={"value": value}))
+    line = _capture("json", lambda: log.info("odd", extra={"value": value}))
 
     assert "value" in json.loads(line, parse_constant=refuse)
 
 
-def test_a_placeholder_without_its_argument_still_leaves_a_record() -> None:
+def test_message_with_missing_arguments_is_still_logged() -> None:
     record = logging.makeLogRecord({"name": "x", "msg": "%s and %s", "args": ("one",)})
 
     assert json.loads(telemetry.JsonFormatter().format(record))["event"] == "%s and %s"
 
 
 @given(text=st.text(alphabet=st.characters(), max_size=40), human=st.booleans())
-def test_no_text_in_a_record_makes_a_second_line(text: str, human: bool) -> None:
+def test_record_is_always_one_line(text: str, human: bool) -> None:
     forged = f"x\n12:00:00.000 error   wire: {text}\r\x85\u2028\x1b[2J"
     record = logging.makeLogRecord(
         {"name": forged, "levelname": forged, "msg": forged, "value": forged, "list": [forged], forged: 1}
@@ -117,14 +117,14 @@ def test_no_text_in_a_record_makes_a_second_line(text: str, human: bool) -> None
 
 
 @pytest.mark.parametrize("format", ["human", "json"])
-def test_an_exceptions_text_cannot_pass_for_a_record(format: str) -> None:
+def test_text_of_an_exception_cannot_imitate_a_record(format: str) -> None:
     def write() -> None:
         try:
             raise ValueError("no\n12:00:00.000 error   wire: forged\x1b[2J")
         except ValueError:
             log.exception("tool crashed")
 
-    first, *below = _written(format, write).removesuffix("\n").split("\n")
+    first, *below = _capture(format, write).removesuffix("\n").split("\n")
 
     assert "tool crashed" in first
     assert first.isprintable()
@@ -140,33 +140,33 @@ def test_auto_is_human_on_a_terminal_and_json_elsewhere() -> None:
     def write() -> None:
         log.info("started")
 
-    assert json.loads(_written("auto", write, io.StringIO()))["event"] == "started"
-    assert "wire.peer: started" in _written("auto", write, Terminal())
+    assert json.loads(_capture("auto", write, io.StringIO()))["event"] == "started"
+    assert "wire.peer: started" in _capture("auto", write, Terminal())
 
 
-def test_colour_appears_on_a_terminal_unless_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_used_on_a_terminal_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     def write() -> None:
         log.info("started")
 
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[36minfo" in _written("human", write, Terminal())
-    assert "\x1b" not in _written("human", write, io.StringIO())
+    assert "\x1b[36minfo" in _capture("human", write, Terminal())
+    assert "\x1b" not in _capture("human", write, io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in _written("human", write, Terminal())
+    assert "\x1b" not in _capture("human", write, Terminal())
 
 
-def test_the_level_is_ours_and_libraries_speak_from_warning_on() -> None:
+def test_libraries_log_from_warning() -> None:
     stream = io.StringIO()
     telemetry.configure("debug", "json", stream)
 
     log.debug("ours")
-    logging.getLogger("somebody.else").info("noise")
-    logging.getLogger("somebody.else").warning("worth it")
+    logging.getLogger("library").info("noise")
+    logging.getLogger("library").warning("important")
 
-    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours", "worth it"]
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours", "important"]
 
 
-def test_configuring_again_replaces_what_was_set_up_before() -> None:
+def test_second_configure_replaces_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
     telemetry.configure("info", "json", first)
     telemetry.configure("error", "json", second)
@@ -188,25 +188,23 @@ def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
     assert (done.stdout, json.loads(done.stderr)["event"]) == (b"", "started")
 
 
-def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_told() -> None:
+def test_logging_never_blocks_on_an_unread_pipe_and_counts_dropped_lines() -> None:
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
-        telemetry.configure("info", "json", theirs)
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        telemetry.configure("info", "json", writer)
         for number in range(10_000):
             log.info("one of many", extra={"number": number, "padding": "x" * 100})
 
-        told: list[Any] = []
-        while not told or "count" not in told[-1]:
-            told.append(json.loads(ours.readline()))
+        lines: list[Any] = []
+        while not lines or "count" not in lines[-1]:
+            lines.append(json.loads(reader.readline()))
 
-    numbers = [line["number"] for line in told[:-1]]
-    assert numbers == [*range(len(numbers))], "in order, from the first on"
-    assert told[-1]["count"] == 10_000 - len(numbers) > 0
+    numbers = [line["number"] for line in lines[:-1]]
+    assert numbers == [*range(len(numbers))], "the first lines, in order"
+    assert lines[-1]["count"] == 10_000 - len(numbers) > 0
 
 
-def test_what_was_logged_last_is_written_before_the_process_ends_and_an_unread_pipe_does_not_keep_it() -> (
-    None
-):
+def test_last_lines_are_written_at_exit_and_an_unread_pipe_does_not_delay_it() -> None:
     code = (
         "import logging, sys; from holdfast import telemetry\n"
         "telemetry.configure('info', 'json')\n"
@@ -234,7 +232,7 @@ class Now(Exception): ...
 
 def interrupted(number, frame):
     global inside
-    log.info("in the midst")
+    log.info("in the middle")
     if inside:
         inside = False
         raise Now
@@ -257,7 +255,7 @@ import logging, os
 from holdfast import telemetry
 telemetry.configure("info", "json")
 log = logging.getLogger("holdfast.x")
-log.info("x" * 100_000)  # by a thread, which the child does not have
+log.info("x" * 100_000)  # written by a thread, which the child does not have
 logging.getLogger().handlers[0].stream.drain(10)
 if not os.fork():
     log.info("y" * 10_000)
@@ -267,16 +265,16 @@ log.info("the last")
 """
 
 
-def test_a_signal_in_the_midst_of_a_line_stops_nothing() -> None:
+def test_signal_handler_can_log_in_the_middle_of_a_line() -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, timeout=30
     )
 
-    assert "in the midst" in done.stderr
+    assert "in the middle" in done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["event"] == "the last"
 
 
-def test_a_forked_process_logs_on_its_own() -> None:
+def test_forked_process_can_log() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=30
     )
@@ -285,15 +283,15 @@ def test_a_forked_process_logs_on_its_own() -> None:
     assert sorted((event[0], len(event)) for event in events) == [("t", 8), ("x", 100_000), ("y", 10_000)]
 
 
-def test_configuring_again_and_again_leaves_no_thread_and_no_descriptor_behind() -> None:
+def test_repeated_configure_leaks_no_thread_or_descriptor() -> None:
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as ours, os.fdopen(writing, "w") as theirs:
-        telemetry.configure("info", "json", theirs)
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        telemetry.configure("info", "json", writer)
         before, threads = len(os.listdir("/dev/fd")), set(threading.enumerate())
         for _ in range(20):
-            telemetry.configure("info", "json", theirs)
+            telemetry.configure("info", "json", writer)
             log.info("z" * 10_000)
-            ours.readline()
+            reader.readline()
         telemetry.configure("info", "json", io.StringIO())
         for thread in set(threading.enumerate()) - threads:
             thread.join(5)
@@ -301,20 +299,20 @@ def test_configuring_again_and_again_leaves_no_thread_and_no_descriptor_behind()
         assert len(os.listdir("/dev/fd")) < before
 
 
-def _written(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:
+def _capture(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:
     stream = stream or io.StringIO()
     telemetry.configure("info", format, stream)
     write()
     return stream.getvalue()
 
 
-def test_a_secret_is_hidden_until_nobody_wants_it_hidden_any_more() -> None:
+def test_secret_is_masked_until_every_add_mask_is_removed() -> None:
     before = telemetry._Handler.mask
     mask = Mask.of(["canary-4f9a2c81"])
-    telemetry.hide(mask)
-    telemetry.hide(mask)
-    telemetry.unhide(mask)
-    still = telemetry._Handler.mask.text("canary-4f9a2c81")
-    telemetry.unhide(mask)
+    telemetry.add_mask(mask)
+    telemetry.add_mask(mask)
+    telemetry.remove_mask(mask)
+    still = telemetry._Handler.mask.mask_text("canary-4f9a2c81")
+    telemetry.remove_mask(mask)
 
     assert (still, telemetry._Handler.mask) == ("[masked]", before)

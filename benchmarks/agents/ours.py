@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast import settings
-from holdfast.acp.serve import serve
-from holdfast.acp.terms import Terms
-from holdfast.agent.agent import Desk
+from holdfast.acp.serve import SessionDefaults, serve
+from holdfast.agent.agent import TurnContext
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
 
@@ -16,11 +15,11 @@ CHUNK = "x" * 192
 class Streamer:
     commands = ()
 
-    async def turn(self, blocks: Sequence[JsonObject], desk: Desk) -> StopReason:
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         for _ in range(int(str(blocks[0]["text"]))):
-            await desk.reply(CHUNK)
+            await turn.reply(CHUNK)
         return StopReason.END_TURN
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(settings.load(), Terms(), Streamer))
+    asyncio.run(serve(settings.load(), SessionDefaults(), Streamer))

@@ -1,10 +1,10 @@
-"""Stream very many updates to a slow reader: `make soak-stream`."""
+"""Streams very many updates to a slow reader: `make soak-stream`."""
 
 import sys
 
-from benchmarks.acp import MANY, slow_reader
+from benchmarks.acp import STREAM_UPDATES, slow_reader
 
 if __name__ == "__main__":
-    result = slow_reader(MANY)
-    print(f"{result.ours:.1f} MB more than before, {result.peer_name}: {result.peer:g} MB")
+    result = slow_reader(STREAM_UPDATES)
+    print(f"{result.ours:.1f} MB growth; {result.peer_name}: {result.peer:g} MB")
     sys.exit(0 if result.met else 1)

@@ -8,10 +8,10 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, Introduction
-from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import text_result
-from holdfast.wire.pipe import over_stdio
+from holdfast.wire.pipe import connect_stdio
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TOOLS = {"tools": [{"name": "echo", "description": "Echo.", "inputSchema": SCHEMA}]}
@@ -27,24 +27,24 @@ class Call(msgspec.Struct):
 
 
 class Echo:
-    introduction = Introduction(who=Implementation("echo", "1"), capabilities={"tools": {}})
+    info = PeerInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
 
-    async def answer(self, ask: Ask) -> Any:
-        match ask.method:
+    async def answer(self, request: McpRequest) -> Any:
+        match request.method:
             case "tools/call":
-                return text_result(ask.read(Call).arguments.text)
+                return text_result(request.decode_params(Call).arguments.text)
             case "tools/list":
                 return TOOLS
             case _:
-                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method!r} here.")
 
-    def hear(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         pass
 
 
 async def main() -> None:
     peer = server_peer(Echo())
-    async with over_stdio(peer):
+    async with connect_stdio(peer):
         await peer.ended.wait()
 
 

@@ -3,25 +3,26 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.host import Host, Opening
+    from holdfast.host.host import Host
+    from holdfast.host.opening import Opening
     from holdfast.model.errors import HoldfastError
     from holdfast.model.trust import Trust
 
 __version__ = "0.1.0.dev0"
 __all__ = ["HoldfastError", "Host", "Opening", "Trust", "__version__"]
 
-_HOMES = {
-    "Host": "holdfast.host",
+_MODULES = {
+    "Host": "holdfast.host.host",
     "HoldfastError": "holdfast.model.errors",
-    "Opening": "holdfast.host",
+    "Opening": "holdfast.host.opening",
     "Trust": "holdfast.model.trust",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `holdfast --help` needs none of them."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

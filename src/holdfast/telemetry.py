@@ -1,4 +1,4 @@
-"""Logs: one record, one line on standard error, for a person or for a program."""
+"""Logging to standard error: one line per record, for people or as JSON."""
 
 import atexit
 import json
@@ -25,9 +25,9 @@ Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
-_DEEPEST = 8
-_MOST_BYTES = 1024 * 1024
-_hidden = Counter[str]()
+_MAX_DEPTH = 8
+_MAX_BUFFERED_BYTES = 1024 * 1024
+_secret_counts = Counter[str]()
 
 
 def configure(
@@ -35,13 +35,12 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs to the stream (standard error), ours from this level on, others' from warning on.
+    """Send all logs to the stream (standard error): ours from this level, those of libraries from `warning`.
 
-    The format `auto` is for a person on a terminal and JSON lines elsewhere. Calling again replaces
-    what an earlier call set up.
+    The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """
     target = stream or sys.stderr
-    handler = _Handler(Unhurried(target.fileno()) if _may_block(target) else target)
+    handler = _Handler(NonBlockingStream(target.fileno()) if _may_block(target) else target)
     terminal = target.isatty()
     if format == "human" or (format == "auto" and terminal):
         handler.setFormatter(HumanFormatter(colour=terminal and not os.environ.get("NO_COLOR")))
@@ -51,7 +50,7 @@ def configure(
     root = logging.getLogger()
     for earlier in [known for known in root.handlers if isinstance(known, _Handler)]:
         root.removeHandler(earlier)
-        if isinstance(earlier.stream, Unhurried):
+        if isinstance(earlier.stream, NonBlockingStream):
             earlier.stream.close()
     root.addHandler(handler)
     chosen = logging.getLevelNamesMapping()[level.upper()]
@@ -59,35 +58,36 @@ def configure(
     logging.getLogger("holdfast").setLevel(chosen)
 
 
-class Unhurried:
-    """A pipe that nobody may be reading: what it does not take at once is left to a thread, and too much is dropped.
+class NonBlockingStream:
+    """A stream that never blocks, even if its pipe is not read.
 
-    Nothing here takes a lock: a signal may come in the midst of a line, and its handler may log, or raise.
+    A thread writes what the pipe does not take at once. Lines over the buffer limit are dropped and counted. No locks
+    are used, because a signal handler may log or raise in the middle of a line.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
         self._is_open = True
-        self.begin()
+        self.reset()
         atexit.register(self.drain)
 
-    def begin(self) -> None:
-        """Begin anew, as in a process that was forked: its thread stayed behind."""
+    def reset(self) -> None:
+        """Start with an empty buffer, as in a forked process, where the thread does not exist."""
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
-        self._left = self._taken = self._dropped = 0  # bytes, bytes, lines
+        self._queued = self._written_bytes = self._dropped = 0  # bytes queued, bytes written, lines dropped
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> int:
-        """Write a line, or leave it to be written."""
+        """Write or queue a line."""
         data = text.encode(errors="backslashreplace")
-        if self._left == self._taken and len(data) <= select.PIPE_BUF and self._takes(0):
-            data = self._written(data)
+        if self._queued == self._written_bytes and len(data) <= select.PIPE_BUF and self._is_writable(0):
+            data = self._write_some(data)
         if not data:
             return len(text)
-        if self._left - self._taken > _MOST_BYTES:
+        if self._queued - self._written_bytes > _MAX_BUFFERED_BYTES:
             self._dropped += 1
             return len(text)
-        self._left += len(data)
+        self._queued += len(data)
         self._lines.put(data)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
@@ -95,16 +95,16 @@ class Unhurried:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: lines are written or queued at once."""
 
     def drain(self, seconds: float = 0.5) -> None:
-        """Wait until all is written; not for long, for it may never be."""
+        """Wait a short time until everything is written."""
         until = time.monotonic() + seconds
-        while self._left != self._taken and time.monotonic() < until:
+        while self._queued != self._written_bytes and time.monotonic() < until:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Write no more than what was left; the thread ends behind it."""
+        """Accept no more lines. The thread writes what is queued and ends."""
         if not self._is_open:
             return
         self._is_open = False
@@ -117,38 +117,38 @@ class Unhurried:
         lines = self._lines
         while (data := lines.get()) is not None:
             size = len(data)
-            while data and self._takes(None):
-                # Not by way of `sys.stderr`: whoever waits there at the end of the process makes it crash.
-                data = self._written(data)
-            self._taken += size
+            while data and self._is_writable(None):
+                # Not through `sys.stderr`: a thread that blocks in it at exit makes the interpreter crash.
+                data = self._write_some(data)
+            self._written_bytes += size
             if self._dropped and lines.empty():
                 dropped, self._dropped = self._dropped, 0
-                log.warning("lines of this log were dropped: nobody read them", extra={"count": dropped})
+                log.warning("log lines were dropped because the pipe was not read", extra={"count": dropped})
         os.close(self._descriptor)
 
-    def _takes(self, wait: float | None) -> bool:
-        """Whether there is room for a line; without a limit, waits until there is."""
+    def _is_writable(self, wait: float | None) -> bool:
+        """Whether a line can be written without blocking; None waits until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))
 
-    def _written(self, data: bytes) -> bytes:
-        """Write some of it; what is left."""
+    def _write_some(self, data: bytes) -> bytes:
+        """Write a part; return the rest."""
         try:
             return data[os.write(self._descriptor, data) :]
         except BlockingIOError:
             return data
-        except OSError:  # nobody will ever read it
+        except OSError:  # the pipe is closed
             return b""
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, _Handler) and isinstance(handler.stream, Unhurried):
-            handler.stream.begin()
+        if isinstance(handler, _Handler) and isinstance(handler.stream, NonBlockingStream):
+            handler.stream.reset()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _may_block(stream: TextIO) -> bool:
@@ -160,24 +160,22 @@ def _may_block(stream: TextIO) -> bool:
 
 
 class HumanFormatter(logging.Formatter):
-    """A record as `time level logger event key=value …`, its traceback below it behind a bar."""
+    """A record as `time level logger event key=value …`, followed by its traceback, indented with a bar."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
         self.colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render the record; nothing in it can look like the start of another."""
+        """Format a record. Its text cannot imitate the start of another record."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = record.levelname.lower()
-        fields = "".join(f" {_escaped(key)}={_quoted(value)}" for key, value in _fields(record).items())
-        line = (
-            f"{self._dim(time)} {self._painted(level)} {_logger(record)}: {_escaped(_event(record))}{fields}"
-        )
-        return "\n".join([line, *(f"  | {_escaped(under)}" for under in _traceback(record))])
+        fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in _fields(record).items())
+        line = f"{self._dim(time)} {self._paint(level)} {_logger(record)}: {_escape(_event(record))}{fields}"
+        return "\n".join([line, *(f"  | {_escape(under)}" for under in _traceback(record))])
 
-    def _painted(self, level: str) -> str:
-        padded = f"{_escaped(level):<7}"
+    def _paint(self, level: str) -> str:
+        padded = f"{_escape(level):<7}"
         return f"\x1b[{_COLOURS.get(level, '0')}m{padded}\x1b[0m" if self.colour else padded
 
     def _dim(self, text: str) -> str:
@@ -188,7 +186,7 @@ class JsonFormatter(logging.Formatter):
     """A record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render the record; a field of the caller's never replaces one of ours."""
+        """Format a record. The caller's fields never replace the standard ones."""
         values: dict[str, Field] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -203,34 +201,34 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(values)
 
 
-def hide(mask: Mask) -> None:
-    """From now on, keep these secrets out of every line, along with all that was hidden before."""
-    _hidden.update(mask.secrets)
+def add_mask(mask: Mask) -> None:
+    """Mask these secrets in every line from now on, in addition to earlier ones."""
+    _secret_counts.update(mask.secrets)
     _Handler.mask = _Handler.mask.plus(mask)
 
 
-def unhide(mask: Mask) -> None:
-    """These secrets need no hiding any more, unless somebody else asked for it, too: take back one `hide`."""
-    _hidden.subtract(mask.secrets)
-    over = {secret for secret in mask.secrets if _hidden[secret] <= 0}
-    for secret in over:
-        del _hidden[secret]
-    _Handler.mask = Mask(tuple(secret for secret in _Handler.mask.secrets if secret not in over))
+def remove_mask(mask: Mask) -> None:
+    """Undo one `add_mask`. Secrets that were added more than once stay masked."""
+    _secret_counts.subtract(mask.secrets)
+    unused = {secret for secret in mask.secrets if _secret_counts[secret] <= 0}
+    for secret in unused:
+        del _secret_counts[secret]
+    _Handler.mask = Mask(tuple(secret for secret in _Handler.mask.secrets if secret not in unused))
 
 
-class _Handler(logging.StreamHandler[TextIO | Unhurried]):
-    """Ours, so that `configure` replaces no handler of anybody else's."""
+class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
+    """A class of our own, so that `configure` replaces only its own handler."""
 
     mask = Mask()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render the record, without secrets and without what looks like one."""
-        return self.mask.line(super().format(record))
+        """Format a record, with secrets masked."""
+        return self.mask.mask_line(super().format(record))
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
-    """What the caller gave as `extra`, and the session that the code ran for."""
-    fields = {key: _plain(value) for key, value in vars(record).items() if key not in _STANDARD}
+    """The caller's `extra` fields and the current session."""
+    fields = {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD}
     context = current_context()
     if context is not None:
         fields["session"] = context.session_id
@@ -241,12 +239,12 @@ def _event(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        # A placeholder without its argument is a bug of the caller's; the record still counts.
+        # The arguments do not fit the message: a bug in the caller, but the record is still logged.
         return str(record.msg)
 
 
 def _logger(record: logging.LogRecord) -> str:
-    return _escaped(record.name.removeprefix("holdfast."))
+    return _escape(record.name.removeprefix("holdfast."))
 
 
 def _traceback(record: logging.LogRecord) -> Iterator[str]:
@@ -257,31 +255,31 @@ def _traceback(record: logging.LogRecord) -> Iterator[str]:
         yield from plain.formatStack(record.stack_info).split("\n")
 
 
-def _plain(value: object, depth: int = 0) -> Field:
-    """The value in JSON's terms; what has none is told in words."""
+def _to_json(value: object, depth: int = 0) -> Field:
+    """The value as JSON; anything else as text."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else str(value)
-        case dict() if depth < _DEEPEST:
-            return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        case list() | tuple() if depth < _DEEPEST:
-            return [_plain(inner, depth + 1) for inner in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case dict() if depth < _MAX_DEPTH:
+            return {str(key): _to_json(inner, depth + 1) for key, inner in value.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case list() | tuple() if depth < _MAX_DEPTH:
+            return [_to_json(inner, depth + 1) for inner in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         case _:
             return str(value)
 
 
-def _quoted(value: Field) -> str:
+def _quote(value: Field) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
     if value and value.isprintable() and not any(mark in value for mark in ' "=\\'):
         return value
-    return '"' + _escaped(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    return '"' + _escape(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
-def _escaped(text: str) -> str:
-    """The text on one line: newlines, control and invisible characters become escapes."""
+def _escape(text: str) -> str:
+    """The text on one line, with newlines, control and invisible characters escaped."""
     if text.isprintable():
         return text
     return "".join(

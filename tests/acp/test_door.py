@@ -1,4 +1,4 @@
-"""What an editor's answers mean to a session; whatever is no clear yes is a no."""
+"""The editor's answers to a session's requests; anything but a clear yes is a rejection."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.shapes import ClientCapabilities
+from holdfast.acp.messages import ClientCapabilities
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.codes import Code
@@ -15,8 +15,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Request
-from holdfast.wire.memory import joined
-from holdfast.wire.peer import ACP, Peer, PeerError
+from holdfast.wire.memory import connect_memory
+from holdfast.wire.peer import ACP_CANCEL, Peer, PeerError
 
 pytestmark = pytest.mark.anyio
 
@@ -36,13 +36,13 @@ def selected(option: Any) -> Callable[[], Any]:
 
 @asynccontextmanager
 async def door_to(answer: Callable[[], Any]) -> AsyncIterator[EditorDoor]:
-    """A session's door to an editor that answers everything so."""
+    """The door to an editor that gives this answer to every request."""
 
     async def handle(request: Request) -> Any:
         return answer()
 
-    ours = Peer(dialect=ACP)
-    async with joined(ours, Peer(handle=handle, dialect=ACP)):
+    ours = Peer(cancel_method=ACP_CANCEL)
+    async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
         yield EditorDoor(ours, ClientCapabilities())
 
 
@@ -64,30 +64,32 @@ async def door_to(answer: Callable[[], Any]) -> AsyncIterator[EditorDoor]:
         (list, Decision.REJECT),
         (raises(PeerError(-32000, "allow_once")), Decision.REJECT),
         (raises(HoldfastError(codes.METHOD_NOT_FOUND, "What?")), Decision.REJECT),
-        (raises(ValueError("a bug of the editor's")), Decision.REJECT),
+        (raises(ValueError("a bug in the editor")), Decision.REJECT),
     ],
 )
-async def test_whatever_is_no_clear_yes_to_a_call_is_a_no(answer: Callable[[], Any], decision: Decision):
+async def test_anything_but_a_clear_yes_rejects_the_call(answer: Callable[[], Any], decision: Decision):
     async with door_to(answer) as door:
-        assert await door.permit(CALL, "Do it") is decision
+        assert await door.request_permission(CALL, "Do it") is decision
 
 
 @pytest.mark.promise("ACP-09")
-async def test_an_editor_that_leaves_while_it_is_asked_has_said_no():
-    ours = Peer(dialect=ACP)
-    async with joined(ours, theirs := Peer(dialect=ACP)):
+async def test_editor_that_disconnects_while_asked_rejects_the_call():
+    ours = Peer(cancel_method=ACP_CANCEL)
+    async with connect_memory(ours, theirs := Peer(cancel_method=ACP_CANCEL)):
         await theirs.close()
 
-        assert await EditorDoor(ours, ClientCapabilities()).permit(CALL, "Do it") is Decision.REJECT
+        assert (
+            await EditorDoor(ours, ClientCapabilities()).request_permission(CALL, "Do it") is Decision.REJECT
+        )
 
 
 @pytest.mark.promise("ACP-09")
-async def test_what_is_too_long_to_be_asked_is_nobodys_answer():
-    ours = Peer(dialect=ACP, limits=Limits(line_bytes=1024))
+async def test_question_that_is_too_long_raises_instead_of_rejecting():
+    ours = Peer(cancel_method=ACP_CANCEL, limits=Limits(line_bytes=1024))
     long = ToolCall(call_id="c1", server="s", tool="t", arguments=b'{"text":"' + b"x" * 1024 + b'"}')
-    async with joined(ours, Peer(dialect=ACP)):
+    async with connect_memory(ours, Peer(cancel_method=ACP_CANCEL)):
         with pytest.raises(HoldfastError) as refused:
-            await EditorDoor(ours, ClientCapabilities()).permit(long, "Do it")
+            await EditorDoor(ours, ClientCapabilities()).request_permission(long, "Do it")
 
     assert refused.value.code is codes.TOO_LARGE
 
@@ -102,7 +104,7 @@ async def test_what_is_too_long_to_be_asked_is_nobodys_answer():
         (dict, codes.BAD_ANSWER),
     ],
 )
-async def test_only_the_protocols_own_number_says_that_the_editor_has_no_such_file(
+async def test_only_the_protocols_error_code_means_that_the_file_does_not_exist(
     answer: Callable[[], Any], code: Code
 ):
     async with door_to(answer) as door:

@@ -1,4 +1,4 @@
-"""Who has fallen is told as it falls: one slow server delays nobody's news, and no news comes twice."""
+"""Each refused server is reported at once and only once; a slow server does not delay the reports."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.conftest import cwd, home
-from tests.journeys.editor import IMPATIENT, Editor, editor, tools
+from tests.journeys.editor import SHORT_WAIT, Editor, editor, tools_server
 
 __all__ = ["cwd", "home"]
 
@@ -25,49 +25,49 @@ EXITS: dict[str, Any] = {
 
 async def new(zed: Editor, cwd: Path, *servers: Any) -> str:
     params = {"cwd": str(cwd), "mcpServers": [*servers]}
-    return (await zed.ask("session/new", params, checked=False))["sessionId"]
+    return (await zed.request("session/new", params, checked=False))["sessionId"]
 
 
-def told(zed: Editor, session: str) -> list[str]:
-    """Whom the notices are about."""
+def reported(zed: Editor, session: str) -> list[str]:
+    """The servers that the notices are about."""
     return [update["title"].partition(":")[0] for update in zed.updates(session, "notice")]
 
 
-async def test_refusals_are_told_while_another_server_is_still_starting_and_once(home: Path, cwd: Path):
-    async with editor(home, capabilities={"session": {"notices": {}}}, environ=IMPATIENT) as zed:
-        await zed.ask("session/list", {})  # what every session needs is loaded
+async def test_refusals_are_reported_once_while_another_server_is_starting(home: Path, cwd: Path):
+    async with editor(home, capabilities={"session": {"notices": {}}}, environ=SHORT_WAIT) as zed:
+        await zed.request("session/list", {})  # waits until the process has loaded everything
         began = time.monotonic()
-        session = await new(zed, cwd, 5, GONE, EXITS, tools("mute", "--mute"), tools())
-        await zed.until(lambda zed: len(told(zed, session)) >= 3)
+        session = await new(zed, cwd, 5, GONE, EXITS, tools_server("mute", "--mute"), tools_server())
+        await zed.wait_until(lambda zed: len(reported(zed, session)) >= 3)
         seconds = time.monotonic() - began
         await zed.prompt(session, "/servers")
-        await zed.ask("session/close", {"sessionId": session})
+        await zed.request("session/close", {"sessionId": session})
 
-        assert seconds < 10  # the mute one gets 30 to answer in
-        assert sorted(told(zed, session)) == ["Still starting", "exits", "gone", "mcpServers[0]"]
+        assert seconds < 10  # the mute server has 30 seconds to start
+        assert sorted(reported(zed, session)) == ["Still starting", "exits", "gone", "mcpServers[0]"]
 
 
-async def test_the_first_turn_says_who_is_starting_and_who_has_fallen_by_then(home: Path, cwd: Path):
-    async with editor(home, environ=IMPATIENT) as zed:
-        session = await new(zed, cwd, 5, EXITS, tools("mute", "--mute"))
+async def test_first_turn_names_the_starting_and_the_refused_servers(home: Path, cwd: Path):
+    async with editor(home, environ=SHORT_WAIT) as zed:
+        session = await new(zed, cwd, 5, EXITS, tools_server("mute", "--mute"))
         await zed.prompt(session, "/help")
-        first = zed.said(session)
+        first = zed.reply_text(session)
         await zed.prompt(session, "/help")
-        both = zed.said(session)
+        both = zed.reply_text(session)
 
         lines = [line.partition(":")[0] for line in first.splitlines() if line.startswith("- ")]
         assert sorted(lines) == ["- Still starting", "- exits", "- mcpServers[0]"]
         assert [both.count(f"{line}:") for line in lines] == [1, 1, 1]
 
 
-async def test_a_session_that_is_loaded_tells_its_refusals_once_as_well(home: Path, cwd: Path):
+async def test_loaded_session_reports_its_refusals_once(home: Path, cwd: Path):
     async with editor(home, capabilities={"session": {"notices": {}}}) as zed:
         session = await new(zed, cwd, GONE)
-        await zed.until(lambda zed: told(zed, session))
-        await zed.ask("session/close", {"sessionId": session})
-        zed.heard.clear()
+        await zed.wait_until(lambda zed: reported(zed, session))
+        await zed.request("session/close", {"sessionId": session})
+        zed.received.clear()
         params: Any = {"sessionId": session, "cwd": str(cwd), "mcpServers": [GONE]}
-        await zed.ask("session/load", params)
+        await zed.request("session/load", params)
         await zed.prompt(session, "/help")
 
-        assert told(zed, session) == ["gone"]
+        assert reported(zed, session) == ["gone"]

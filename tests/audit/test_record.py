@@ -1,4 +1,4 @@
-"""What a record says, and what it cannot be made to say."""
+"""Audit records: their content, encoding and masking."""
 
 import hashlib
 import json
@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.audit.record import AuditKind, Subject, hash_arguments, read_record, write_record
-from holdfast.audit.record import record as make_record
+from holdfast.audit.record import (
+    AuditKind,
+    Subject,
+    decode_record,
+    encode_record,
+    hash_arguments,
+    make_record,
+)
 from holdfast.model.context import SessionContext
 from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
@@ -17,10 +23,10 @@ from tests.audit.records import SESSION, record
 
 
 @pytest.mark.promise("AUD-01")
-def test_a_record_says_when_who_what_and_what_came_of_it() -> None:
-    written = json.loads(write_record(record(7, arguments={"path": "a"}), Mask()))
+def test_record_contains_time_session_subject_and_outcome() -> None:
+    content = json.loads(encode_record(record(7, arguments={"path": "a"}), Mask()))
 
-    assert written == {
+    assert content == {
         "at": "2026-11-01T12:00:00.000007+00:00",
         "kind": "call",
         "session_id": SESSION,
@@ -38,13 +44,13 @@ def test_a_record_says_when_who_what_and_what_came_of_it() -> None:
     }
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
-    assert read_record(write_record(record(3), Mask())) == record(3)
+def test_encoded_record_decodes_to_the_same_record() -> None:
+    assert decode_record(encode_record(record(3), Mask())) == record(3)
 
 
 @given(name=st.text(), reason=st.text())
-def test_whatever_is_in_its_names_a_record_is_one_line_of_ascii(name: str, reason: str) -> None:
-    line = write_record(record(server=name, tool=name, reason=reason), Mask())
+def test_record_is_always_one_line_of_ascii(name: str, reason: str) -> None:
+    line = encode_record(record(server=name, tool=name, reason=reason), Mask())
 
     assert line.isascii()
     assert line.isprintable()
@@ -52,9 +58,9 @@ def test_whatever_is_in_its_names_a_record_is_one_line_of_ascii(name: str, reaso
 
 
 @pytest.mark.promise("AUD-01")
-def test_arguments_are_kept_by_their_hash_and_by_themselves_only_when_given() -> None:
+def test_arguments_are_hashed_and_stored_only_if_given() -> None:
     arguments = b'{"path": "a"}'
-    written = write_record(record(arguments_hash=hash_arguments(arguments)), Mask())
+    written = encode_record(record(arguments_hash=hash_arguments(arguments)), Mask())
 
     assert json.loads(written)["arguments_hash"] == hashlib.sha256(arguments).hexdigest()
     assert json.loads(written)["arguments"] is None
@@ -62,9 +68,9 @@ def test_arguments_are_kept_by_their_hash_and_by_themselves_only_when_given() ->
 
 
 @pytest.mark.promise("AUD-03")
-def test_no_field_of_a_record_shows_a_secret() -> None:
+def test_secrets_are_masked_in_every_field() -> None:
     secret = "s3cr3t-canary-value"
-    shown = write_record(
+    encoded = encode_record(
         record(
             server=f"s {secret}",
             tool=secret,
@@ -77,12 +83,12 @@ def test_no_field_of_a_record_shows_a_secret() -> None:
         Mask.of([secret]),
     )
 
-    assert secret not in shown
-    assert "abcdef.ghijkl" not in shown
-    assert json.loads(shown)["arguments"] == {"deep": [{"x": f"a{MASKED}b"}], "password": MASKED, MASKED: 1}
+    assert secret not in encoded
+    assert "abcdef.ghijkl" not in encoded
+    assert json.loads(encoded)["arguments"] == {"deep": [{"x": f"a{MASKED}b"}], "password": MASKED, MASKED: 1}
 
 
-def test_a_record_made_in_a_session_has_its_context() -> None:
+def test_make_record_copies_the_session_context() -> None:
     context = SessionContext(
         session_id=SESSION, trust_level=Trust.DIRECT, workspace_id="garden", user_id="ada"
     )

@@ -1,4 +1,4 @@
-"""The file tools on real folders, called as the dispatcher calls them."""
+"""File tools on real folders, called through the dispatcher."""
 
 import json
 from pathlib import Path
@@ -6,44 +6,43 @@ from typing import Any
 
 from msgspec import Raw
 
-from holdfast.builtin.files.files import toolbox
+from holdfast.builtin.files.tools import files_toolbox
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
+from holdfast.model.call import Failed, Ok, ToolCall
 from holdfast.model.context import SessionContext
-from holdfast.model.envelope import Failed, Ok
+from holdfast.model.door import Door, DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
-from holdfast.model.ports import Door, Powers
 from holdfast.model.trust import Trust
 from holdfast.toolkit.call import Call
 
 
 class Files:
-    """The tools of a session in these folders."""
+    """The file tools of a session in these folders."""
 
     def __init__(self, *roots: Path, door: Door | None = None) -> None:
         folders = tuple(str(root.resolve()) for root in roots)
         context = SessionContext(
             session_id=new_session_id(), trust_level=Trust.SANDBOXED, cwd=folders[0], roots=folders
         )
-        self._dispatcher = toolbox(context, door).dispatcher()
+        self._dispatcher = files_toolbox(context, door).dispatcher()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The data of a call that goes well."""
+        """The data of a successful call."""
         envelope = await self._envelope(tool, arguments)
         assert isinstance(envelope, Ok), envelope
         return envelope.data
 
     async def refused(self, tool: str, **arguments: Any) -> tuple[str, str]:
-        """The code and the message of a call that does not."""
+        """The code and the message of a failed call."""
         envelope = await self._envelope(tool, arguments)
         assert isinstance(envelope, Failed), envelope
         return envelope.code, envelope.message
 
     async def code(self, tool: str, **arguments: Any) -> str:
-        """OK, or the code of the failure."""
+        """`OK`, or the error code."""
         envelope = await self._envelope(tool, arguments)
         return envelope.code if isinstance(envelope, Failed) else "OK"
 
@@ -53,14 +52,14 @@ class Files:
 
 
 class Buffers:
-    """An editor with files open: it has no others, or fails when it is asked for one."""
+    """An editor with open files. For other files, it reports NO_FILE or fails."""
 
     def __init__(
         self, texts: dict[str, str], *, writes: bool = True, fails: HoldfastError | None = None
     ) -> None:
         self.texts = texts
         self.fails = fails
-        self.powers = Powers(reads_files=True, writes_files=writes)
+        self.capabilities = DoorCapabilities(read_files=True, write_files=writes)
 
     async def read_text(self, path: str) -> str:
         if path not in self.texts:
@@ -72,7 +71,7 @@ class Buffers:
             raise HoldfastError(codes.PEER_ERROR, "Not in the project")
         self.texts[path] = text
 
-    async def permit(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str) -> Decision:
         return Decision.REJECT
 
     async def elicit(self, params: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""What the file tools do for a session in its folders."""
+"""The file tools in the folders of a session."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.builtin.files import disk
 from holdfast.builtin.files.roots import Roots
-from holdfast.builtin.files.search import fits
+from holdfast.builtin.files.search import matches_glob
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_file_is_read_by_a_relative_or_an_absolute_path(folder: Path):
+async def test_file_is_read_by_a_relative_or_an_absolute_path(folder: Path):
     files = Files(folder)
 
     by_name = await files.call("read", path="README.md")
@@ -44,7 +44,7 @@ async def test_a_file_is_read_by_a_relative_or_an_absolute_path(folder: Path):
     assert by_path["text"] == by_name["text"]
 
 
-async def test_a_long_file_is_read_in_parts_that_make_the_whole(folder: Path):
+async def test_long_file_is_read_in_parts(folder: Path):
     text = "".join(f"line {number}\n" for number in range(5000))
     (folder / "long.txt").write_text(text)
     files = Files(folder)
@@ -57,7 +57,7 @@ async def test_a_long_file_is_read_in_parts_that_make_the_whole(folder: Path):
     assert read == text
 
 
-async def test_one_endless_line_is_cut_and_a_file_too_large_is_refused(folder: Path):
+async def test_very_long_line_is_truncated_and_a_large_file_is_refused(folder: Path):
     (folder / "line").write_text("x" * 1_000_000)
     (folder / "large").write_bytes(b"x" * (4 * 1024 * 1024 + 1))
 
@@ -66,28 +66,28 @@ async def test_one_endless_line_is_cut_and_a_file_too_large_is_refused(folder: P
     assert len(read["text"]) == 256 * 1024
     assert await Files(folder).refused("read", path="large") == (
         "FILE_TOO_LARGE",
-        "'large' has 4194305 bytes; files of up to 4194304 bytes can be read.",
+        "'large' has 4194305 bytes; the maximum is 4194304.",
     )
 
 
-async def test_a_binary_file_is_named_as_such_and_never_overwritten(folder: Path):
+async def test_binary_file_is_refused_and_not_overwritten(folder: Path):
     files = Files(folder)
     (folder / "latin").write_bytes("Grüße".encode("latin-1"))
 
     assert await files.refused("read", path="picture.png") == (
         "NOT_TEXT",
-        "'picture.png' is a binary file (8 bytes), not text in UTF-8.",
+        "'picture.png' is a binary file (8 bytes), not UTF-8 text.",
     )
     assert await files.code("read", path="latin") == "NOT_TEXT"
     assert await files.code("write", path="picture.png", text="") == "NOT_TEXT"
     assert (folder / "picture.png").read_bytes() == b"\x89PNG\r\n\0\0"
 
 
-async def test_what_is_no_file_is_not_waited_for(folder: Path):
+async def test_what_is_not_a_regular_file_is_refused_without_blocking(folder: Path):
     os.mkfifo(folder / "pipe")
     files = Files(folder)
 
-    assert await files.refused("read", path="pipe") == ("NOT_A_FILE", "'pipe' is no ordinary file.")
+    assert await files.refused("read", path="pipe") == ("NOT_A_FILE", "'pipe' is not a regular file.")
     assert await files.refused("read", path="src") == ("NOT_A_FILE", "'src' is a folder.")
     assert await files.refused("read", path="gone") == ("NO_FILE", "There is no file 'gone'.")
     assert await files.code("read", path="gone/too") == "NO_FILE"
@@ -97,32 +97,32 @@ async def test_what_is_no_file_is_not_waited_for(folder: Path):
     assert await files.code("list", path="README.md") == "NOT_A_FILE"
 
 
-async def test_write_makes_a_file_and_its_folders_and_shows_what_it_did(folder: Path):
-    told = await Files(folder).call("write", path="docs/new/page.md", text="hello\n")
+async def test_write_creates_a_file_and_its_folders_and_returns_a_diff(folder: Path):
+    answer = await Files(folder).call("write", path="docs/new/page.md", text="hello\n")
 
     assert (folder / "docs" / "new" / "page.md").read_text() == "hello\n"
-    assert told == {
+    assert answer == {
         "path": "docs/new/page.md",
         "created": True,
         "diff": {"path": str(folder / "docs/new/page.md"), "old_text": None, "new_text": "hello\n"},
     }
 
 
-async def test_write_replaces_whole_and_keeps_the_mode_and_leaves_nothing_beside(folder: Path):
+async def test_write_replaces_a_file_atomically_and_keeps_its_mode(folder: Path):
     script = folder / "run.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
     before = script.stat().st_ino
 
-    told = await Files(folder).call("write", path="run.sh", text="#!/bin/sh\nexit 0\n")
+    answer = await Files(folder).call("write", path="run.sh", text="#!/bin/sh\nexit 0\n")
 
     assert (script.read_text(), script.stat().st_mode & 0o7777) == ("#!/bin/sh\nexit 0\n", 0o755)
-    assert script.stat().st_ino != before, "whoever had it open keeps the old text, whole"
-    assert (told["created"], told["diff"]["old_text"]) == (False, "#!/bin/sh\n")
+    assert script.stat().st_ino != before, "readers that have it open keep the old text"
+    assert (answer["created"], answer["diff"]["old_text"]) == (False, "#!/bin/sh\n")
     assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "run.sh", "src"]
 
 
-async def test_a_write_that_fails_changes_nothing_and_leaves_nothing(folder: Path):
+async def test_failed_write_changes_nothing_and_leaves_no_temporary_file(folder: Path):
     files = Files(folder)
 
     assert await files.code("write", path="README.md", text="x" * (4 * 1024 * 1024 + 1)) == "FILE_TOO_LARGE"
@@ -131,7 +131,7 @@ async def test_a_write_that_fails_changes_nothing_and_leaves_nothing(folder: Pat
     assert sorted(os.listdir(folder)) == ["README.md", "picture.png", "src"]
 
 
-async def test_an_editor_is_not_sent_more_than_a_file_may_have(folder: Path):
+async def test_editor_does_not_get_a_text_over_the_maximum_size(folder: Path):
     path = str(folder / "README.md")
     editor = Buffers({path: "TODO"})
     files = Files(folder, door=editor)
@@ -142,7 +142,7 @@ async def test_an_editor_is_not_sent_more_than_a_file_may_have(folder: Path):
     assert editor.texts == {path: "TODO"}
 
 
-def test_a_file_that_may_not_be_written_is_not_replaced():
+def test_read_only_file_is_not_replaced():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         folder.chmod(0o777)
@@ -150,33 +150,33 @@ def test_a_file_that_may_not_be_written_is_not_replaced():
         (folder / "kept.md").chmod(0o444)
         (folder / "free.md").write_text("free")
         (folder / "free.md").chmod(0o666)
-        with ThreadPoolExecutor(1) as nobody:
-            codes = nobody.submit(_written_by_nobody, folder, "kept.md", "free.md").result()
+        with ThreadPoolExecutor(1) as unprivileged:
+            codes = unprivileged.submit(_write_unprivileged, folder, "kept.md", "free.md").result()
 
-        assert codes == ["FILE_TROUBLE", "OK"]
+        assert codes == ["FILE_ERROR", "OK"]
         assert [(folder / name).read_text() for name in ("kept.md", "free.md")] == ["kept", "new"]
 
 
-def _written_by_nobody(folder: Path, *names: str) -> list[str]:
-    """Whoever may do anything is not asked for permission: this thread gives that up, and ends."""
+def _write_unprivileged(folder: Path, *names: str) -> list[str]:
+    """Write as another user, because root may write read-only files. The thread ends with its changed user id."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).setfsuid(65534)
     roots = Roots((str(folder),))
     answers: list[str] = []
     for name in names:
         try:
-            disk.write(roots, name, "new", disk.read(roots, name))
+            disk.write_file(roots, name, "new", disk.read_file(roots, name))
             answers.append("OK")
         except HoldfastError as error:
             answers.append(error.code.name)
     return answers
 
 
-async def test_edit_replaces_the_one_place_that_fits_to_the_letter(folder: Path):
-    told = await Files(folder).call("edit", path="README.md", old="TODO: write more", new="Done.")
+async def test_edit_replaces_the_one_exact_match(folder: Path):
+    answer = await Files(folder).call("edit", path="README.md", old="TODO: write more", new="Done.")
 
     assert (folder / "README.md").read_text() == "# Notes\n\nDone.\n"
-    assert (told["replaced"], told["diff"]) == (
+    assert (answer["replaced"], answer["diff"]) == (
         1,
         {
             "path": str(folder / "README.md"),
@@ -186,48 +186,62 @@ async def test_edit_replaces_the_one_place_that_fits_to_the_letter(folder: Path)
     )
 
 
-async def test_an_edit_that_is_not_clear_is_refused_with_what_there_is(folder: Path):
+async def test_edit_with_several_matches_is_refused_unless_all_is_set(folder: Path):
     files = Files(folder)
     (folder / "twice").write_text("a = 1\nb = 2\na = 1\n")
-    (folder / "dos").write_bytes(b"one\r\ntwo\r\n")
 
     assert await files.refused("edit", path="twice", old="a = 1", new="a = 2") == (
         "SEVERAL_MATCHES",
-        "'twice' has this text 2 times, at lines 1, 3. Nothing was changed.",
+        "'twice' contains this text 2 times, at lines 1, 3. Nothing was changed.",
     )
-    assert await files.refused("edit", path="twice", old="c = 3", new="") == (
-        "NO_MATCH",
-        "'twice' does not have this text. Nothing was changed.",
-    )
-    assert (
-        "its blanks or line ends differ"
-        in (await files.refused("edit", path="twice", old="a  = 1\nb", new=""))[1]
-    )
-    assert r"its lines end with \r\n" in (await files.refused("edit", path="dos", old="one\ntwo", new=""))[1]
-    assert await files.code("edit", path="twice", old="", new="x") == "NO_MATCH"
-    assert await files.code("edit", path="twice", old="a", new="a") == "NO_MATCH"
-    assert await files.code("edit", path="gone", old="a", new="b") == "NO_FILE"
     assert (folder / "twice").read_text() == "a = 1\nb = 2\na = 1\n"
     assert (await files.call("edit", path="twice", old="a = 1", new="a = 2", all=True))["replaced"] == 2
     assert (folder / "twice").read_text() == "a = 2\nb = 2\na = 2\n"
 
 
-async def test_the_diff_of_a_long_file_has_the_lines_that_differ_and_a_few_around(folder: Path):
+async def test_edit_without_a_match_is_refused_with_the_likely_cause(folder: Path):
+    files = Files(folder)
+    (folder / "spaces").write_text("a = 1\nb = 2\n")
+    (folder / "dos").write_bytes(b"one\r\ntwo\r\n")
+
+    assert await files.refused("edit", path="spaces", old="c = 3", new="") == (
+        "NO_MATCH",
+        "'spaces' does not contain this text. Nothing was changed.",
+    )
+    _, spaces = await files.refused("edit", path="spaces", old="a  = 1\nb", new="")
+    _, dos = await files.refused("edit", path="dos", old="one\ntwo", new="")
+    assert "its whitespace differs" in spaces
+    assert r"its lines end with \r\n" in dos
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "code"),
+    [
+        ("README.md", "", "x", "NO_MATCH"),
+        ("README.md", "TODO", "TODO", "NO_MATCH"),
+        ("gone", "a", "b", "NO_FILE"),
+    ],
+)
+async def test_edit_without_effect_is_refused(folder: Path, path: str, old: str, new: str, code: str):
+    assert await Files(folder).code("edit", path=path, old=old, new=new) == code
+
+
+async def test_diff_of_a_long_file_has_only_the_changed_lines_and_a_few_around_them(folder: Path):
     (folder / "long.txt").write_text("".join(f"line {number}\n" for number in range(5000)))
 
-    told = await Files(folder).call("edit", path="long.txt", old="line 2500\n", new="another\n")
+    answer = await Files(folder).call("edit", path="long.txt", old="line 2500\n", new="another\n")
 
     around = ["line 2497\n", "line 2498\n", "line 2499\n"], ["line 2501\n", "line 2502\n", "line 2503\n"]
-    assert told["diff"]["old_text"] == "".join([*around[0], "line 2500\n", *around[1]])
-    assert told["diff"]["new_text"] == "".join([*around[0], "another\n", *around[1]])
+    assert answer["diff"]["old_text"] == "".join([*around[0], "line 2500\n", *around[1]])
+    assert answer["diff"]["new_text"] == "".join([*around[0], "another\n", *around[1]])
 
 
-async def test_list_shows_what_is_there_and_of_what_kind(folder: Path):
+async def test_list_returns_name_kind_and_size(folder: Path):
     (folder / "link").symlink_to("/etc")
 
-    told = await Files(folder).call("list")
+    answer = await Files(folder).call("list")
 
-    assert told == {
+    assert answer == {
         "folder": ".",
         "entries": [
             {"name": "README.md", "kind": "file", "size": 26},
@@ -238,7 +252,7 @@ async def test_list_shows_what_is_there_and_of_what_kind(folder: Path):
     }
 
 
-async def test_find_goes_by_name_and_by_text(folder: Path):
+async def test_find_by_name_and_by_text(folder: Path):
     files = Files(folder)
     (folder / ".git").mkdir()
     (folder / ".git" / "TODO").write_text("TODO")
@@ -255,15 +269,15 @@ async def test_find_goes_by_name_and_by_text(folder: Path):
     assert (nothing["found"], ".git" in nothing["skipped"]) == ([], True)
 
 
-async def test_find_stops_at_its_limit_and_says_so(folder: Path):
+async def test_find_stops_at_its_limit(folder: Path):
     for number in range(30):
         (folder / f"{number:02}.txt").write_text("x\n" * 10)
 
-    told = await Files(folder).call("find", glob="*.txt", text="x", limit=25)
+    answer = await Files(folder).call("find", glob="*.txt", text="x", limit=25)
 
-    assert (len(told["found"]), told["cut"]) == (
+    assert (len(answer["found"]), answer["cut"]) == (
         25,
-        "Only the first 25 are shown. Look for something narrower.",
+        "Only the first 25 matches are shown. Make the search narrower.",
     )
 
 
@@ -282,12 +296,12 @@ async def test_find_stops_at_its_limit_and_says_so(folder: Path):
         ("/".join("a" * 60), "/".join(["**", "a"] * 30) + "/b", False),
     ],
 )
-def test_globs_mean_what_they_mean_elsewhere_and_never_take_long(path: str, pattern: str, expected: bool):
-    assert fits(path.split("/"), pattern.split("/")) is expected
+def test_globs_match_as_usual_and_are_fast(path: str, pattern: str, expected: bool):
+    assert matches_glob(path.split("/"), pattern.split("/")) is expected
 
 
 @pytest.mark.promise("ACP-15")
-async def test_unsaved_text_is_read_and_edited_where_the_editor_has_it(folder: Path):
+async def test_unsaved_text_in_the_editor_is_read_and_edited(folder: Path):
     buffer = str(folder / "README.md")
     editor = Buffers({buffer: "unsaved\n"})
     files = Files(folder, door=editor)
@@ -298,10 +312,12 @@ async def test_unsaved_text_is_read_and_edited_where_the_editor_has_it(folder: P
     assert read["text"] == "unsaved\n"
     assert edited["diff"] == {"path": buffer, "old_text": "unsaved\n", "new_text": "edited\n"}
     assert editor.texts == {buffer: "edited\n"}
-    assert (folder / "README.md").read_text().startswith("# Notes"), "saving is the editor's business"
+    assert (folder / "README.md").read_text().startswith("# Notes"), "the editor decides when to save"
 
 
-async def test_what_the_editor_does_not_have_is_read_from_disk_and_a_write_it_refuses_is_told(folder: Path):
+async def test_file_that_the_editor_does_not_have_is_read_from_disk_and_its_write_errors_are_returned(
+    folder: Path,
+):
     files = Files(folder, door=Buffers({}))
 
     assert (await files.call("read", path="README.md"))["text"].startswith("# Notes")
@@ -314,7 +330,7 @@ async def test_what_the_editor_does_not_have_is_read_from_disk_and_a_write_it_re
 
 @pytest.mark.promise("ACP-15")
 @pytest.mark.parametrize("code", [codes.PEER_ERROR, codes.BAD_ANSWER, codes.TIMEOUT])
-async def test_a_file_whose_unsaved_text_is_not_known_is_not_changed(folder: Path, code: Code):
+async def test_file_is_not_changed_if_the_editor_cannot_read_it(folder: Path, code: Code):
     files = Files(folder, door=Buffers({}, writes=False, fails=HoldfastError(code, "no idea")))
 
     refused = [
@@ -328,25 +344,25 @@ async def test_a_file_whose_unsaved_text_is_not_known_is_not_changed(folder: Pat
 
 @pytest.mark.promise("ACP-15")
 @pytest.mark.parametrize(
-    ("code", "read", "made"),
+    ("code", "read", "written"),
     [
         (codes.PEER_ERROR, "OK", "OK"),
         (codes.BAD_ANSWER, "EDITOR_REFUSED", "EDITOR_REFUSED"),
         (codes.TIMEOUT, "EDITOR_REFUSED", "EDITOR_REFUSED"),
     ],
 )
-async def test_an_editor_that_only_says_no_may_mean_that_it_has_no_such_file(
-    folder: Path, code: Code, read: str, made: str
+async def test_plain_error_of_the_editor_can_mean_that_it_does_not_have_the_file(
+    folder: Path, code: Code, read: str, written: str
 ):
-    """Not every editor has a number of its own for that; what is only read, or is nowhere yet, is left to the disk."""
+    """Not every editor has an error code for that. Reading, and writing a new file, then use the disk."""
     files = Files(folder, door=Buffers({}, writes=False, fails=HoldfastError(code, "no idea")))
 
     assert await files.code("read", path="README.md") == read
-    assert await files.code("write", path="new.md", text="x") == made
-    assert (folder / "new.md").exists() is (made == "OK")
+    assert await files.code("write", path="new.md", text="x") == written
+    assert (folder / "new.md").exists() is (written == "OK")
 
 
-async def test_an_editor_that_only_reads_leaves_writing_to_the_disk(folder: Path):
+async def test_file_is_written_to_disk_if_the_editor_can_only_read(folder: Path):
     editor = Buffers({str(folder / "README.md"): "unsaved\n"}, writes=False)
 
     await Files(folder, door=editor).call("edit", path="README.md", old="unsaved", new="edited")
@@ -354,9 +370,7 @@ async def test_an_editor_that_only_reads_leaves_writing_to_the_disk(folder: Path
     assert (folder / "README.md").read_text() == "edited\n"
 
 
-async def test_a_search_of_the_sessions_folder_names_the_directories_that_it_left_out(
-    folder: Path, tmp_path: Path
-):
+async def test_find_lists_the_directories_that_it_did_not_search(folder: Path, tmp_path: Path):
     other = tmp_path / "other"
     other.mkdir()
     files = Files(folder, folder / "src", other)

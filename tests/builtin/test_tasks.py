@@ -1,4 +1,4 @@
-"""The first-party list of tasks: steps in order, kept for good, one list for each workspace."""
+"""The task tools: transitions, persistence, and one list for each workspace."""
 
 import threading
 from collections.abc import Iterator
@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.builtin.tasks.book import Book
-from holdfast.builtin.tasks.server import tasks
-from holdfast.builtin.tasks.task import Status
+from holdfast.builtin.tasks.server import tasks_toolbox
+from holdfast.builtin.tasks.store import Status, TaskStore
 from holdfast.model.trust import Trust
 from holdfast.workspaces import Registry
-from tests.toolkit.clients import WAYS, Client, Era, client
+from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client
 from tests.toolkit.contexts import ANN, META_KEY, SessionContext, context_env
 
 SERVER = "holdfast.builtin.tasks.server"
@@ -29,14 +28,14 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture(params=WAYS, ids="-".join)
-def stranger(data: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with client(request.param, SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as connected:
+@pytest.fixture(params=TRANSPORTS_AND_ERAS, ids="-".join)
+def client(data: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with connect_client(request.param, SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as connected:
         yield connected
 
 
-def test_the_dots_of_its_names_are_shown_as_underscores():
-    assert sorted(tasks(Path).tools) == [
+def test_dots_in_tool_names_become_underscores():
+    assert sorted(tasks_toolbox(Path).tools) == [
         "task_add",
         "task_done",
         "task_list",
@@ -47,10 +46,10 @@ def test_the_dots_of_its_names_are_shown_as_underscores():
     ]
 
 
-def test_a_task_goes_its_way_step_by_step(stranger: Client):
-    added = stranger.call("task_add", {"title": "Write", "body": "A page."}, BLOG)
-    steps = [
-        stranger.call(tool, {"number": 1, **more}, BLOG)
+def test_task_transitions(client: Client):
+    added = client.call("task_add", {"title": "Write", "body": "A page."}, BLOG)
+    results = [
+        client.call(tool, {"number": 1, **more}, BLOG)
         for tool, more in [
             ("task_done", {}),
             ("task_start", {}),
@@ -68,7 +67,7 @@ def test_a_task_goes_its_way_step_by_step(stranger: Client):
         "A page.",
         "open",
     )
-    assert [step.get("code") or step["status"] for step in steps] == [
+    assert [result.get("code") or result["status"] for result in results] == [
         "BAD_TRANSITION",
         "started",
         "BAD_TRANSITION",
@@ -77,42 +76,42 @@ def test_a_task_goes_its_way_step_by_step(stranger: Client):
         "dropped",
         "dropped",
     ]
-    assert steps[0]["next_actions"] == ["From open it can become: started, dropped."]
-    assert steps[-1]["title"] == "Write more"
+    assert results[0]["next_actions"] == ["From open it can become: started, dropped."]
+    assert results[-1]["title"] == "Write more"
 
 
 @pytest.mark.promise("WSP-02")
-def test_each_workspace_has_its_own_list(stranger: Client):
-    stranger.call("task_add", {"title": "In the blog"}, BLOG)
-    stranger.call("task_add", {"title": "In the shop", "workspace": "shop"}, BLOG)
+def test_each_workspace_has_its_own_tasks(client: Client):
+    client.call("task_add", {"title": "In the blog"}, BLOG)
+    client.call("task_add", {"title": "In the shop", "workspace": "shop"}, BLOG)
 
     titles = {
-        workspace: [task["title"] for task in stranger.call("task_list", {"workspace": workspace})["items"]]
+        workspace: [task["title"] for task in client.call("task_list", {"workspace": workspace})["items"]]
         for workspace in ("blog", "Shop")
     }
-    nowhere = stranger.call("task_add", {"title": "Nowhere"})
-    other = stranger.call("task_show", {"number": 2, "workspace": "shop"})
+    nowhere = client.call("task_add", {"title": "Nowhere"})
+    other = client.call("task_show", {"number": 2, "workspace": "shop"})
 
     assert titles == {"blog": ["In the blog"], "Shop": ["In the shop"]}
     assert (nowhere["code"], other["code"]) == ("MISSING_WORKSPACE", "UNKNOWN_TASK")
 
 
-def test_tasks_outlive_their_server(data: Path):
+def test_tasks_survive_a_restart_of_their_server(data: Path):
     environ = {"HOLDFAST_DATA_DIR": str(data)}
-    with client(("stdio", "modern"), SERVER, environ=environ) as before:
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as before:
         before.call("task_add", {"title": "Remember"}, BLOG)
         before.call("task_start", {"number": 1}, BLOG)
-    with client(("stdio", "modern"), SERVER, environ=environ) as after:
-        kept = after.call("task_list", {"status": "started"}, BLOG)["items"]
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as after:
+        started = after.call("task_list", {"status": "started"}, BLOG)["items"]
 
-    assert [(task["number"], task["title"]) for task in kept] == [(1, "Remember")]
+    assert [(task["number"], task["title"]) for task in started] == [(1, "Remember")]
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 @pytest.mark.promise("WSP-06")
-def test_a_sandboxed_session_sees_its_own_workspace_and_no_other(data: Path, era: Era):
+def test_sandboxed_session_sees_only_its_own_workspace(data: Path, era: Era):
     sandboxed = SessionContext(session_id=ANN.session_id, workspace_id="blog", trust_level=Trust.SANDBOXED)
-    with client(
+    with connect_client(
         ("stdio", era), SERVER, environ={**context_env(sandboxed), "HOLDFAST_DATA_DIR": str(data)}
     ) as mine:
         added = mine.call("task_add", {"title": "Mine"})
@@ -126,22 +125,22 @@ def test_a_sandboxed_session_sees_its_own_workspace_and_no_other(data: Path, era
     )
 
 
-def test_writers_at_once_get_a_number_each_and_one_of_two_steps_wins(tmp_path: Path):
-    books = [Book(lambda: tmp_path / "tasks.db") for _ in range(4)]
-    for book in books[:1]:
-        book.list("blog", None)
+def test_concurrent_writers_get_unique_numbers(tmp_path: Path):
+    stores = [TaskStore(lambda: tmp_path / "tasks.db") for _ in range(4)]
+    for store in stores[:1]:
+        store.list("blog", None)
 
-    def add(book: Book) -> None:
+    def add(store: TaskStore) -> None:
         for _ in range(10):
-            book.add("blog", "One of many", "", "")
+            store.add("blog", "One of many", "", "")
 
-    threads = [threading.Thread(target=add, args=(book,)) for book in books]
+    threads = [threading.Thread(target=add, args=(store,)) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert [task.number for task in books[0].list("blog", None)] == list(range(1, 41))
+    assert [task.number for task in stores[0].list("blog", None)] == list(range(1, 41))
 
 
 @pytest.mark.parametrize(
@@ -152,12 +151,12 @@ def test_writers_at_once_get_a_number_each_and_one_of_two_steps_wins(tmp_path: P
         ({"title": "t", "body": "x" * 20_001}, "body"),
     ],
 )
-def test_a_title_and_a_body_have_their_bounds(data: Path, arguments: dict[str, Any], field: str):
-    with client(("stdio", "modern"), SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as stranger:
-        failed = stranger.call("task_add", {**arguments, "workspace": "blog"})
+def test_length_of_title_and_body_is_limited(data: Path, arguments: dict[str, Any], field: str):
+    with connect_client(("stdio", "modern"), SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as client:
+        failed = client.call("task_add", {**arguments, "workspace": "blog"})
 
     assert [issue["field"] for issue in failed["details"]["issues"]] == [field]
 
 
-def test_every_status_can_be_left():
+def test_every_status_has_a_following_status():
     assert all(status.next for status in Status)

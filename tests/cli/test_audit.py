@@ -25,7 +25,7 @@ OTHER = SessionId("sess_fedcba9876543210")
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     async def fill(path: Path) -> None:
-        async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+        async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
             for number in range(6):
                 await audit.record(record(number, session_id=SESSION if number % 2 else OTHER))
             await audit.record(record(6, kind=AuditKind.DENIED, outcome="denied", reason="Not yours."))
@@ -40,7 +40,7 @@ def test_list_prints_the_latest_records_in_columns(database: Path) -> None:
     rows = [line.split("  ") for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (
         0,
-        "The latest 2; 5 more. To see them: --limit 4, or --all\n",
+        "Showing the latest 2; 5 more. To see them: --limit 4, or --all\n",
     )
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
         ["seq", "when", "session", "kind", "what", "outcome", "ms", "reason"],
@@ -69,17 +69,17 @@ def test_list_filters_by_session_and_kind(database: Path) -> None:
 
 
 @pytest.mark.promise("AUD-02")
-def test_verify_says_that_all_is_well_or_what_is_not_by_its_exit_code(database: Path) -> None:
+def test_verify_reports_tampering_by_its_exit_code(database: Path) -> None:
     fine = _run("audit", "verify", "--path", str(database))
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("DELETE FROM audit WHERE seq = 3")
     bad = _run("audit", "verify", "--path", str(database))
-    told = json.loads(_run("audit", "verify", "--json", "--path", str(database)).stdout)
+    report = json.loads(_run("audit", "verify", "--json", "--path", str(database)).stdout)
     missing = _run("audit", "verify", "--path", str(database.parent / "none.db"))
 
-    assert (fine.returncode, fine.stdout) == (0, "7 records, all as they were written; anchored up to 7.\n")
+    assert (fine.returncode, fine.stdout) == (0, "7 records, all unchanged; anchored up to 7.\n")
     assert (bad.returncode, bad.stdout) == (1, "Tampered with: Record 3 is missing.\n")
-    assert told == {"good": False, "seq": 3, "anchored": 7, "problem": "Record 3 is missing."}
+    assert report == {"good": False, "seq": 3, "anchored": 7, "problem": "Record 3 is missing."}
     assert (missing.returncode, missing.stdout) == (3, "")
     assert "Error: There is no store at" in missing.stderr
     assert _run("audit", "verify", "--frobnicate").returncode == 2
@@ -87,9 +87,7 @@ def test_verify_says_that_all_is_well_or_what_is_not_by_its_exit_code(database: 
 
 @pytest.mark.promise("AUD-02")
 @pytest.mark.parametrize("spoil", ["", "edit", "cut", "swap"])
-def test_an_export_can_be_verified_without_the_store_as_the_page_says(
-    database: Path, tmp_path: Path, spoil: str
-) -> None:
+def test_an_export_can_be_verified_without_the_store(database: Path, tmp_path: Path, spoil: str) -> None:
     exported = tmp_path / "audit.jsonl"
     page = Path(__file__).parents[2] / "docs" / "store.md"
     (recipe,) = re.findall(r"```python\n(import hashlib.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
@@ -114,10 +112,10 @@ def test_an_export_can_be_verified_without_the_store_as_the_page_says(
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
     if spoil:
         assert (checked.returncode, checked.stdout) == (1, "")
-        assert "record 4 does not fit" in checked.stderr
+        assert "record 4 does not match" in checked.stderr
     else:
         digest = json.loads(lines[-1])["digest"]
-        assert (checked.returncode, checked.stdout) == (0, f"7 records fit; the last digest is {digest}\n")
+        assert (checked.returncode, checked.stdout) == (0, f"7 records match; the last digest is {digest}\n")
 
 
 def test_an_export_overwrites_nothing(database: Path, tmp_path: Path) -> None:
@@ -127,10 +125,10 @@ def test_an_export_overwrites_nothing(database: Path, tmp_path: Path) -> None:
     done = _run("audit", "export", "--output", str(exported), "--path", str(database))
 
     assert (done.returncode, exported.read_text()) == (1, "precious")
-    assert f"'{exported}' exists already. Nothing was changed." in done.stderr
+    assert f"'{exported}' already exists. Nothing was changed." in done.stderr
 
 
-def test_a_session_is_named_by_the_beginning_of_its_id_as_sessions_list_prints_it(database: Path) -> None:
+def test_the_beginning_of_a_session_id_is_enough(database: Path) -> None:
     def listed(named: str, command: str = "list") -> list[int]:
         json_option = ("--json",) if command == "list" else ()
         done = _run("audit", command, *json_option, "--session", named, "--path", str(database))
@@ -141,17 +139,17 @@ def test_a_session_is_named_by_the_beginning_of_its_id_as_sessions_list_prints_i
 
 
 @pytest.mark.parametrize("named", ["sess_0123456789abcdefff", OTHER + "ff"])
-def test_a_whole_id_without_records_has_none(database: Path, named: str) -> None:
+def test_an_id_without_records_lists_none(database: Path, named: str) -> None:
     done = _run("audit", "list", "--session", named, "--path", str(database))
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "There are no such records.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No records match.\n")
 
 
-def test_a_session_id_that_is_none_is_told(database: Path) -> None:
+def test_an_invalid_session_id_is_an_error(database: Path) -> None:
     done = _run("audit", "list", "--session", "x", "--path", str(database))
 
     assert done.returncode == 1
-    assert "There is no session 'x' (an id's beginning has 4 letters at least)." in done.stderr
+    assert "There is no session 'x'. Give at least 4 letters of the id." in done.stderr
 
 
 def _run(*arguments: str, data_dir: Path | None = None) -> "subprocess.CompletedProcess[str]":

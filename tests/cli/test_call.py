@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.failure import tell
+from holdfast.cli.output import print_error
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from tests.cli.test_sessions import HOLDFAST, environment, run
@@ -15,43 +15,43 @@ from tests.journeys.editor import SERVER
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"),
+    ("tool", "message"),
     [
-        ("nope.x", "There is no server 'nope' here. See which tools there are: holdfast tools"),
+        ("nope.x", "There is no server 'nope' here."),
         (
             "fils.list",
-            "There is no server 'fils' here. Did you mean 'files'? See which tools there are: holdfast tools",
+            "There is no server 'fils' here. Did you mean 'files'?",
         ),
         (
             "files.lst",
-            "There is no tool 'files.lst'. Did you mean 'files.list'? See which there are: holdfast tools files",
+            "There is no tool 'files.lst'. Did you mean 'files.list'?",
         ),
     ],
 )
-def test_a_tool_that_is_not_there_is_told_with_what_to_do(tmp_path: Path, tool: str, told: str):
+def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str, message: str):
     done = run(tmp_path, "call", tool)
 
-    assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", f"Error: {told}")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", f"Error: {message}")
 
 
-def test_a_program_gets_the_answer_as_it_is(tmp_path: Path):
+def test_json_prints_the_unchanged_result(tmp_path: Path):
     done = run(tmp_path, "call", "--json", "files.lst")
 
     assert (done.returncode, '"code": "UNKNOWN_TOOL"' in done.stdout, done.stderr) == (1, True, "")
 
 
-def test_what_a_tool_of_ours_could_not_do_is_told_in_a_sentence(tmp_path: Path):
+def test_a_failure_of_a_built_in_tool_is_printed_as_error_and_hint(tmp_path: Path):
     done = run(tmp_path, "call", "files.read", '{"path": "nope"}')
 
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (
         1,
         "",
-        ["Error: There is no file 'nope'.", "Hint: Look at what is there with `list` or `find`."],
+        ["Error: There is no file 'nope'.", "Hint: Use `list` or `find` to see the existing files."],
     )
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_an_answer_is_given_to_the_letter_and_never_steers_a_terminal(tmp_path: Path, *, terminal: bool):
+def test_control_characters_reach_a_pipe_but_not_a_terminal(tmp_path: Path, *, terminal: bool):
     entry = {"command": sys.executable, "args": [str(SERVER)]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
     ours, theirs = pty.openpty() if terminal else os.pipe()
@@ -70,13 +70,13 @@ def test_an_answer_is_given_to_the_letter_and_never_steers_a_terminal(tmp_path: 
     assert shown == (b"a \xef\xbf\xbd[2Jb\r\n" if terminal else b"a \x1b[2Jb\n")
 
 
-def test_a_failure_that_quotes_a_server_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
-    tell(HoldfastError(codes.BAD_ANSWER, "It said:\n  | \x1b[2J"))
+def test_errors_are_printed_without_control_characters(capsys: pytest.CaptureFixture[str]):
+    print_error(HoldfastError(codes.BAD_ANSWER, "It said:\n  | \x1b[2J"))
 
     assert capsys.readouterr().err.startswith("Error: It said:\n  | �[2J\nHint: ")
 
 
-def test_how_long_a_call_may_take_is_a_setting_unless_it_is_said(tmp_path: Path):
+def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):
     entry = {"command": sys.executable, "args": [str(SERVER)]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
     (tmp_path / "config.toml").write_text("[links]\ncall_seconds = 1\n")

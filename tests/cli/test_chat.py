@@ -1,24 +1,24 @@
-"""The parts of `holdfast chat` that need no terminal."""
+"""`holdfast chat` without a terminal."""
 
 import asyncio
-import io
 import json
-import logging
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import settings
-from holdfast.acp.modes import stored_mode
-from holdfast.agent.manual import Manual
-from holdfast.cli.arguments import in_full
-from holdfast.cli.chat.behind import Behind, TurnOver
-from holdfast.cli.chat.door import Ask, TerminalDoor
-from holdfast.cli.chat.typist import Pipe, matching
-from holdfast.cli.screen import Screen
-from holdfast.host import Host, Opening
+from holdfast.agent.manual import ManualAgent
+from holdfast.cli.chat.chat import Chat, ChatOptions
+from holdfast.cli.chat.input import LINE_LIMIT, Completions, PipeInput
+from holdfast.cli.chat.permission import Ask, TerminalDoor
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.text import format_arguments
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -36,28 +36,45 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.json import JsonObject
-from holdfast.session.permission import Mode
-from holdfast.session.turn import APOLOGY, Conversation
+from holdfast.session.conversation import APOLOGY, Conversation
+from holdfast.session.permission import Mode, stored_mode
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
 
 __all__ = ["home"]
 
 CALL = ToolCall(call_id="call_1", server="files", tool="write")
-WORDS = ("/call files.list", "/call files.read", "/tools", "/help")
+COMPLETIONS = Completions(
+    commands={"/call": "Call a tool", "/tools": "List the tools", "/help": ""},
+    arguments={
+        "/call": {"files.list": "List\x1b[2J a folder", "files.read": "", "evil\x1b[2J": ""},
+        "/tools": {"files": ""},
+    },
+)
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "expected"),
+    ("line", "word", "found"),
     [
-        ("/", "/", ["/call files.list", "/call files.read", "/help", "/tools"]),
+        ("/", "/", ["/call", "/help", "/tools"]),
         ("/to", "/to", ["/tools"]),
-        ("/call files.", "files.", ["files.list", "files.read"]),
-        ("/call files.list {", "{", []),
+        ("/call ", "", ["files.list", "files.read"]),
+        ("/call  files.", "files.", ["files.list", "files.read"]),
+        ("/tools f", "f", ["files"]),
+        ("/call files.list {", "files.list {", []),
         ("hello", "hello", []),
+        ("hello f", "f", []),
     ],
 )
-def test_completion_goes_by_the_whole_line(line: str, text: str, expected: list[str]):
-    assert matching(line, text, WORDS) == expected
+def test_completion_depends_on_the_command(line: str, word: str, found: list[str]):
+    completed, words = COMPLETIONS.find(line)
+
+    assert (completed, list(words)) == (word, found)
+
+
+def test_completion_offers_no_control_characters():
+    _, words = COMPLETIONS.find("/call ")
+
+    assert words == {"files.list": "List�[2J a folder", "files.read": ""}
 
 
 @pytest.mark.anyio
@@ -71,18 +88,18 @@ def test_completion_goes_by_the_whole_line(line: str, text: str, expected: list[
         ([None], Decision.REJECT),
     ],
 )
-async def test_only_a_clear_yes_is_a_yes(typed: list[str | None], decision: Decision):
-    assert await TerminalDoor(_typing(typed)).permit(CALL, "Write a file") is decision
+async def test_only_a_clear_yes_allows_a_call(typed: list[str | None], decision: Decision):
+    assert await TerminalDoor(_typing(typed)).request_permission(CALL, "Write a file") is decision
 
 
 @pytest.mark.anyio
-async def test_where_nobody_is_nobody_is_asked():
+async def test_without_a_user_every_request_is_rejected():
     door = TerminalDoor(None)
 
-    assert (door.powers.permits, await door.permit(CALL, "")) == (False, Decision.REJECT)
+    assert (door.capabilities.permission, await door.request_permission(CALL, "")) == (False, Decision.REJECT)
 
 
-def test_a_conversation_reads_as_it_was(capsys: pytest.CaptureFixture[str]):
+def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[str]):
     events: list[Event] = [
         Prompted(turn_id="t", message_id="m", blocks=({"type": "text", "text": "do it"}, {"type": "image"})),
         Thought(message_id="m", text="hm"),
@@ -97,10 +114,10 @@ def test_a_conversation_reads_as_it_was(capsys: pytest.CaptureFixture[str]):
         ToolEnded(call_id="2", outcome=Outcome.FAILED, structured={"code": "NO_FILE"}),
         TurnEnded(turn_id="t", reason=StopReason.INTERRUPTED),
     ]
-    screen = Screen()
+    printer = EventPrinter()
 
     for event in events:
-        screen.show(event)
+        printer.show(event)
 
     assert capsys.readouterr().out.splitlines() == [
         "› do it",
@@ -117,72 +134,120 @@ def test_a_conversation_reads_as_it_was(capsys: pytest.CaptureFixture[str]):
     ]
 
 
-def test_a_pipe_gives_its_lines_and_what_is_no_text_does_not_end_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\r\n\xff two\nlast")))
-    pipe = Pipe()
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+async def test_lines_are_read_from_a_pipe_and_from_a_file(tmp_path: Path, kind: str):
+    text = b"one\r\n\xff two\n/call a.b {\n1}\n\nlast"
+    if kind == "file":
+        (tmp_path / "input").write_bytes(text)
+        descriptor = os.open(tmp_path / "input", os.O_RDONLY)
+    else:
+        descriptor, writer = os.pipe()
+        os.write(writer, text)
+        os.close(writer)
+    lines = PipeInput(descriptor)
 
-    assert [pipe.line(""), pipe.answer(""), pipe.line(""), pipe.line("")] == ["one", "� two", "last", None]
+    read = [await lines.read_prompt() for _ in range(6)]
+
+    os.close(descriptor)
+    assert read == ["one", "� two", "/call a.b {\n1}", "", "last", None]
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch):
-    with Path("/dev/zero").open(encoding="latin-1") as endless:
-        monkeypatch.setattr("sys.stdin", endless)
+@pytest.mark.anyio
+async def test_the_event_loop_runs_while_a_pipe_is_empty():
+    reader, writer = os.pipe()
+    lines = PipeInput(reader)
+    waiting = asyncio.create_task(lines.read_prompt())
+    await asyncio.sleep(0)
 
-        with pytest.raises(HoldfastError, match="A line of the input has 16777216 bytes or more"):
-            Pipe().line("")
+    os.write(writer, b"half")
+    await asyncio.sleep(0)
+    os.write(writer, b" a line\n")
+
+    assert await waiting == "half a line"
+    os.close(reader)
+    os.close(writer)
 
 
-FULL = HoldfastError(codes.STORE_FULL, "No space is left.")
+@pytest.mark.anyio
+async def test_a_line_without_end_is_refused():
+    too_long = f"A line of the input has {LINE_LIMIT} bytes or more"
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(HoldfastError, match=too_long):
+        await PipeInput(endless.fileno()).read_prompt()
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "printed"),
     [
-        (FULL, ("STORE_FULL", "No space is left.")),
-        (ZeroDivisionError("a bug"), ("INTERNAL_ERROR", APOLOGY)),
+        (HoldfastError(codes.STORE_FULL, "No space is left."), "No space is left."),
+        (ZeroDivisionError("a bug"), APOLOGY),
     ],
-    ids=["foreseen", "unforeseen"],
+    ids=["expected", "unexpected"],
 )
-def test_a_prompt_that_fails_is_over_and_the_next_one_is_taken(
-    failure: Exception, told: tuple[str, str], caplog: pytest.LogCaptureFixture
+async def test_a_chat_goes_on_after_a_prompt_that_failed(
+    failure: Exception,
+    printed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    home: Path,
 ):
-    async def life(behind: Behind) -> None:
-        await behind.leaving.wait()
+    prompts = iter([failure, None])
 
-    async def fails() -> None:
-        raise failure
+    async def prompt(self: Conversation, blocks: object) -> None:
+        if (failed := next(prompts)) is not None:
+            raise failed
 
-    async def works() -> None:
-        pass
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    monkeypatch.setattr(Conversation, "prompt", prompt)
+    monkeypatch.setattr("holdfast.cli.chat.chat.PipeInput", lambda: PipeInput(reader))
+    loaded = settings.load(home / "config.toml", environment(home))
 
-    with caplog.at_level(logging.INFO), Behind(life) as behind:
-        behind.start(fails)
-        first = behind.wait()
-        behind.start(works)
-        second = behind.wait()
+    code = await Chat(ChatOptions(settings=loaded, opening=Opening(cwd=home))).run()
 
-    assert isinstance(first, TurnOver)
-    assert first.failure is not None
-    assert (first.failure.code.name, first.failure.message) == told
-    assert second == TurnOver()
-    assert [record.exc_info for record in caplog.records] == ([] if failure is FULL else [None])
+    os.close(reader)
+    assert (code, next(prompts, "no prompt is left")) == (1, "no prompt is left")
+    assert f"Error: {printed}" in capsys.readouterr().err
+
+
+def test_a_chat_without_a_terminal_does_not_import_the_line_editor(home: Path):
+    code = (
+        "import sys; from holdfast.cli import main\n"
+        "sys.argv = ['holdfast', 'chat']\n"
+        "try: main()\n"
+        "except SystemExit: print('imported:', 'prompt_toolkit' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="/servers\n",
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env=environment(home),
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "imported: False"
 
 
 @pytest.mark.parametrize("server", ["evil", "files"])
-def test_only_our_own_file_tools_show_a_diff(server: str, capsys: pytest.CaptureFixture[str]):
+def test_only_the_built_in_file_tools_print_a_diff(server: str, capsys: pytest.CaptureFixture[str]):
     diff: JsonObject = {"path": "/home/me/.bashrc", "old_text": "a\n", "new_text": "b\n"}
-    screen = Screen()
+    printer = EventPrinter()
 
-    screen.show(ToolCalled(call_id="1", server=server, tool="write", arguments={}, kind="edit"))
-    screen.show(ToolEnded(call_id="1", outcome=Outcome.COMPLETED, structured={"diff": diff}))
-    screen.show(ToolEnded(call_id="2", outcome=Outcome.COMPLETED, structured={"diff": diff}))
+    printer.show(ToolCalled(call_id="1", server=server, tool="write", arguments={}, kind="edit"))
+    printer.show(ToolEnded(call_id="1", outcome=Outcome.COMPLETED, structured={"diff": diff}))
+    printer.show(ToolEnded(call_id="2", outcome=Outcome.COMPLETED, structured={"diff": diff}))
 
     ours = ["    @@ -1 +1 @@", "    -a", "    +b"] if server == "files" else []
     assert capsys.readouterr().out.splitlines() == [f"● {server}.write {{}}", "  ✓", *ours, "  ✓"]
 
 
 @pytest.mark.anyio
-async def test_whoever_is_asked_sees_all_of_the_arguments():
+async def test_a_permission_question_shows_all_arguments():
     asked: list[tuple[str, str]] = []
     arguments = {"path": "a", "text": "\n".join(f"line {number} \x1b[2J\u202e" for number in range(100))}
 
@@ -192,7 +257,7 @@ async def test_whoever_is_asked_sees_all_of_the_arguments():
         asked.append((question, about))
         return next(answers)
 
-    await TerminalDoor(ask).permit(
+    await TerminalDoor(ask).request_permission(
         ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode()), ""
     )
 
@@ -237,12 +302,12 @@ async def test_whoever_is_asked_sees_all_of_the_arguments():
     ],
     ids=["short", "folded", "deep"],
 )
-def test_arguments_in_full_never_begin_a_line_of_the_screen(arguments: dict[str, Any], lines: list[str]):
-    assert in_full(arguments, 40) == lines
+def test_long_arguments_never_begin_a_line(arguments: dict[str, Any], lines: list[str]):
+    assert format_arguments(arguments, 40) == lines
 
 
 @pytest.mark.promise("ACP-09")
-def test_the_mode_stays_with_the_session_unless_another_is_given(home: Path):
+def test_a_resumed_session_keeps_its_mode_unless_another_is_given(home: Path):
     write = '/call files.write {"path": "file", "text": "x"}\n'
 
     run(home, "chat", "--mode", "read-only", text=write)
@@ -252,20 +317,20 @@ def test_the_mode_stays_with_the_session_unless_another_is_given(home: Path):
     again = run(home, "chat", "--resume", stored)
 
     assert "  mode     read-only: tools that may change something are refused\n" in refused.stdout
-    assert "this session's mode is read-only" in refused.stdout.rpartition("Going on with")[2]
+    assert "this session's mode is read-only" in refused.stdout.rpartition("Resuming")[2]
     assert "  mode     auto:" in written.stdout
     assert "  mode     auto:" in again.stdout
     assert (home / "file").read_text() == "x"
 
 
-def test_a_chat_that_was_left_in_another_mode_by_an_editor_goes_on_in_it(home: Path):
+def test_a_resumed_chat_keeps_the_mode_that_an_editor_set(home: Path):
     async def change() -> str:
         loaded = settings.load(home / "config.toml", environment(home))
         async with Host(settings=loaded) as host, host.session(cwd=home) as session:
-            conversation = Conversation(session, Manual())
+            conversation = Conversation(session, ManualAgent())
             await conversation.prompt([{"type": "text", "text": "hello"}])
-            await conversation.change_mode(Mode.READ_ONLY)
-            stored = await host.find(session.context.session_id)
+            await conversation.permissions.change_mode(Mode.READ_ONLY)
+            stored = await host.find_session(session.context.session_id)
         return f"{stored.context.session_id} {stored_mode(stored.settings)}"
 
     session_id, _, mode = asyncio.run(change()).partition(" ")
@@ -274,7 +339,7 @@ def test_a_chat_that_was_left_in_another_mode_by_an_editor_goes_on_in_it(home: P
     assert (mode, "  mode     read-only:" in done.stdout) == ("read-only", True)
 
 
-def test_the_latest_chat_is_found_behind_many_in_which_nothing_was_said(home: Path):
+def test_resume_skips_sessions_without_a_prompt(home: Path):
     folder = home.parent / "one"
 
     async def open_many() -> None:
@@ -286,11 +351,11 @@ def test_the_latest_chat_is_found_behind_many_in_which_nothing_was_said(home: Pa
     asyncio.run(open_many())
     done = run(home, "chat", "--resume", cwd=folder)
 
-    assert (done.returncode, "Going on with 'the login bug'." in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "Resuming 'the login bug'." in done.stdout) == (0, True), done.stderr
 
 
 @pytest.mark.promise("ACP-03")
-def test_other_directories_are_named_again_when_a_session_is_gone_on_with(home: Path, tmp_path: Path):
+def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path: Path):
     folder, other, third = tmp_path / "project", tmp_path / "other one", tmp_path / "third"
     for made in (folder, other, third):
         made.mkdir()
@@ -304,16 +369,17 @@ def test_other_directories_are_named_again_when_a_session_is_gone_on_with(home: 
     assert (f"also     {other}" in begun.stdout, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
-        f"It also had {other}, {third}. To have that again: --also '{other}' --also {third}" in without.stdout
+        f"It also used {other}, {third}. To grant that again: --also '{other}' --also {third}"
+        in without.stdout
     )
     assert ("there" in again.stdout, f"also     {other}" in again.stdout) == (True, True)
 
 
 @pytest.mark.promise("ACP-03")
-def test_a_chat_gets_no_folder_of_holdfasts_own_and_none_that_is_not_there(home: Path, tmp_path: Path):
+def test_a_chat_refuses_missing_folders_and_those_of_holdfast(home: Path, tmp_path: Path):
     data, gone = home / "data", tmp_path / "gone"
     gone.mkdir()
-    in_vain = [
+    refused = [
         run(home, "chat", cwd=data),
         run(home, "chat", "--also", str(data)),
         run(home, "chat", "--also", "nowhere"),
@@ -327,12 +393,12 @@ def test_a_chat_gets_no_folder_of_holdfasts_own_and_none_that_is_not_there(home:
         ),
     ]
 
-    assert [done.returncode for done in in_vain] == [1] * 4
-    assert [done.stderr.splitlines()[0] for done in in_vain] == [
+    assert [done.returncode for done in refused] == [1] * 4
+    assert [done.stderr.splitlines()[0] for done in refused] == [
         f"Error: --cwd: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
         f"Error: --also: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
         f"Error: --also: there is no folder that can be read at '{home}/nowhere'.",
-        f"Error: The folder that you are in, '{gone}', is not there any more. Go to another.",
+        f"Error: The current folder, '{gone}', no longer exists.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""A chat whose disk fills up: told in a sentence, and it goes on when there is space again."""
+"""A chat whose disk fills up reports it, and goes on when there is space again."""
 
 import contextlib
 import subprocess
@@ -31,7 +31,7 @@ def small_home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.promise("STO-01")
-def test_a_prompt_that_cannot_be_kept_is_told_and_the_chat_goes_on(small_home: Path, tmp_path: Path):
+def test_a_chat_goes_on_after_a_prompt_that_could_not_be_stored(small_home: Path, tmp_path: Path):
     ballast = small_home / "data" / "ballast"
     cwd = tmp_path / "project"
     cwd.mkdir()
@@ -50,11 +50,11 @@ def test_a_prompt_that_cannot_be_kept_is_told_and_the_chat_goes_on(small_home: P
     assert "No space is left to write" in refused
     assert "Hint: Free some space on the disk, then try again.\n" in refused
     assert "Traceback" not in refused
-    assert "files: up" in answered
+    assert "files: available" in answered
     assert code == 0
 
 
-def test_a_program_at_the_other_end_of_a_pipe_learns_of_it_by_the_exit_code(small_home: Path, tmp_path: Path):
+def test_without_a_terminal_a_failed_prompt_sets_the_exit_code(small_home: Path, tmp_path: Path):
     ballast = small_home / "data" / "ballast"
     chat = subprocess.Popen(
         CHAT,
@@ -71,18 +71,18 @@ def test_a_program_at_the_other_end_of_a_pipe_learns_of_it_by_the_exit_code(smal
         assert chat.stdout is not None
         assert chat.stderr is not None
         chat.stdin.write("/servers\n")
-        while "files: up" not in chat.stdout.readline():
+        while "files: available" not in chat.stdout.readline():
             pass
         _fill(ballast)
         chat.stdin.write("hello " + "x" * 3000 + "\n")
-        told = [chat.stderr.readline(), chat.stderr.readline()]
+        printed = [chat.stderr.readline(), chat.stderr.readline()]
         ballast.unlink()
         chat.stdin.write("/servers\n")
         answered, more = chat.communicate(timeout=PATIENCE)
 
-    assert "No space is left to write" in told[0]
-    assert told[1] == "Hint: Free some space on the disk, then try again.\n"
-    assert ("files: up" in answered, more, chat.returncode) == (True, "", 1)
+    assert "No space is left to write" in printed[0]
+    assert printed[1] == "Hint: Free some space on the disk, then try again.\n"
+    assert ("files: available" in answered, more, chat.returncode) == (True, "", 1)
 
 
 def _fill(file: Path) -> None:

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -22,12 +23,12 @@ def test_help_answers_within_150_ms() -> None:
     assert min(seconds() for _ in range(10)) <= 0.150
 
 
-def test_help_tells_what_holdfast_is_names_every_command_and_gives_an_example() -> None:
-    told = subprocess.run([HOLDFAST, "--help"], capture_output=True, text=True, check=True).stdout
+def test_help_describes_holdfast_and_lists_every_command_with_examples() -> None:
+    printed = subprocess.run([HOLDFAST, "--help"], capture_output=True, text=True, check=True).stdout
 
-    assert "Sessions for MCP." in told
-    assert "holdfast settings show" in told
-    assert [name for name in COMMANDS if f"\n  {name} " not in told] == []
+    assert "Sessions for MCP." in printed
+    assert "holdfast settings show" in printed
+    assert [name for name in COMMANDS if f"\n  {name} " not in printed] == []
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:
@@ -48,7 +49,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_can_be_imported_and_its_help_agrees_with_the_list(name: str) -> None:
+def test_every_command_can_be_imported_and_its_help_matches_the_list(name: str) -> None:
     command = app.get_command(click.Context(app), name)
 
     assert command is not None
@@ -56,10 +57,10 @@ def test_every_command_can_be_imported_and_its_help_agrees_with_the_list(name: s
 
 
 @pytest.mark.parametrize("how", [[HOLDFAST], [sys.executable, "-m", "holdfast"]], ids=["script", "module"])
-def test_the_version_is_told(how: list[str]) -> None:
-    told = subprocess.run([*how, "--version"], capture_output=True, text=True, check=True).stdout
+def test_version_is_printed(how: list[str]) -> None:
+    printed = subprocess.run([*how, "--version"], capture_output=True, text=True, check=True).stdout
 
-    assert told == f"holdfast {__version__}\n"
+    assert printed == f"holdfast {__version__}\n"
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -70,10 +71,26 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_of_a_groups_help_is_cut_off(name: str) -> None:
+def test_help_cuts_no_line(name: str) -> None:
     command = app.get_command(click.Context(app), name)
 
     assert command is not None
     assert "..." not in command.get_help(click.Context(command)).replace("[ARGS]...", "").replace(
         "COMMAND...", ""
     )
+
+
+def test_every_command_has_an_example() -> None:
+    missing = [path for path, command in _commands("holdfast", app) if path not in (command.help or "")]
+
+    assert missing == []
+
+
+def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _commands(f"{path} {name}", child)

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.chat.history import recall, remember
+from holdfast.cli.chat.history import load_history, save_history
 from holdfast.model.mask import Mask
 from tests.journeys.terminal import terminal
 
-NOTHING = Mask()
+NO_SECRETS = Mask()
 
 
 @pytest.mark.promise("AUD-03")
-def test_lines_are_kept_without_secrets_and_for_their_owner_alone(tmp_path: Path):
+def test_secrets_are_masked_and_only_the_owner_can_read_the_file(tmp_path: Path):
     file = tmp_path / "chat_history"
     file.write_text('/call old.one {"password": "from an earlier version"}\n')
     file.chmod(0o644)
 
-    remember(file, ["say s3cret!", '/call db.open {"token": "t0ken"}'], Mask.of(["s3cret!"]))
+    save_history(file, ["say s3cret!", '/call db.open {"token": "t0ken"}'], Mask.of(["s3cret!"]))
 
-    assert recall(file) == [
+    assert load_history(file) == [
         '/call old.one {"password": "[masked]"}',
         "say [masked]",
         '/call db.open {"token": "[masked]"}',
@@ -28,26 +28,36 @@ def test_lines_are_kept_without_secrets_and_for_their_owner_alone(tmp_path: Path
     assert os.listdir(tmp_path) == ["chat_history"]
 
 
-def test_the_last_thousand_lines_are_kept_and_none_that_is_too_long(tmp_path: Path):
+def test_the_last_thousand_prompts_are_kept_except_very_long_ones(tmp_path: Path):
     file = tmp_path / "chat_history"
 
-    remember(file, [*map(str, range(1500)), "x" * 5000], NOTHING)
-    remember(file, ["last"], NOTHING)
+    save_history(file, [*map(str, range(1500)), "x" * 5000], NO_SECRETS)
+    save_history(file, ["last"], NO_SECRETS)
 
-    assert recall(file) == [*map(str, range(501, 1500)), "last"]
+    assert load_history(file) == [*map(str, range(501, 1500)), "last"]
 
 
-def test_two_chats_at_once_keep_the_lines_of_both(tmp_path: Path):
+def test_two_chats_at_once_keep_the_prompts_of_both(tmp_path: Path):
     file = tmp_path / "chat_history"
 
-    remember(file, ["of one"], NOTHING)
-    remember(file, ["of the other"], NOTHING)
+    save_history(file, ["of one"], NO_SECRETS)
+    save_history(file, ["of the other"], NO_SECRETS)
 
-    assert recall(file) == ["of one", "of the other"]
+    assert load_history(file) == ["of one", "of the other"]
+
+
+def test_prompts_of_several_lines_are_kept_whole(tmp_path: Path):
+    file = tmp_path / "chat_history"
+    prompts = ["one", '/call db.open {\n  "path": "a",\n\n\t"b": 1}', "two"]
+
+    save_history(file, prompts, NO_SECRETS)
+    save_history(file, ['/call db.open {\n  "token": "t0ken"\n}'], NO_SECRETS)
+
+    assert load_history(file) == [*prompts, '/call db.open {"token": "[masked]"}']
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "missing folder"])
-def test_where_something_else_stands_nothing_is_kept(tmp_path: Path, what: str):
+def test_nothing_is_kept_if_the_file_is_a_link_or_a_folder(tmp_path: Path, what: str):
     file = tmp_path / "chat_history"
     match what:
         case "link":
@@ -57,15 +67,13 @@ def test_where_something_else_stands_nothing_is_kept(tmp_path: Path, what: str):
         case _:
             file = tmp_path / "none" / "chat_history"
 
-    remember(file, ["hello"], NOTHING)
+    save_history(file, ["hello"], NO_SECRETS)
 
-    assert (recall(file), file.is_symlink(), file.is_dir()) == ([], what == "link", what == "folder")
+    assert (load_history(file), file.is_symlink(), file.is_dir()) == ([], what == "link", what == "folder")
 
 
 @pytest.mark.promise("AUD-03")
-def test_no_secret_that_was_typed_at_a_terminal_is_in_any_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_secret_typed_at_a_terminal_is_in_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     home, cwd = tmp_path / "home", tmp_path / "project"
     home.mkdir()
     cwd.mkdir()

@@ -18,7 +18,7 @@ def ids(folder: Path) -> list[Any]:
     return [key["kid"] for key in json.loads(run(folder, "show"))["keys"]]
 
 
-def test_only_public_keys_are_shown(tmp_path: Path):
+def test_show_prints_public_keys_only(tmp_path: Path):
     (key,) = json.loads(run(tmp_path, "show"))["keys"]
 
     assert (key["kty"], key["crv"], "d" in key) == ("OKP", "Ed25519", False)
@@ -32,7 +32,7 @@ def test_after_rotation_a_new_key_signs_and_the_old_one_still_verifies(tmp_path:
     assert (new != old, kept) == (True, old)
 
 
-def test_a_key_that_leaked_is_dropped_at_once(tmp_path: Path):
+def test_revoke_drops_the_old_keys_at_once(tmp_path: Path):
     (old,) = ids(tmp_path)
     run(tmp_path, "rotate", "--revoke")
 

@@ -1,4 +1,4 @@
-"""Exports that cannot be written: told in a sentence, and nothing is left behind."""
+"""Exports that cannot be written are an error and leave no file behind."""
 
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ __all__ = ["home"]
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one page, if we may mount one."""
+    """A disk of one page; skips if it cannot be mounted."""
     folder = tmp_path / "full"
     folder.mkdir()
     done = subprocess.run(
@@ -30,7 +30,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_missing_folder_is_told_as_that(home: Path, tmp_path: Path):
+def test_exporting_into_a_missing_folder_is_an_error(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
     output = tmp_path / "none" / "x"
 
@@ -38,15 +38,14 @@ def test_a_missing_folder_is_told_as_that(home: Path, tmp_path: Path):
     of_audit = run(home, "audit", "export", "--output", str(output))
     of_store = run(home, "store", "backup", str(output))
 
-    told = (
-        f"Error: There is no folder '{output.parent}': '{output}' cannot be written. "
-        "Make the folder, or name another one.\n"
-        "Hint: The message says what the system refused; correct that first.\n"
+    printed = (
+        f"Error: There is no folder '{output.parent}': '{output}' cannot be written.\n"
+        "Hint: Create the folder, or choose another one.\n"
     )
-    assert [(done.returncode, done.stderr) for done in (of_session, of_audit, of_store)] == [(1, told)] * 3
+    assert [(done.returncode, done.stderr) for done in (of_session, of_audit, of_store)] == [(1, printed)] * 3
 
 
-def test_a_full_disk_is_told_and_no_half_file_stays(home: Path, full_disk: Path):
+def test_an_export_to_a_full_disk_leaves_no_file(home: Path, full_disk: Path):
     (_, stored) = listed(home)
     output = full_disk / "x"
     (full_disk / "ballast").write_bytes(b"x" * 4096)
@@ -55,16 +54,15 @@ def test_a_full_disk_is_told_and_no_half_file_stays(home: Path, full_disk: Path)
     left = output.exists()
     of_audit = run(home, "audit", "export", "--output", str(output))
 
-    told = (
-        f"Error: '{output}' cannot be written: no space left on device. Nothing was left behind. "
-        "Free some space, then try again.\n"
-        "Hint: The message says what the system refused; correct that first.\n"
+    printed = (
+        f"Error: '{output}' cannot be written: no space left on device. Nothing was left behind.\n"
+        "Hint: Free some space, then try again.\n"
     )
-    assert [(done.returncode, done.stderr) for done in (of_session, of_audit)] == [(1, told)] * 2
+    assert [(done.returncode, done.stderr) for done in (of_session, of_audit)] == [(1, printed)] * 2
     assert (left, output.exists()) == (False, False)
 
 
-def test_a_retry_after_a_failure_is_not_refused(tmp_path: Path):
+def test_an_export_can_be_retried_after_a_failure(tmp_path: Path):
     def lines() -> Iterator[str]:
         yield "one"
         raise OSError(28, "No space left on device")
@@ -76,7 +74,7 @@ def test_a_retry_after_a_failure_is_not_refused(tmp_path: Path):
     assert (tmp_path / "x").read_text() == "one\ntwo\n"
 
 
-def test_a_dash_is_standard_output(home: Path):
+def test_a_dash_means_standard_output(home: Path):
     (_, stored) = listed(home)
 
     of_session = run(home, "sessions", "export", stored["id"], "--output", "-")
@@ -89,21 +87,24 @@ def test_a_dash_is_standard_output(home: Path):
 
 @pytest.mark.parametrize("inside", ["", "deeper/down"])
 @pytest.mark.parametrize("command", [("chat",), ("sessions", "list"), ("tools",)], ids=" ".join)
-def test_a_data_dir_that_is_a_file_is_told(tmp_path: Path, command: tuple[str, ...], inside: str):
+def test_a_data_dir_that_is_a_file_is_an_error(tmp_path: Path, command: tuple[str, ...], inside: str):
     (tmp_path / "data").touch()
 
     done = run(tmp_path, *command, data_dir=tmp_path / "data" / inside)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"'{tmp_path / 'data'}' is not a folder. Set it to a folder's path.\n" in done.stderr
+    assert (
+        f"'{tmp_path / 'data'}' is not a folder.\nHint: Set `data_dir` to the path of a folder.\n"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
-def test_an_output_that_is_full_is_told(home: Path):
+def test_a_full_standard_output_is_an_error(home: Path):
     with Path("/dev/full").open("w") as full:
         done = run(home, "sessions", "list", stdout=full)
 
     assert (done.returncode, done.stderr) == (
         1,
-        "Error: The system refused something: no space left on device. Free some space, then try again.\n",
+        "Error: The operating system reported: no space left on device. Free some space, then try again.\n",
     )

@@ -20,7 +20,7 @@ def python(code: str) -> tuple[str, str, str, str]:
     return ("--", sys.executable, "-c", code)
 
 
-def test_a_server_is_asked_who_it_is_and_what_it_offers():
+def test_probe_prints_version_and_tools_as_json():
     done = probe("--json", "--", EVERYTHING)
     found = json.loads(done.stdout)
 
@@ -33,29 +33,29 @@ def test_a_server_is_asked_who_it_is_and_what_it_offers():
     assert "echo" in [tool["name"] for tool in found["tools"]]
 
 
-def test_a_person_gets_a_sentence_and_a_table():
+def test_probe_prints_a_sentence_and_a_table():
     lines = probe("--", EVERYTHING).stdout.splitlines()
 
     assert lines[0].startswith("mcp-servers/everything 2.0.0 speaks MCP 2025-11-25 (handshake), ready in ")
     assert lines[1].split() == ["tool", "what", "it", "does"]
 
 
-def test_a_server_that_cannot_be_started_is_named():
+def test_a_server_that_cannot_be_started_is_an_error():
     done = probe("--", "no-such-server")
 
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         1,
-        "Error: Could not start 'no-such-server': No such file or directory. Check the command and its path.",
+        "Error: Could not start 'no-such-server': No such file or directory.",
     )
 
 
-def test_a_server_that_dies_is_quoted_without_its_control_characters():
+def test_stderr_of_a_server_that_exits_is_quoted_without_control_characters():
     done = probe(*python(r"import sys; sys.exit('no \x1b[31mkey')"))
 
     assert (done.returncode, done.stderr.splitlines()[1]) == (1, "  | no �[31mkey")
 
 
-def test_a_server_that_says_nothing_is_given_up_and_ended():
+def test_a_silent_server_is_ended_after_the_timeout():
     done = probe("--timeout", "0.3", *python("import time; time.sleep(60)"))
 
-    assert (done.returncode, "did not introduce itself within 0.3 s" in done.stderr) == (1, True)
+    assert (done.returncode, "did not complete the handshake within 0.3 s" in done.stderr) == (1, True)

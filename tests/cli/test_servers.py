@@ -1,4 +1,4 @@
-"""`holdfast servers`, `tools` and `call`, as a person and as a program use them."""
+"""`holdfast servers`, `tools` and `call`."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.connect import server
+from tests.connect import counter_server
 from tests.connect.conftest import counter
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 
-class Place:
+class Environment:
     """A project folder, with lists of servers and data of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,101 +56,104 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def env(tmp_path: Path) -> Environment:
+    return Environment(tmp_path)
 
 
 @pytest.mark.promise("RES-09")
-def test_list_shows_who_stands_and_why_the_others_fell(place: Place):
-    place.own(good={"command": "x"}, bad={"command": "${NOPE}"})
-    place.in_project(theirs={"command": "y"})
+def test_list_shows_available_servers_and_why_others_are_refused(env: Environment):
+    env.own(good={"command": "x"}, bad={"command": "${NOPE}"})
+    env.in_project(theirs={"command": "y"})
 
-    told = place.read("servers", "list")
+    listed = env.read("servers", "list")
 
-    assert [(found["name"], found["source"], found["confined"]) for found in told["servers"]] == [
+    assert [(found["name"], found["source"], found["confined"]) for found in listed["servers"]] == [
         ("files", "builtin", False),
         ("good", "user", False),
     ]
-    assert {refusal["server"]: refusal["stage"] for refusal in told["refusals"]} == {
+    assert {refusal["server"]: refusal["stage"] for refusal in listed["refusals"]} == {
         "bad": "validate",
         "theirs": "admit",
     }
 
 
 @pytest.mark.promise("RES-09")
-def test_explain_names_the_stage_and_the_reason_and_exits_with_one(place: Place):
-    place.in_project(theirs={"command": "y", "args": ["--all"], "env": {"KEY": "canary"}})
+def test_explain_prints_stage_and_reason_and_exits_with_1(env: Environment):
+    env.in_project(theirs={"command": "y", "args": ["--all"], "env": {"KEY": "canary"}})
 
-    done = place.run("servers", "explain", "theirs")
+    done = env.run("servers", "explain", "theirs")
 
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"theirs is written in {place.project}/.mcp.json (project).",
+        f"theirs is configured in {env.project}/.mcp.json (project).",
         '  command:   "y" "--all"',
-        "  sets:      KEY",
-        "Refused at admit: Nobody has approved it as it stands. Look at it and decide: holdfast servers approve",
+        "  env:       KEY",
+        "Refused at admit: It is not approved in its present form. To review it, run: holdfast servers approve",
     ]
 
 
-def test_explain_of_a_server_that_is_not_there_says_so(place: Place):
-    done = place.run("servers", "explain", "nope")
+def test_explaining_an_unknown_server_is_an_error(env: Environment):
+    done = env.run("servers", "explain", "nope")
 
-    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "Error: There is no server 'nope' here.")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        1,
+        "Error: There is no server 'nope' here.",
+    )
 
 
 @pytest.mark.promise("RES-07")
-def test_a_project_s_server_runs_only_after_approval_of_that_exact_content(place: Place):
-    script = {"command": sys.executable, "args": [server.__file__]}
-    place.in_project(c=script)
-    before = place.run("call", "c.count")
-    place.run("servers", "approve", "--yes")
-    after = place.run("call", "c.count")
-    place.in_project(c={**script, "args": [server.__file__, "--more"]})
-    changed = place.run("call", "c.count")
+def test_a_project_server_runs_only_after_approval_of_its_exact_content(env: Environment):
+    script = {"command": sys.executable, "args": [counter_server.__file__]}
+    env.in_project(c=script)
+    before = env.run("call", "c.count")
+    env.run("servers", "approve", "--yes")
+    after = env.run("call", "c.count")
+    env.in_project(c={**script, "args": [counter_server.__file__, "--more"]})
+    changed = env.run("call", "c.count")
 
     assert [before.returncode, after.returncode, changed.returncode] == [1, 0, 1]
     assert after.stdout == "1\n"
-    assert "Nobody has approved it as it stands" in changed.stderr
+    assert "It is not approved in its present form" in changed.stderr
 
 
 @pytest.mark.promise("RES-07")
-def test_approve_shows_the_whole_entry_and_asks(place: Place):
-    place.in_project(c={"command": "run-me", "args": ["${HOME}"], "env": {"A": "canary"}})
-    said = _in_terminal(place, ["servers", "approve"], answer=b"n\n")
+def test_approve_shows_the_whole_entry_and_asks(env: Environment):
+    env.in_project(c={"command": "run-me", "args": ["${HOME}"], "env": {"A": "canary"}})
+    printed = _in_terminal(env, ["servers", "approve"], answer=b"n\n")
 
-    assert b'command:   "run-me" "${HOME}"' in said
-    assert b"is given:  HOME from your environment" in said
-    assert b"canary" not in said
-    assert place.read("servers", "list")["refusals"][0]["server"] == "c"
-
-
-def test_approve_without_a_terminal_does_not_guess(place: Place):
-    done = place.run("servers", "approve", stdin="")
-
-    assert (done.returncode, "There is nobody to ask here" in done.stderr) == (2, True)
+    assert b'command:   "run-me" "${HOME}"' in printed
+    assert b"uses:      HOME from your environment" in printed
+    assert b"canary" not in printed
+    assert env.read("servers", "list")["refusals"][0]["server"] == "c"
 
 
-def test_import_takes_over_another_program_s_servers_and_leaves_ours_alone(place: Place, tmp_path: Path):
-    place.own(mine={"command": "ours"})
+def test_approve_without_a_terminal_requires_yes(env: Environment):
+    done = env.run("servers", "approve", stdin="")
+
+    assert (done.returncode, "There is no terminal to ask at" in done.stderr) == (2, True)
+
+
+def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path: Path):
+    env.own(mine={"command": "ours"})
     file = tmp_path / "mcp.json"
     file.write_text(
         '{ // VS Code allows comments\n "servers": {"mine": {"command": "theirs"}, '
         '"web": {"type": "http", "url": "https://x.org/mcp", "headers": {"X-Key": "${input:x-key}"}, "gallery": true}, },}'
     )
 
-    dry = place.run("servers", "import", "--from", "vscode", "--file", str(file), "--dry-run")
-    untouched = json.loads(place.user_file.read_text())
-    place.run("servers", "import", "--from", "vscode", "--file", str(file))
+    dry = env.run("servers", "import", "--from", "vscode", "--file", str(file), "--dry-run")
+    untouched = json.loads(env.user_file.read_text())
+    env.run("servers", "import", "--from", "vscode", "--file", str(file))
 
     assert "would be added" in dry.stdout
     assert untouched == {"mcpServers": {"mine": {"command": "ours"}}}
-    assert json.loads(place.user_file.read_text()) == {
+    assert json.loads(env.user_file.read_text()) == {
         "mcpServers": {
             "mine": {"command": "ours"},
             "web": {"url": "https://x.org/mcp", "type": "http", "headers": {"X-Key": "${X_KEY}"}},
         }
     }
-    assert place.user_file.stat().st_mode & 0o077 == 0
+    assert env.user_file.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
@@ -162,79 +165,79 @@ def test_import_takes_over_another_program_s_servers_and_leaves_ours_alone(place
         ("vscode", {"mcp": {"servers": {"a": {"command": "x", "type": "stdio"}}}}),
     ],
 )
-def test_import_knows_where_each_program_keeps_its_servers(
-    place: Place, tmp_path: Path, program: str, content: Any
+def test_import_finds_the_configuration_of_each_program(
+    env: Environment, tmp_path: Path, program: str, content: Any
 ):
     file = tmp_path / "theirs.json"
     file.write_text(json.dumps(content))
 
-    place.run("servers", "import", "--from", program, "--file", str(file))
+    env.run("servers", "import", "--from", program, "--file", str(file))
 
-    assert json.loads(place.user_file.read_text())["mcpServers"]["a"]["command"] == "x"
+    assert json.loads(env.user_file.read_text())["mcpServers"]["a"]["command"] == "x"
 
 
-def test_import_without_a_list_says_where_it_looked(place: Place, tmp_path: Path):
-    place.environ["HOME"] = str(tmp_path)
-    done = place.run("servers", "import", "--from", "cursor")
+def test_import_without_a_configuration_says_where_it_looked(env: Environment, tmp_path: Path):
+    env.environ["HOME"] = str(tmp_path)
+    done = env.run("servers", "import", "--from", "cursor")
 
     assert (done.returncode, str(tmp_path / ".cursor/mcp.json") in done.stderr) == (1, True)
 
 
-def test_tools_lists_what_is_up_and_tells_what_is_not(place: Place):
-    place.own(c=counter(), gone={"command": "no-such-program"})
+def test_tools_lists_tools_and_failed_servers(env: Environment):
+    env.own(c=counter(), gone={"command": "no-such-program"})
 
-    done = place.run("tools")
+    done = env.run("tools")
 
     assert "c.count" in done.stdout
     assert done.stderr.splitlines() == [
         "gone: Could not start 'no-such-program': there is no such program. Install it, or correct the server's command."
     ]
-    assert [tool["name"] for tool in place.read("tools", "c")["tools"]][:2] == ["c.count", "c.whoami"]
+    assert [tool["name"] for tool in env.read("tools", "c")["tools"]][:2] == ["c.count", "c.whoami"]
 
 
-def test_call_prints_the_answer_and_says_by_its_exit_code_how_it_went(place: Place):
-    place.own(c=counter())
+def test_call_prints_the_result_and_sets_the_exit_code(env: Environment):
+    env.own(c=counter())
 
-    good, bad = place.run("call", "c.count", "{}"), place.run("call", "c.fail")
-    unknown, senseless = place.run("call", "c.nope"), place.run("call", "c.count", "[1]")
+    good, bad = env.run("call", "c.count", "{}"), env.run("call", "c.fail")
+    unknown, senseless = env.run("call", "c.nope"), env.run("call", "c.count", "[1]")
 
     assert [done.returncode for done in (good, bad, unknown, senseless)] == [0, 1, 1, 2]
     assert (good.stdout, bad.stderr) == ("1\n", "it did not work\n")
-    assert "The arguments are no JSON object" in senseless.stderr
-    assert place.read("call", "c.whoami", '{"a": 1}')["structured"]["arguments"] == {"a": 1}
+    assert "The arguments are not a JSON object" in senseless.stderr
+    assert env.read("call", "c.whoami", '{"a": 1}')["structured"]["arguments"] == {"a": 1}
 
 
-def test_call_reads_its_arguments_from_standard_input(place: Place):
-    place.own(c=counter())
+def test_call_reads_its_arguments_from_standard_input(env: Environment):
+    env.own(c=counter())
 
-    done = place.run("call", "c.whoami", "-", "--json", stdin='{"b": 2}')
+    done = env.run("call", "c.whoami", "-", "--json", stdin='{"b": 2}')
 
     assert json.loads(done.stdout)["structured"]["arguments"] == {"b": 2}
 
 
 @pytest.mark.promise("RES-04")
-def test_a_call_in_a_sandboxed_session_gets_only_what_is_marked_for_it(place: Place):
-    place.own(c=counter())
+def test_a_sandboxed_call_gets_only_servers_marked_for_it(env: Environment):
+    env.own(c=counter())
 
-    done = place.run("call", "c.count", "--trust", "sandboxed")
+    done = env.run("call", "c.count", "--trust", "sandboxed")
 
     assert (done.returncode, "for direct sessions only" in done.stderr) == (1, True)
 
 
-def _in_terminal(place: Place, words: list[str], answer: bytes) -> bytes:
+def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:
     """What a person on a terminal sees, who gives this answer."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [HOLDFAST, *words], cwd=place.project, env=place.environ, stdin=theirs, stdout=theirs, stderr=theirs
+        [HOLDFAST, *words], cwd=env.project, env=env.environ, stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
         os.write(ours, answer)
-        said = b""
+        printed = b""
         try:
             while piece := os.read(ours, 65536):
-                said += piece
+                printed += piece
         except OSError:
             pass  # the other side of a terminal is gone
         process.wait(30)
     os.close(ours)
-    return said
+    return printed

@@ -10,9 +10,9 @@ from typing import IO, Any
 import pytest
 
 from holdfast import settings
-from holdfast.agent.manual import Manual
-from holdfast.host import Host
-from holdfast.session.turn import Conversation
+from holdfast.agent.manual import ManualAgent
+from holdfast.host.host import Host
+from holdfast.session.conversation import Conversation
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Path:
             }.items():
                 (tmp_path / folder).mkdir()
                 async with host.session(cwd=tmp_path / folder) as session:
-                    conversation = Conversation(session, Manual())
+                    conversation = Conversation(session, ManualAgent())
                     for prompt in prompts:
                         await conversation.prompt([{"type": "text", "text": prompt}])
 
@@ -87,37 +87,37 @@ def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: P
     assert [found["title"] for found in listed(home, "--cwd", str(tmp_path / "one"))] == ["the login bug"]
     assert listed(home, "--source", "acp") == []
     assert run(home, "sessions", "list", "--here", cwd=home).stderr == (
-        "There are no such sessions. Start one: holdfast chat\n"
+        "No sessions found. Start one: holdfast chat\n"
     )
 
 
-def test_show_tells_all_there_is_to_know(home: Path, tmp_path: Path):
+def test_show_prints_the_details_of_a_session(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
 
-    told = run(home, "sessions", "show", stored["id"][5:12]).stdout
+    message = run(home, "sessions", "show", stored["id"][5:12]).stdout
     for_programs = json.loads(run(home, "sessions", "show", "--json", stored["id"]).stdout)
 
-    assert f"id         {stored['id']}\n" in told
-    assert "title      the login bug\n" in told
-    assert f"folder     {tmp_path / 'one'}\n" in told
-    assert "turns      2\n" in told
+    assert f"id         {stored['id']}\n" in message
+    assert "title      the login bug\n" in message
+    assert f"folder     {tmp_path / 'one'}\n" in message
+    assert "turns      2\n" in message
     assert (for_programs["title"], for_programs["kinds"]["ToolCalled"]) == ("the login bug", 1)
     assert "files" in for_programs["servers"]
 
 
-def test_replay_prints_the_conversation_and_calls_nothing(home: Path, tmp_path: Path):
+def test_replay_prints_the_conversation_and_calls_no_tools(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
     (tmp_path / "one").rmdir()
 
-    told = run(home, "sessions", "replay", stored["id"])
+    message = run(home, "sessions", "replay", stored["id"])
 
-    assert told.returncode == 0
-    assert told.stdout.startswith("› the login bug\n")
-    assert "› /call files.list {}\n● files.list {}\n  ✓\n" in told.stdout
+    assert message.returncode == 0
+    assert message.stdout.startswith("› the login bug\n")
+    assert "› /call files.list {}\n● files.list {}\n  ✓\n" in message.stdout
     assert [found["events"] for found in listed(home)][1] == stored["events"]
 
 
-def test_search_finds_what_was_said(home: Path):
+def test_search_finds_messages(home: Path):
     hits = run(home, "sessions", "search", "LOGIN", "bug").stdout
     nothing = run(home, "sessions", "search", "logout")
     for_programs = run(home, "sessions", "search", "--json", "login").stdout.splitlines()
@@ -125,12 +125,12 @@ def test_search_finds_what_was_said(home: Path):
     assert "the login bug" in hits
     assert (nothing.stdout, nothing.stderr) == (
         "",
-        "Nothing has all of: logout. Whole words are looked for.\n",
+        "Nothing contains all of: logout. The search matches whole words.\n",
     )
     assert {json.loads(line)["session"]["title"] for line in for_programs} == {"the login bug"}
 
 
-def test_a_moved_session_is_taken_up_in_its_new_folder(home: Path, tmp_path: Path):
+def test_a_moved_session_is_resumed_in_its_new_folder(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
     (tmp_path / "one").rename(tmp_path / "renamed")
 
@@ -140,38 +140,38 @@ def test_a_moved_session_is_taken_up_in_its_new_folder(home: Path, tmp_path: Pat
 
     assert before.returncode == 1
     assert (
-        f"The session's folder '{tmp_path / 'one'}' is not there any more. If it was moved or renamed: "
+        f"The session's folder '{tmp_path / 'one'}' no longer exists.\nHint: If it was moved or renamed: "
         f"holdfast sessions move {stored['id'][:13]} FOLDER\n" in before.stderr
     )
-    assert moved.stdout == f"{stored['id'][:13]} is in {tmp_path / 'renamed'} now.\n"
-    assert (after.returncode, "Going on with 'the login bug'." in after.stdout) == (0, True)
+    assert moved.stdout == f"{stored['id'][:13]} is now in {tmp_path / 'renamed'}.\n"
+    assert (after.returncode, "Resuming 'the login bug'." in after.stdout) == (0, True)
 
 
-def test_delete_without_anybody_to_ask_says_how_to_do_without(home: Path):
+def test_delete_without_a_terminal_requires_yes(home: Path):
     stored = listed(home)[0]
 
     done = run(home, "sessions", "delete", stored["id"])
 
     assert done.returncode == 1
-    assert "Nobody is here to be asked. To forget without being asked, add --yes." in done.stderr
+    assert "There is no terminal to ask at.\nHint: Add --yes to delete without confirmation." in done.stderr
     assert stored["id"] in [kept["id"] for kept in listed(home)]
 
 
-def test_delete_asks_first_and_forgets_all_but_the_audit(home: Path):
+def test_delete_asks_first_and_keeps_the_audit(home: Path):
     (other, stored) = listed(home)
 
     asked = run(home, "sessions", "delete", stored["id"], text="n\n")
     done = run(home, "sessions", "delete", "--yes", stored["id"])
 
-    assert (asked.returncode, "Forget it for good? [y/N]" in asked.stdout) == (1, True)
-    assert done.stdout == f"{stored['id'][:13]}  the login bug\nForgotten: 1.\n"
+    assert (asked.returncode, "Delete this session permanently? [y/N]" in asked.stdout) == (1, True)
+    assert done.stdout == f"{stored['id'][:13]}  the login bug\nDeleted 1.\n"
     assert [found["id"] for found in listed(home)] == [other["id"]]
     assert run(home, "sessions", "search", "login").stdout == ""
     assert "files.list" in run(home, "audit", "list").stdout
     assert run(home, "audit", "verify").returncode == 0
 
 
-def test_export_writes_every_event_as_a_line(home: Path, tmp_path: Path):
+def test_export_writes_one_line_per_event(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
     file = tmp_path / "copy.jsonl"
 
@@ -191,14 +191,14 @@ def test_export_writes_every_event_as_a_line(home: Path, tmp_path: Path):
     assert (again.returncode, "Nothing was changed." in again.stderr) == (1, True)
 
 
-def test_a_session_that_somebody_works_in_is_left_alone(home: Path):
+def test_a_session_in_use_is_not_moved_or_deleted(home: Path):
     (_, stored) = listed(home)
     code = (
         "import asyncio, sys; from pathlib import Path\n"
         "from holdfast.store.sqlite import SqliteStore\n"
         "async def main():\n"
         "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
-        "        await store.hold(sys.argv[2]); print('held', flush=True); sys.stdin.read()\n"
+        "        await store.acquire(sys.argv[2]); print('held', flush=True); sys.stdin.read()\n"
         "asyncio.run(main())\n"
     )
     holder = subprocess.Popen(
@@ -219,16 +219,16 @@ def test_a_session_that_somebody_works_in_is_left_alone(home: Path):
     assert len(listed(home)) == 2
 
 
-def test_a_session_is_not_moved_into_a_folder_of_holdfasts_own(home: Path):
+def test_a_session_cannot_be_moved_into_a_folder_of_holdfast(home: Path):
     (_, stored) = listed(home)
     moved = run(home, "sessions", "move", stored["id"], str(home / "data"))
 
-    assert (moved.returncode, "is Holdfast's own, and no session works in it" in moved.stderr) == (1, True)
+    assert (moved.returncode, "belongs to Holdfast, and no session may use it" in moved.stderr) == (1, True)
     assert listed(home)[1]["cwd"] == stored["cwd"]
 
 
 @pytest.mark.promise("STO-03")
-def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(home: Path):
+def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
     (_, stored) = listed(home)
     code = (
         "import asyncio, sys; from pathlib import Path\n"
@@ -236,7 +236,7 @@ def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(
         "from holdfast.store.sqlite import SqliteStore\n"
         "async def main():\n"
         "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
-        "        await store.hold(sys.argv[2])\n"
+        "        await store.acquire(sys.argv[2])\n"
         "        said = {'type': 'text', 'text': 'do it'}\n"
         "        await store.append(sys.argv[2], Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
         "        await store.append(sys.argv[2], ToolCalled(call_id='c', server='a', tool='b', arguments={}))\n"
@@ -252,13 +252,13 @@ def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(
     with worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "begun\n"
-        meanwhile = run(home, "sessions", "replay", stored["id"])
+        running = run(home, "sessions", "replay", stored["id"])
         worker.kill()
     replayed = run(home, "sessions", "replay", stored["id"])
     shown = run(home, "sessions", "show", stored["id"])
     table = run(home, "sessions", "list")
 
-    assert meanwhile.stdout.endswith(
+    assert running.stdout.endswith(
         f"● a.b {{}}\nThis turn is running in process {worker.pid} on {platform.node()}.\n"
     )
     assert replayed.stdout.endswith(
@@ -269,7 +269,7 @@ def test_replay_and_list_say_that_the_last_turn_was_interrupted_or_that_it_runs(
 
 
 @pytest.mark.parametrize("command", [("list",), ("search", "/help")], ids=" ".join)
-def test_what_is_beyond_the_limit_is_told_and_can_be_reached(home: Path, command: tuple[str, ...]):
+def test_results_beyond_the_limit_are_counted_and_can_be_shown(home: Path, command: tuple[str, ...]):
     few = run(home, "sessions", *command, "--limit", "1", "--json")
     every = run(home, "sessions", *command, "--all", "--json")
     many = run(home, "sessions", *command, "--limit", "5000", "--json")
@@ -278,20 +278,20 @@ def test_what_is_beyond_the_limit_is_told_and_can_be_reached(home: Path, command
     assert beyond > 0
     assert (len(few.stdout.splitlines()), few.stderr) == (
         1,
-        f"The latest 1; {beyond} more. To see them: --limit 2, or --all\n",
+        f"Showing the latest 1; {beyond} more. To see them: --limit 2, or --all\n",
     )
     assert (every.stderr, many.stdout, many.stderr) == ("", every.stdout, "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ("show", "sess_0123456789abcdef"),
             "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list` shows",
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
-        (("replay", "ab"), "There is no session 'ab' (an id's beginning has 4 letters at least)."),
+        (("replay", "ab"), "There is no session 'ab'. Give at least 4 letters of the id."),
         (
             ("list", "--path", "/no/store"),
             "There is no store at '/no/store': nothing was recorded there yet.",
@@ -299,9 +299,9 @@ def test_what_is_beyond_the_limit_is_told_and_can_be_reached(home: Path, command
     ],
     ids=" ".join,
 )
-def test_what_is_not_there_is_told_with_what_to_do(tmp_path: Path, arguments: tuple[str, ...], told: str):
+def test_an_unknown_session_is_an_error_with_a_hint(tmp_path: Path, arguments: tuple[str, ...], message: str):
     done = run(tmp_path, "sessions", *arguments)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -32,11 +32,11 @@ def test_show_prints_json_for_programs(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[wire]\ndepth = 64\n")
 
-    told = json.loads(_run("settings", "show", "--json", HOLDFAST_CONFIG=str(file)).stdout)
+    printed = json.loads(_run("settings", "show", "--json", HOLDFAST_CONFIG=str(file)).stdout)
 
-    assert told["file"] == str(file)
-    assert told["settings"]["wire.depth"] == {"value": 64, "origin": "file", "where": str(file)}
-    assert told["settings"]["wire.digits"] == {"value": 4300, "origin": "default", "where": ""}
+    assert printed["file"] == str(file)
+    assert printed["settings"]["wire.depth"] == {"value": 64, "origin": "file", "where": str(file)}
+    assert printed["settings"]["wire.digits"] == {"value": 4300, "origin": "default", "where": ""}
 
 
 def test_show_prints_a_table_on_a_terminal(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_show_prints_a_table_on_a_terminal(tmp_path: Path) -> None:
     assert "───" in shown
 
 
-def test_path_prints_the_file_that_is_read(tmp_path: Path) -> None:
+def test_path_prints_the_settings_file(tmp_path: Path) -> None:
     named = _run("settings", "path", HOLDFAST_CONFIG=str(tmp_path / "mine.toml"))
     unnamed = _run("settings", "path", XDG_CONFIG_HOME=str(tmp_path))
 
@@ -66,7 +66,7 @@ def test_path_prints_the_file_that_is_read(tmp_path: Path) -> None:
     assert unnamed.stdout.endswith("config.toml\n")
 
 
-def test_bad_settings_are_a_sentence_and_a_hint_without_a_traceback(tmp_path: Path) -> None:
+def test_bad_settings_are_an_error_without_a_traceback(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[log]\nlevle = 1\n")
 

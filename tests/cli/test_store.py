@@ -25,7 +25,7 @@ HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     async def fill(path: Path) -> None:
-        async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+        async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
             session_id = await new_session(store)
             for number in range(3):
                 await store.append(session_id, reply(number))
@@ -35,15 +35,21 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "holdfast.db"
 
 
-def test_check_says_that_all_is_well(database: Path) -> None:
+def test_check_reports_no_problems(database: Path) -> None:
     done = _run("store", "check", "--path", str(database))
-    told = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
+    printed = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
 
     assert (done.returncode, done.stdout) == (
         0,
-        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 1: all is well.\n",
+        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 1: no problems found.\n",
     )
-    assert told == {"schema": 1, "sessions": 1, "events": 3, "bytes": database.stat().st_size, "problems": []}
+    assert printed == {
+        "schema": 1,
+        "sessions": 1,
+        "events": 3,
+        "bytes": database.stat().st_size,
+        "problems": [],
+    }
 
 
 def test_check_finds_gaps_and_tampering(database: Path) -> None:
@@ -56,7 +62,7 @@ def test_check_finds_gaps_and_tampering(database: Path) -> None:
 
     assert (cut.returncode, gap.returncode) == (1, 1)
     assert "The audit was tampered with: The chain ends at 2, but record 3 was anchored" in cut.stdout
-    assert "have gaps: 2 are there, and the last is number 3." in gap.stdout
+    assert "have gaps: 2 events, but the last is number 3." in gap.stdout
 
 
 @pytest.mark.parametrize(
@@ -64,12 +70,10 @@ def test_check_finds_gaps_and_tampering(database: Path) -> None:
     [
         ("DELETE FROM meta", "- The store's store_id is missing.\n"),
         ("UPDATE sessions SET roots = '{}'", " is damaged: Expected `array`, got `object`.\n"),
-        ("UPDATE sessions SET title = CAST(x'ff' AS TEXT)", "- The file cannot be read to its end: "),
+        ("UPDATE sessions SET title = CAST(x'ff' AS TEXT)", "- The file cannot be read completely: "),
     ],
 )
-def test_what_was_edited_is_found_by_check_and_crashes_nothing(
-    database: Path, edit: str, problem: str
-) -> None:
+def test_check_finds_edited_rows_without_crashing(database: Path, edit: str, problem: str) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute(edit)
 
@@ -101,34 +105,35 @@ def test_what_was_edited_is_found_by_check_and_crashes_nothing(
         ),
         ("CREATE VIEW all_of_it AS SELECT * FROM events", "The view all_of_it does not belong in a store."),
         ("DROP INDEX events_by_key", "The index events_by_key is missing."),
-        ("ALTER TABLE audit ADD COLUMN more TEXT", "The table audit is not as Holdfast makes it."),
+        (
+            "ALTER TABLE audit ADD COLUMN more TEXT",
+            "The table audit differs from the one that Holdfast creates.",
+        ),
     ],
 )
-def test_check_names_what_does_not_belong_in_a_store_and_what_is_missing(
-    database: Path, edit: str, problem: str
-) -> None:
+def test_check_names_unexpected_and_missing_tables(database: Path, edit: str, problem: str) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute(edit)
 
-    told = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
+    printed = json.loads(_run("store", "check", "--json", "--path", str(database)).stdout)
 
-    assert told["problems"] == [problem]
+    assert printed["problems"] == [problem]
 
 
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        ("DELETE FROM words_config", "The file cannot be read to its end: invalid fts5 file format"),
-        ("DELETE FROM words_data", "The file cannot be read to its end: "),
-        ("DELETE FROM words_content", "The search index is damaged: it lacks 1 of 1 messages."),
+        ("DELETE FROM words_config", "The file cannot be read completely: invalid fts5 file format"),
+        ("DELETE FROM words_data", "The file cannot be read completely: "),
+        ("DELETE FROM words_content", "The search index is damaged: 1 of 1 messages are missing."),
         (
             "UPDATE words_data SET block = zeroblob(length(block)) WHERE id > 10",
-            "The search index is damaged: it lacks 1 of 1 messages.",
+            "The search index is damaged: 1 of 1 messages are missing.",
         ),
-        ("DELETE FROM messages", "The search index is damaged: it has 1 messages that are not there."),
+        ("DELETE FROM messages", "The search index is damaged: it has 1 unknown messages."),
     ],
 )
-def test_a_broken_search_index_is_found_by_check_and_told_by_a_search(
+def test_a_broken_search_index_is_reported_by_check_and_search(
     database: Path, edit: str, problem: str
 ) -> None:
     found = _run("sessions", "search", "piece", "--path", str(database))
@@ -140,11 +145,15 @@ def test_a_broken_search_index_is_found_by_check_and_told_by_a_search(
     searched = _run("sessions", "search", "piece", "--path", str(database))
 
     assert ("piece 1" in found.stdout, fine.returncode) == (True, 0)
-    assert [told for told in checked["problems"] if told.startswith(problem)] == checked["problems"] != []
+    assert (
+        [printed for printed in checked["problems"] if printed.startswith(problem)]
+        == checked["problems"]
+        != []
+    )
     assert "Traceback" not in searched.stderr
 
 
-def test_a_name_in_the_schema_that_is_no_text_is_damage(database: Path) -> None:
+def test_a_schema_name_that_is_not_text_is_damage(database: Path) -> None:
     whole = database.read_bytes()
     database.write_bytes(whole.replace(b"tableapprovals", b"tableapprov\xffls"))
 
@@ -161,16 +170,16 @@ def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, f"Copied to {copy}.\n")
     assert _run("audit", "verify", "--path", str(copy)).stdout == (
-        "3 records, all as they were written; anchored up to 3.\n"
+        "3 records, all unchanged; anchored up to 3.\n"
     )
     assert _run("store", "check", "--path", str(copy)).returncode == 0
     assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 1
 
 
-def test_a_backup_ends_though_others_never_stop_writing(database: Path, tmp_path: Path) -> None:
+def test_a_backup_ends_while_others_keep_writing(database: Path, tmp_path: Path) -> None:
     _enlarge(database)
 
-    with _somebody_writing(database):
+    with _another_writer(database):
         done = _run("store", "backup", str(tmp_path / "copy.db"), "--path", str(database), timeout=30)
 
     assert done.returncode == 0, done.stderr
@@ -178,7 +187,7 @@ def test_a_backup_ends_though_others_never_stop_writing(database: Path, tmp_path
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
-def test_a_backup_that_is_ended_leaves_nothing(
+def test_an_interrupted_backup_leaves_no_file(
     database: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     _enlarge(database)
@@ -192,12 +201,12 @@ def test_a_backup_that_is_ended_leaves_nothing(
     while copying.poll() is None and not os.listdir(folder):
         pass
     copying.send_signal(number)
-    _, told = copying.communicate(timeout=30)
+    _, printed = copying.communicate(timeout=30)
 
-    assert (copying.returncode, os.listdir(folder), b"Traceback" in told) == (code, [], False)
+    assert (copying.returncode, os.listdir(folder), b"Traceback" in printed) == (code, [], False)
 
 
-def test_vacuum_tells_the_sizes(database: Path) -> None:
+def test_vacuum_prints_the_sizes(database: Path) -> None:
     done = _run("store", "vacuum", "--path", str(database))
 
     assert done.returncode == 0
@@ -213,14 +222,14 @@ def test_vacuum_tells_the_sizes(database: Path) -> None:
     [
         (
             "newer",
-            "was written by a newer version of Holdfast (its schema is 99, this one knows 1). Nothing was changed.",
+            "was written by a newer version of Holdfast (schema 99; this version knows 1). Nothing was changed.",
         ),
         ("foreign", "is a database of another program. Nothing was changed."),
-        ("garbage", "is damaged, or no database at all. Nothing was changed."),
+        ("garbage", "is damaged or not a database. Nothing was changed."),
         ("folder", "There is no store at"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_left_alone(
+def test_a_file_that_cannot_be_read_is_an_error_and_stays_unchanged(
     tmp_path: Path, command: list[str], spoil: str, sentence: str
 ) -> None:
     path = tmp_path / "holdfast.db"
@@ -258,7 +267,7 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     ],
     ids=" ".join,
 )
-def test_a_path_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
+def test_a_path_that_cannot_be_a_store_is_reported_as_unreadable(
     tmp_path: Path, command: tuple[str, ...], path: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -272,7 +281,7 @@ def test_a_path_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
 
 @pytest.mark.parametrize("data_dir", ["file", "file/below", "x" * 300])
 @pytest.mark.parametrize("command", [("store", "check"), ("audit", "verify")], ids=" ".join)
-def test_a_data_dir_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
+def test_a_data_dir_that_cannot_hold_a_store_is_reported_as_unreadable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], data_dir: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -284,7 +293,7 @@ def test_a_data_dir_where_no_store_can_be_is_told_as_one_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("command", [("store", "check"), ("audit", "verify")], ids=" ".join)
-def test_where_the_settings_are_bad_the_store_cannot_be_read(
+def test_bad_settings_are_reported_as_an_unreadable_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "config.toml").write_text("data_dir = 7")
@@ -298,11 +307,11 @@ def test_where_the_settings_are_bad_the_store_cannot_be_read(
 
 
 @pytest.mark.parametrize("copy", ["", ".", "/"])
-def test_a_copy_needs_a_name(database: Path, copy: str) -> None:
+def test_a_backup_needs_a_file_name(database: Path, copy: str) -> None:
     done = _run("store", "backup", copy, "--path", str(database))
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert " is a folder. Name the file to make.\n" in done.stderr
+    assert " is a folder.\nHint: Give the path of a new file.\n" in done.stderr
 
 
 def _enlarge(database: Path) -> None:
@@ -315,7 +324,7 @@ def _enlarge(database: Path) -> None:
 
 
 @contextmanager
-def _somebody_writing(database: Path) -> Iterator[None]:
+def _another_writer(database: Path) -> Iterator[None]:
     ended = threading.Event()
 
     def write() -> None:

@@ -1,8 +1,8 @@
-"""Whose tool a name may be, before the server's tools are known."""
+"""Which server a tool name could belong to, before the server's tools are listed."""
 
 import pytest
 
-from holdfast.connect.catalog import may_be_of
+from holdfast.connect.catalog import could_belong_to
 
 LONG = "s" * 80
 
@@ -20,8 +20,8 @@ LONG = "s" * 80
         ("a.b", "a.b.c", True),
         ("a", "a.b.c", True),
         (LONG, f"{LONG}.edit", True),
-        (LONG, f"{LONG[:55]}_0123abcd", True),  # as models are given it, cut and marked
+        (LONG, f"{LONG[:55]}_0123abcd", True),  # a model name, cut and with a hash
     ],
 )
-def test_a_name_may_be_of_a_server_that_it_begins_with(server: str, name: str, expected: bool):
-    assert may_be_of(server, name) is expected
+def test_name_could_belong_to_server_if_it_starts_with_its_prefix(server: str, name: str, expected: bool):
+    assert could_belong_to(server, name) is expected

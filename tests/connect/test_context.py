@@ -1,4 +1,4 @@
-"""Who is calling: every server hears it from the host, in every way it might listen, and from nobody else."""
+"""Every server gets the session context from the host, over every carrier."""
 
 import asyncio
 import os
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import Host, Opening
-from holdfast.model.carriers import context_env, spoken
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
+from holdfast.model.context import context_env, context_fields
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, counter, for_sandboxed
@@ -16,7 +17,7 @@ from tests.sandbox.conftest import bwrap  # pyright: ignore[reportUnusedImport] 
 
 pytestmark = pytest.mark.anyio
 
-# A tenth of it in `make test`, the whole in `make soak`.
+# `make soak` runs ten times as many sessions as `make test`.
 SESSIONS = int(os.environ.get("HOLDFAST_CROSSINGS", "10"))
 ERAS = {"modern": (), "handshake": ("--handshake",)}
 
@@ -24,36 +25,41 @@ ERAS = {"modern": (), "handshake": ("--handshake",)}
 @pytest.mark.promise("CTX-05")
 @pytest.mark.promise("CTX-09")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_hears_who_is_calling_in_its_environment_at_first_and_with_every_request(
+async def test_server_gets_context_in_environment_and_with_every_request(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
     async with make_host({"c": counter(*ERAS[era])}) as host:
         (tmp_path / "w").mkdir()
         slug = host.registry.add(tmp_path / "w", trust=Trust.DIRECT).slug
         async with host.session(cwd=tmp_path / "w") as outer, host.run(isolate=True) as session:
-            said = [(await session.call("c.whoami")).data for _ in range(2)]
+            seen = [(await session.call("c.whoami")).data for _ in range(2)]
             context = session.context
 
             assert context.parent_session_id == outer.context.session_id
-    assert [(one["era"], one["env"], one["meta"], one["initialize"]) for one in said] == [
-        (era, context_env(context), spoken(context), spoken(context) if era == "handshake" else None)
+    assert [(one["era"], one["env"], one["meta"], one["initialize"]) for one in seen] == [
+        (
+            era,
+            context_env(context),
+            context_fields(context),
+            context_fields(context) if era == "handshake" else None,
+        )
     ] * 2
-    assert (said[0]["meta"]["workspace_id"], said[0]["cwd"]) == (slug, str(tmp_path / "w"))
+    assert (seen[0]["meta"]["workspace_id"], seen[0]["cwd"]) == (slug, str(tmp_path / "w"))
 
 
 @pytest.mark.promise("CTX-05")
 @pytest.mark.parametrize("era", ERAS)
-async def test_it_travels_with_every_kind_of_request(make_host: HostFactory, tmp_path: Path, era: str):
+async def test_context_is_sent_with_every_kind_of_request(make_host: HostFactory, tmp_path: Path, era: str):
     async with make_host({"c": counter(*ERAS[era])}) as host, host.session(cwd=tmp_path) as session:
         await session.resources("c")
         await session.read_resource("c", "note://one")
         await session.prompts("c")
         await session.prompt("c", "greet")
         await session.call("c.count")
-        heard = (await session.call("c.heard")).data
+        received = (await session.call("c.received")).data
 
-    assert heard == {
-        method: spoken(session.context)
+    assert received == {
+        method: context_fields(session.context)
         for method in (
             "tools/list",
             "resources/list",
@@ -69,55 +75,57 @@ async def test_it_travels_with_every_kind_of_request(make_host: HostFactory, tmp
 @pytest.mark.promise("CTX-10")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("era", ERAS)
-async def test_of_many_sessions_at_once_none_ever_sees_another_s_context(
+async def test_concurrent_sessions_never_see_each_others_context(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
     async with make_host({"c": counter(*ERAS[era])}) as host:
-        crossings = sum(await asyncio.gather(*(_crossings(host, tmp_path) for _ in range(SESSIONS))))
+        crossings = sum(await asyncio.gather(*(_count_crossings(host, tmp_path) for _ in range(SESSIONS))))
 
     assert crossings == 0
 
 
 @pytest.mark.promise("CTX-10")
 @pytest.mark.parametrize("era", ERAS)
-async def test_nor_do_those_that_share_one_server(make_host: HostFactory, tmp_path: Path, era: str):
+async def test_sessions_that_share_a_server_never_see_each_others_context(
+    make_host: HostFactory, tmp_path: Path, era: str
+):
     async with make_host({"c": counter("--shared", *ERAS[era], lifetime="host")}) as host:
-        crossings = sum(await asyncio.gather(*(_crossings(host, tmp_path) for _ in range(SESSIONS))))
+        crossings = sum(await asyncio.gather(*(_count_crossings(host, tmp_path) for _ in range(SESSIONS))))
 
     assert crossings == 0
 
 
-async def _crossings(host: Host, folder: Path) -> int:
-    """How many of 100 calls, ten at a time, were answered by a server that took the caller for somebody else."""
+async def _count_crossings(host: Host, folder: Path) -> int:
+    """How many of 100 calls, ten at a time, reached the server with another session's context."""
     session = await host.open(Opening(cwd=folder, only="c"))
     try:
-        return sum([sum(await asyncio.gather(*(_crossed(session) for _ in range(10)))) for _ in range(10)])
+        return sum([sum(await asyncio.gather(*(_is_crossed(session) for _ in range(10)))) for _ in range(10)])
     finally:
         await host.close_session(session)
 
 
-async def _crossed(session: Session) -> bool:
-    me = spoken(session.context)
-    said: dict[str, Any] = (await session.call("c.whoami", {"mine": me["session_id"]})).data
-    env = said["env"].get("HOLDFAST_SESSION_ID", me["session_id"])
-    return (said["meta"], env, said["arguments"]["mine"]) != (me, me["session_id"], me["session_id"])
+async def _is_crossed(session: Session) -> bool:
+    me = context_fields(session.context)
+    seen: dict[str, Any] = (await session.call("c.whoami", {"mine": me["session_id"]})).data
+    env = seen["env"].get("HOLDFAST_SESSION_ID", me["session_id"])
+    return (seen["meta"], env, seen["arguments"]["mine"]) != (me, me["session_id"], me["session_id"])
 
 
 @pytest.mark.promise("CTX-11")
 @pytest.mark.usefixtures("bwrap")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_confined_server_hears_the_same(make_host: HostFactory, folder: Path, era: str):
+async def test_confined_server_gets_the_same_context(make_host: HostFactory, folder: Path, era: str):
     async with (
         make_host({"c": for_sandboxed(counter(*ERAS[era]))}) as host,
         host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
     ):
         assert session.refusals == ()
-        said = (await session.call("c.whoami")).data
+        seen = (await session.call("c.whoami")).data
         context = session.context
 
-    assert (said["env"], said["meta"], said["cwd"], said["env"]["HOLDFAST_TRUST_LEVEL"]) == (
+    assert (seen["env"], seen["meta"], seen["cwd"], seen["env"]["HOLDFAST_TRUST_LEVEL"]) == (
         context_env(context),
-        spoken(context),
+        context_fields(context),
         str(folder),
         "sandboxed",
     )

@@ -1,4 +1,4 @@
-"""Nothing is left: not of hundreds of sessions, not of a host that was killed."""
+"""Neither hundreds of sessions nor a killed host leave processes, descriptors, tasks or files behind."""
 
 import asyncio
 import gc
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.connect.terms import Terms
-from holdfast.host import Host, Opening
+from holdfast.connect.connection import ConnectOptions
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
 from tests.connect.conftest import HostFactory, counter, hostile
 from tests.connect.processes import alive, descriptors, kill, marked, ours, tasks, temporary_files, until
 
@@ -27,21 +28,21 @@ SERVERS = 20
 @pytest.mark.promise("LNK-04")
 @pytest.mark.promise("LNK-06")
 @pytest.mark.timeout(1800)
-async def test_after_many_sessions_that_ended_well_and_badly_all_is_as_at_the_start(
+async def test_sessions_leak_nothing_however_they_end(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    terms = Terms(end_seconds=0.2)
+    options = ConnectOptions(end_seconds=0.2)
     ready = {"good": counter(), "exits": hostile("exits"), "missing": {"command": "/no/such/program"}}
     never_ready = {**ready, "mute": counter("--mute")}
-    async with make_host(ready, terms=terms) as host, make_host(never_ready, terms=terms) as waiting:
+    async with make_host(ready, options=options) as host, make_host(never_ready, options=options) as waiting:
         for number in range(5):
-            await _cycle(host, waiting, tmp_path, number)  # what is made once is kept
-        before = await _standing()
+            await _cycle(host, waiting, tmp_path, number)  # warm-up: caches and threads stay
+        before = await _resources_in_use()
         for number in range(CYCLES):
             await _cycle(host, waiting, tmp_path, number)
         await until(lambda: ours() == set())
-        after = await _standing()
+        after = await _resources_in_use()
 
         assert after == before
         assert [(kept.links._by_scope, kept._sessions) for kept in (host, waiting)] == [({}, {})] * 2
@@ -49,10 +50,10 @@ async def test_after_many_sessions_that_ended_well_and_badly_all_is_as_at_the_st
 
 async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
     match number % 5:
-        case 0:  # to its end
+        case 0:  # closed normally
             async with host.session(cwd=folder) as session:
                 assert (await session.call("good.count")).text == "1"
-        case 1:  # left to somebody else, while it starts
+        case 1:  # closed by another task while it starts
             session = await waiting.open(Opening(cwd=folder))
             await asyncio.sleep(number % 7 / 50)
             await asyncio.create_task(waiting.close_session(session))
@@ -65,13 +66,13 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
             session = await host.open(Opening(cwd=folder, only="good"))
             pid = (await session.call("good.whoami")).data["pid"]
             runs = asyncio.Event()
-            call = asyncio.create_task(session.call("good.linger", {}, progress=lambda _: runs.set()))
+            call = asyncio.create_task(session.call("good.linger", {}, on_progress=lambda _: runs.set()))
             await runs.wait()
             kill(pid)
             assert (await call).code == "CONNECTION_CLOSED"
             assert (await session.call("good.count")).state_lost
             await host.close_session(session)
-        case _:  # by an error
+        case _:  # closed by an exception
             with pytest.raises(ZeroDivisionError):
                 async with host.session(cwd=folder):
                     raise ZeroDivisionError
@@ -82,7 +83,7 @@ async def _until_cancelled(host: Host, folder: Path) -> None:
         await asyncio.Event().wait()
 
 
-async def _standing() -> dict[str, object]:
+async def _resources_in_use() -> dict[str, object]:
     gc.collect()
     await asyncio.sleep(0.05)
     return {"files": descriptors(), "tasks": tasks(), "temporary": temporary_files(), "servers": ours()}
@@ -92,7 +93,8 @@ HOST = """
 import asyncio, json, sys
 from pathlib import Path
 from holdfast import settings
-from holdfast.host import Host, Opening
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
 
 async def main():
     folder = Path(sys.argv[1])
@@ -108,7 +110,7 @@ async def main():
         for name in json.loads(sys.argv[2]):
             if name.startswith("parent"):
                 await session.call(f"{name}.orphan")
-        await session.ready()
+        await session.wait_ready()
         assert session.refusals == (), session.refusals
         print("ready", flush=True)
         await asyncio.Event().wait()
@@ -120,7 +122,7 @@ asyncio.run(main())
 @pytest.mark.promise("LNK-11")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can promise this")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_two_seconds_after_a_host_was_killed_none_of_its_servers_is_left(tmp_path: Path, how: int):
+async def test_servers_are_gone_two_seconds_after_the_host_was_killed(tmp_path: Path, how: int):
     servers = {
         **{f"good{n}": counter() for n in range(SERVERS // 2)},
         **{f"stubborn{n}": counter("--stubborn") for n in range(SERVERS // 4)},

@@ -1,4 +1,4 @@
-"""Links through a host, with real processes."""
+"""Links of a host to real server processes."""
 
 import asyncio
 import os
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.scope import Scope, current_scope
-from holdfast.connect.terms import Terms
-from holdfast.host import Host, Opening
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
 from holdfast.model import codes
 from holdfast.model.context import current_context
 from holdfast.model.errors import HoldfastError
@@ -28,14 +29,14 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.promise("LNK-01")
-async def test_within_a_session_the_same_server_keeps_its_state(make_host: HostFactory, tmp_path: Path):
+async def test_server_keeps_its_state_within_a_session(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         answers = [(await session.call("c.count")).text for _ in range(3)]
 
     assert answers == ["1", "2", "3"]
 
 
-async def test_two_sessions_have_servers_of_their_own(make_host: HostFactory, tmp_path: Path):
+async def test_two_sessions_have_separate_servers(make_host: HostFactory, tmp_path: Path):
     async with (
         make_host({"c": counter()}) as host,
         host.session(cwd=tmp_path) as one,
@@ -48,7 +49,7 @@ async def test_two_sessions_have_servers_of_their_own(make_host: HostFactory, tm
 
 @pytest.mark.promise("LNK-02")
 @pytest.mark.promise("LNK-03")
-async def test_sub_agents_join_the_run_they_were_started_in_and_only_the_outermost_closes(
+async def test_sub_agents_join_the_current_run_and_only_the_outermost_closes_it(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -68,7 +69,7 @@ async def test_sub_agents_join_the_run_they_were_started_in_and_only_the_outermo
 
 
 @pytest.mark.promise("LNK-02")
-async def test_a_nested_run_can_ask_for_servers_of_its_own(make_host: HostFactory, tmp_path: Path):
+async def test_isolated_nested_run_gets_separate_servers(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as outer:
         await outer.call("c.count")
         async with host.run(isolate=True) as inner:
@@ -78,7 +79,7 @@ async def test_a_nested_run_can_ask_for_servers_of_its_own(make_host: HostFactor
         assert (isolated, (await host.call("c.count")).text) == ("1", "2")
 
 
-async def test_a_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory, tmp_path: Path):
+async def test_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter(lifetime="run")}) as host, host.session(cwd=tmp_path):
         answers: list[str] = []
         for _ in range(2):
@@ -88,7 +89,7 @@ async def test_a_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory
     assert answers == ["1", "2", "1", "2"]
 
 
-async def test_a_shared_server_is_one_process_and_learns_from_each_request_who_calls(
+async def test_shared_server_is_one_process_and_gets_the_context_of_each_request(
     make_host: HostFactory, tmp_path: Path
 ):
     async with (
@@ -107,9 +108,7 @@ async def test_a_shared_server_is_one_process_and_learns_from_each_request_who_c
 
 
 @pytest.mark.promise("CTX-06")
-async def test_a_shared_server_hears_the_other_names_of_the_context_from_the_host_alone(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_shared_server_gets_context_aliases_from_the_host_only(make_host: HostFactory, tmp_path: Path):
     forged: JsonObject = {
         "orbit": {"session": "forged"},
         "Orbit.Session": "forged",
@@ -121,9 +120,9 @@ async def test_a_shared_server_hears_the_other_names_of_the_context_from_the_hos
         ) as host,
         host.session(cwd=tmp_path) as session,
     ):
-        told = (await session.call("c.whoami", meta={**forged, "mine": 1})).data["all"]
+        meta = (await session.call("c.whoami", meta={**forged, "mine": 1})).data["all"]
 
-    assert {key: told.get(key) for key in ("orbit", "orbit.session", "Orbit.Session", "mine")} == {
+    assert {key: meta.get(key) for key in ("orbit", "orbit.session", "Orbit.Session", "mine")} == {
         "orbit": {"session": session.context.session_id},
         "orbit.session": session.context.session_id,
         "Orbit.Session": None,
@@ -131,18 +130,18 @@ async def test_a_shared_server_hears_the_other_names_of_the_context_from_the_hos
     }
 
 
-async def test_a_server_that_does_not_read_who_calls_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
+async def test_server_that_does_not_read_the_context_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter(lifetime="host")}) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
 
     assert (refusal.stage, refusal.reason) == (
         Stage.CONNECT,
-        '\'c\' cannot be shared by sessions: it does not read who is calling. Set "lifetime" to "session".',
+        '\'c\' cannot be shared by sessions: it does not read the session context. Set "lifetime" to "session".',
     )
 
 
 @pytest.mark.promise("LNK-05")
-async def test_ten_first_calls_at_once_start_one_process(make_host: HostFactory, tmp_path: Path):
+async def test_ten_concurrent_first_calls_start_one_process(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter("--slow")}) as host:
         session = await host.open(Opening(cwd=tmp_path))
         answers = await asyncio.gather(*(session.call("c.whoami") for _ in range(10)))
@@ -152,7 +151,7 @@ async def test_ten_first_calls_at_once_start_one_process(make_host: HostFactory,
 
 
 @pytest.mark.promise("LNK-05")
-async def test_opening_costs_the_slowest_server_not_the_sum(make_host: HostFactory, tmp_path: Path):
+async def test_servers_are_started_concurrently(make_host: HostFactory, tmp_path: Path):
     async def seconds(count: int) -> float:
         async with make_host({f"c{n}": counter("--slow") for n in range(count)}) as host:
             began = time.monotonic()
@@ -163,11 +162,11 @@ async def test_opening_costs_the_slowest_server_not_the_sum(make_host: HostFacto
 
     one, six = await seconds(1), await seconds(6)
 
-    assert six < one + 5 * 0.3  # six sleeps in a row would take that much more by themselves
+    assert six < one + 5 * 0.3  # six sleeps one after another would take that much longer
 
 
 @pytest.mark.promise("LNK-07")
-async def test_a_server_that_dies_fails_the_call_in_flight_and_the_next_call_says_once_that_its_state_is_lost(
+async def test_server_that_dies_fails_the_running_call_and_the_next_call_reports_lost_state_once(
     make_host: HostFactory, tmp_path: Path
 ):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
@@ -179,35 +178,33 @@ async def test_a_server_that_dies_fails_the_call_in_flight_and_the_next_call_say
         assert (died.ok, died.code, died.message) == (
             False,
             "CONNECTION_CLOSED",
-            "'c' is gone and has not answered c.die; whether it did it is not known.\nlast words",
+            "'c' ended before it answered c.die. The call may have taken effect.\nlast words",
         )
         assert (after.state_lost, after.text) == (
             True,
-            "STATE_LOST: c was started anew; what it knew from earlier calls is gone.\n1",
+            "STATE_LOST: c was restarted. Its state from earlier calls is lost.\n1",
         )
         assert (again.state_lost, again.text) == (False, "2")
         assert whoami["env"]["HOLDFAST_SESSION_ID"] == session.context.session_id
 
 
 @pytest.mark.promise("LNK-09")
-async def test_a_session_opens_degraded_and_on_time_when_a_server_never_answers(
+async def test_session_opens_in_time_without_a_server_that_never_answers(
     make_host: HostFactory, tmp_path: Path
 ):
-    terms = Terms(connect_seconds=1.0, end_seconds=0.2)
+    options = ConnectOptions(connect_seconds=1.0, end_seconds=0.2)
     async with (
-        make_host({"good": counter(), "mute": counter("--mute")}, terms=terms) as host,
+        make_host({"good": counter(), "mute": counter("--mute")}, options=options) as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert (await session.call("good.count")).text == "1"
         assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-            ("mute", "Could not start 'mute': The server did not introduce itself within 1 s.")
+            ("mute", "Could not start 'mute': The server did not complete the handshake within 1 s.")
         ]
 
 
 @pytest.mark.promise("LNK-09")
-async def test_a_call_past_its_deadline_is_a_failure_and_the_server_lives_on(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_timed_out_call_fails_and_the_server_keeps_running(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
         late = await session.call("c.sleep", {"seconds": 60}, timeout=0.05)
@@ -217,21 +214,16 @@ async def test_a_call_past_its_deadline_is_a_failure_and_the_server_lives_on(
 
 
 @pytest.mark.promise("LNK-12")
-async def test_what_a_server_said_before_it_died_is_part_of_its_refusal(
-    make_host: HostFactory, tmp_path: Path
-):
-    words = {"command": "sh", "args": ["-c", "printf 'no \\033[31mkey\\a set\\n' >&2; exit 1"]}
-    async with make_host({"s": words}) as host, host.session(cwd=tmp_path) as session:
+async def test_refusal_contains_stderr_without_control_characters(make_host: HostFactory, tmp_path: Path):
+    entry = {"command": "sh", "args": ["-c", "printf 'no \\033[31mkey\\a set\\n' >&2; exit 1"]}
+    async with make_host({"s": entry}) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
 
-    assert (
-        refusal.reason
-        == "Could not start 's': It ended with status 1 before it had introduced itself.\nno key set"
-    )
+    assert refusal.reason == "Could not start 's': It exited with status 1 before the handshake.\nno key set"
 
 
 @pytest.mark.promise("LNK-15")
-async def test_a_tool_s_own_error_is_a_result_and_a_refusal_is_folded(make_host: HostFactory, tmp_path: Path):
+async def test_tool_error_and_protocol_error_both_become_results(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         failed, refused = await session.call("c.fail"), await session.call("c.refuse")
 
@@ -240,23 +232,21 @@ async def test_a_tool_s_own_error_is_a_result_and_a_refusal_is_folded(make_host:
 
 
 @pytest.mark.promise("LNK-16")
-async def test_tools_are_listed_outside_any_scope_and_nothing_is_left_behind(
+async def test_tools_can_be_listed_outside_a_scope_without_leaving_a_process(
     make_host: HostFactory, tmp_path: Path
 ):
     async with make_host({"c": counter()}) as host:
-        offers = await host.tools(cwd=tmp_path)
+        tools = await host.tools(cwd=tmp_path)
 
-        assert "c.count" in [offer.name for offer in offers]
-        assert not [child for child in _children() if b"tests.connect.server" in child]
-        with pytest.raises(HoldfastError, match="from inside a session or a run") as refused:
+        assert "c.count" in [tool.name for tool in tools]
+        assert not [child for child in _command_lines() if b"tests.connect.counter_server" in child]
+        with pytest.raises(HoldfastError, match="only be called inside a session or a run") as refused:
             await host.call("c.count")
         assert refused.value.code is codes.NO_CONTEXT
 
 
 @pytest.mark.promise("LNK-18")
-async def test_a_task_that_outlives_its_session_gets_an_error_never_a_fresh_server(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_task_that_outlives_its_session_gets_an_error(make_host: HostFactory, tmp_path: Path):
     closed = asyncio.Event()
     async with make_host({"c": counter()}) as host:
 
@@ -276,7 +266,7 @@ async def test_a_task_that_outlives_its_session_gets_an_error_never_a_fresh_serv
 
 
 @pytest.mark.promise("LNK-19")
-async def test_resources_and_prompts_come_over_the_same_link(make_host: HostFactory, tmp_path: Path):
+async def test_resources_and_prompts_use_the_same_link(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         assert [found["uri"] for found in await session.resources("c")] == ["note://one"]
         assert (await session.read_resource("c", "note://one"))["contents"][0]["text"] == "hello"
@@ -285,60 +275,60 @@ async def test_resources_and_prompts_come_over_the_same_link(make_host: HostFact
 
 
 @pytest.mark.promise("LNK-17")
-async def test_a_new_tool_on_a_known_server_is_held_back(make_host: HostFactory, tmp_path: Path):
+async def test_new_tool_of_a_known_server_awaits_approval(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.grow", {"name": "evil"})
-        while not session.held_back["c"]:
+        while not session.awaiting_approval["c"]:
             await asyncio.sleep(0)
         answer = await session.call("c.evil")
 
-        assert [held.name for held in session.held_back["c"]] == ["evil"]
+        assert [tool.name for tool in session.awaiting_approval["c"]] == ["evil"]
         assert answer.code == "UNKNOWN_TOOL"
 
 
-async def test_progress_is_passed_on(make_host: HostFactory, tmp_path: Path):
+async def test_progress_is_passed_to_the_caller(make_host: HostFactory, tmp_path: Path):
     steps: list[float] = []
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        await session.call("c.progress", progress=lambda report: steps.append(report["progress"]))
+        await session.call("c.progress", on_progress=lambda report: steps.append(report["progress"]))
 
     assert steps == [0, 1, 2]
 
 
-async def test_roots_are_answered_from_the_session_and_the_rest_is_refused_without_a_door(
+async def test_roots_are_answered_and_sampling_is_refused_without_a_door(
     make_host: HostFactory, tmp_path: Path
 ):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         roots, sample = await session.call("c.roots"), await session.call("c.sample")
 
     assert roots.text == f'{{"roots":[{{"uri":"{tmp_path.resolve().as_uri()}"}}]}}'
-    assert "is not open to this server in this session" in sample.message
+    assert "This server may not use" in sample.message
 
 
 @pytest.mark.promise("LNK-08")
-async def test_a_server_whose_entry_changed_gets_a_new_link(make_host: HostFactory, tmp_path: Path):
+async def test_changed_entry_gets_a_new_link(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host:
         session = await host.open(Opening(cwd=tmp_path))
         spec = session.server("c")
-        link, _ = await host.links.connected(session.scope, spec)
+        link, _ = await host.links.connect(session.scope, spec)
         from dataclasses import replace
 
         changed = replace(spec, digest="other")
-        other, _ = await host.links.connected(session.scope, changed)
-        same, _ = await host.links.connected(session.scope, changed)
+        other, _ = await host.links.connect(session.scope, changed)
+        same, _ = await host.links.connect(session.scope, changed)
         await host.close_session(session)
 
     assert (other is link, same is other) == (False, True)
 
 
 @pytest.mark.promise("LNK-10")
-async def test_the_number_of_links_is_capped_with_a_clear_refusal(make_host: HostFactory, tmp_path: Path):
-    servers = {f"c{n}": counter() for n in range(3)}  # and one is built in
+async def test_number_of_links_is_limited(make_host: HostFactory, tmp_path: Path):
+    servers = {f"c{n}": counter() for n in range(3)}  # plus one built-in server
     async with (
         make_host(servers, HOLDFAST_LINKS_MOST="3") as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert [refusal.reason for refusal in session.refusals] == [
-            "3 servers are connected already; 'c2' has to wait. Close a session, or let there be more: links.most."
+            "'c2' was not connected: the limit of 3 connected servers is reached. Close a session, or raise links.most."
         ]
 
 
@@ -351,9 +341,7 @@ IDLE: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
 
 @pytest.mark.promise("LNK-10")
 @pytest.mark.parametrize("case", IDLE)
-async def test_an_idle_link_is_closed_and_reopened_on_demand(
-    make_host: HostFactory, tmp_path: Path, case: str
-):
+async def test_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory, tmp_path: Path, case: str):
     entry, variables, closes = IDLE[case]
     servers = {"c": counter("--shared", **entry)}
     async with make_host(servers, **variables) as host, host.session(cwd=tmp_path) as session:
@@ -368,9 +356,7 @@ async def test_an_idle_link_is_closed_and_reopened_on_demand(
 
 
 @pytest.mark.promise("LNK-17")
-async def test_a_server_that_was_started_anew_is_looked_at_as_if_its_tools_had_changed(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_tools_are_screened_again_after_a_restart(make_host: HostFactory, tmp_path: Path):
     later = tmp_path / "later"
     entry = counter(env={"LATER": str(later)})
     async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
@@ -379,15 +365,15 @@ async def test_a_server_that_was_started_anew_is_looked_at_as_if_its_tools_had_c
         await session.call("c.die")
         again = await session.call("c.count")
         async with asyncio.timeout(10):
-            while not session.held_back["c"]:
+            while not session.awaiting_approval["c"]:
                 await asyncio.sleep(0.01)
 
         assert again.state_lost
-        assert [held.name for held in session.held_back["c"]] == ["evil"]
+        assert [tool.name for tool in session.awaiting_approval["c"]] == ["evil"]
 
 
 @pytest.mark.promise("LNK-04")
-async def test_links_are_closed_on_success_on_error_on_cancellation_and_at_shutdown(
+async def test_links_are_closed_on_success_error_cancellation_and_shutdown(
     make_host: HostFactory, tmp_path: Path
 ):
     pids: list[int] = []
@@ -420,7 +406,7 @@ async def test_links_are_closed_on_success_on_error_on_cancellation_and_at_shutd
 
 @pytest.mark.promise("LNK-04")
 @pytest.mark.parametrize("order", ["ab", "ba"])
-async def test_sessions_opened_in_one_task_are_closed_in_another_in_any_order(
+async def test_sessions_can_be_closed_by_other_tasks_in_any_order(
     make_host: HostFactory, tmp_path: Path, order: str
 ):
     async with make_host({"c": counter()}) as host:
@@ -429,13 +415,11 @@ async def test_sessions_opened_in_one_task_are_closed_in_another_in_any_order(
             await asyncio.create_task(host.close_session(sessions[name]))
 
         assert asyncio.current_task() is not None
-        assert [session.scope.closed for session in sessions.values()] == [True, True]
+        assert [session.scope.is_closed for session in sessions.values()] == [True, True]
 
 
 @pytest.mark.promise("LNK-06")
-async def test_a_session_closed_while_its_servers_start_leaves_nothing(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_session_closed_while_its_servers_start_leaks_nothing(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter("--mute"), "d": counter("--slow")}) as host:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
@@ -443,17 +427,15 @@ async def test_a_session_closed_while_its_servers_start_leaves_nothing(
             await asyncio.sleep(0.02)
             await host.close_session(session)
 
-        async with asyncio.timeout(5):  # what was cancelled half-way is ended in its own time
-            while [child for child in _children() if b"tests.connect.server" in child]:
+        async with asyncio.timeout(5):  # cancelled starts are cleaned up in the background
+            while [child for child in _command_lines() if b"tests.connect.counter_server" in child]:
                 await asyncio.sleep(0.01)
             while len(os.listdir("/proc/self/fd")) > before:
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.promise("LNK-11")
-async def test_grandchildren_that_ignore_every_signal_are_gone_with_their_session(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_grandchildren_that_ignore_signals_end_with_the_session(make_host: HostFactory, tmp_path: Path):
     async with (
         make_host({"c": counter(), "s": counter("--stubborn")}) as host,
         host.session(cwd=tmp_path) as session,
@@ -462,27 +444,27 @@ async def test_grandchildren_that_ignore_every_signal_are_gone_with_their_sessio
         assert alive(orphan)
 
     assert not alive(orphan)
-    assert not [child for child in _children() if b"tests.connect.server" in child]
+    assert not [child for child in _command_lines() if b"tests.connect.counter_server" in child]
 
 
 @pytest.mark.promise("LNK-14")
-async def test_the_era_is_found_once_per_server_and_remembered(make_host: HostFactory, tmp_path: Path):
-    terms = Terms(end_seconds=0.5)
-    async with make_host({"c": counter()}, terms=terms) as host, host.session(cwd=tmp_path) as session:
+async def test_era_of_a_server_is_detected_once_and_remembered(make_host: HostFactory, tmp_path: Path):
+    options = ConnectOptions(end_seconds=0.5)
+    async with make_host({"c": counter()}, options=options) as host, host.session(cwd=tmp_path) as session:
         era = (await session.call("c.whoami")).data["era"]
 
-    assert (era, set(terms.eras.values())) == ("modern", {"modern"})
+    assert (era, set(options.eras.values())) == ("modern", {"modern"})
 
 
 async def test_scopes_of_one_session_share_its_context(make_host: HostFactory, tmp_path: Path):
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        run = Scope(session.context, home=session.scope)
+        run = Scope(session.context, session_scope=session.scope)
 
         assert run.context is session.context
 
 
-def _children() -> list[bytes]:
-    """The command lines of this machine's processes."""
+def _command_lines() -> list[bytes]:
+    """The command lines of the servers that this process has started."""
     found: list[bytes] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

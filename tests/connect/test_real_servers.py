@@ -1,4 +1,4 @@
-"""Other people's servers through a host: they know nothing of Holdfast, and work unchanged."""
+"""Third-party servers, which know nothing of Holdfast, work unchanged."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import Host
+from holdfast.host.host import Host
 from holdfast.model.json import JsonObject
 from tests.connect.conftest import HostFactory
-from tests.connect.web import ERAS, linked, sdk_program, terms
+from tests.connect.web import ERAS, connect_options, open_session, sdk_program
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ def memory(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.promise("LNK-01")
 @pytest.mark.promise("CTX-07")
-async def test_the_memory_server_remembers_for_as_long_as_the_session(make_host: HostFactory, tmp_path: Path):
+async def test_memory_server_keeps_its_state_for_the_session(make_host: HostFactory, tmp_path: Path):
     async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:
         await session.call("memory.create_entities", {"entities": [OTTER]})
         graph = await session.call("memory.read_graph")
@@ -39,28 +39,30 @@ async def test_the_memory_server_remembers_for_as_long_as_the_session(make_host:
 
 @pytest.mark.promise("LNK-17")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_program_that_says_its_tools_changed_is_listed_again(
+async def test_tools_are_listed_again_after_a_list_changed_notification(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
-    async with linked(make_host, tmp_path, {"sdk": sdk_program()}, terms(ERAS[era])) as session:
+    async with open_session(
+        make_host, tmp_path, {"sdk": sdk_program()}, connect_options(ERAS[era])
+    ) as session:
         await session.call("sdk.grow")
         async with asyncio.timeout(10):
-            while not session.held_back.get("sdk"):
+            while not session.awaiting_approval.get("sdk"):
                 await asyncio.sleep(0.01)
 
-        assert [held.name for held in session.held_back["sdk"]] == ["grown"]
+        assert [tool.name for tool in session.awaiting_approval["sdk"]] == ["grown"]
 
 
 @pytest.mark.promise("LNK-02")
 @pytest.mark.promise("CTX-07")
-async def test_sub_agents_share_the_memory_of_their_root(make_host: HostFactory, tmp_path: Path):
+async def test_sub_agents_share_the_server_of_their_session(make_host: HostFactory, tmp_path: Path):
     async def sub_agent(host: Host, animal: str) -> None:
         async with host.run():
             entity: JsonObject = {"name": animal, "entityType": "animal", "observations": []}
             await host.call("memory.create_entities", {"entities": [entity]})
 
     async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:
-        for animal in ("otter", "limpet"):  # the server itself loses one of two that are written at once
+        for animal in ("otter", "limpet"):  # the server itself loses one of two concurrent writes
             await asyncio.create_task(sub_agent(host, animal))
         graph = json.loads((await session.call("memory.read_graph")).text)
 
@@ -70,7 +72,9 @@ async def test_sub_agents_share_the_memory_of_their_root(make_host: HostFactory,
 @pytest.mark.promise("CTX-07")
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize("script", ["sdk_server.py", "fastmcp_server.py"])
-async def test_servers_on_other_libraries_work_unchanged(make_host: HostFactory, tmp_path: Path, script: str):
+async def test_servers_built_on_other_libraries_work_unchanged(
+    make_host: HostFactory, tmp_path: Path, script: str
+):
     entry = {"command": sys.executable, "args": [str(ROOT / "tests" / "peers" / script)]}
     async with make_host({"s": entry}) as host, host.session(cwd=tmp_path) as session:
         assert session.refusals == ()
@@ -80,19 +84,17 @@ async def test_servers_on_other_libraries_work_unchanged(make_host: HostFactory,
 
 
 @pytest.mark.promise("CTX-07")
-async def test_everything_tells_its_progress_and_asks_for_the_roots_of_the_session(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_everything_server_reports_progress(make_host: HostFactory, tmp_path: Path):
     steps: list[float] = []
     async with (
         make_host({"all": {"command": str(NODE / "mcp-server-everything")}}) as host,
         host.session(cwd=tmp_path) as session,
     ):
-        names = {offer.tool.name for offer in await session.tools()}
+        names = {tool.definition.name for tool in await session.tools()}
         await session.call(
             "all.trigger-long-running-operation",
             {"duration": 0.03, "steps": 3},
-            progress=lambda report: steps.append(report["progress"]),
+            on_progress=lambda report: steps.append(report["progress"]),
         )
 
     assert (steps, {"echo", "get-sum"} <= names) == ([1, 2, 3], True)

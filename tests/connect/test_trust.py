@@ -1,12 +1,12 @@
-"""A session's trust, lowered while it lives: from that moment on everything is as if it had never been more."""
+"""A session's trust is lowered while it runs: from then on the session has no more than the lower trust allows."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from holdfast.audit.record import AuditKind, read_record
-from holdfast.host import Opening
+from holdfast.audit.record import AuditKind, decode_record
+from holdfast.host.opening import Opening
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import TrustLowered
@@ -25,7 +25,7 @@ def both() -> dict[str, object]:
 
 @pytest.mark.promise("RES-04")
 @pytest.mark.promise("LNK-07")
-async def test_the_next_call_goes_to_a_confined_server_that_says_once_that_it_forgot(
+async def test_next_call_goes_to_a_confined_server_and_reports_lost_state_once(
     make_host: HostFactory, folder: Path
 ):
     async with make_host(both()) as host, host.session(cwd=folder) as session:
@@ -33,22 +33,22 @@ async def test_the_next_call_goes_to_a_confined_server_that_says_once_that_it_fo
         await session.call("c.count")
         await session.lower_trust()
         after, again = await session.call("c.count"), await session.call("c.count")
-        said = (await session.call("c.whoami")).data
+        seen = (await session.call("c.whoami")).data
 
         assert [(answer.text[-1], answer.state_lost) for answer in (after, again)] == [
             ("1", True),
             ("2", False),
         ]
-        assert (before["env"]["HOLDFAST_TRUST_LEVEL"], said["env"]["HOLDFAST_TRUST_LEVEL"]) == (
+        assert (before["env"]["HOLDFAST_TRUST_LEVEL"], seen["env"]["HOLDFAST_TRUST_LEVEL"]) == (
             "direct",
             "sandboxed",
         )
-        assert (said["meta"]["trust_level"], alive(before["pid"])) == ("sandboxed", False)
+        assert (seen["meta"]["trust_level"], alive(before["pid"])) == ("sandboxed", False)
 
 
 @pytest.mark.promise("RES-04")
 @pytest.mark.promise("RES-05")
-async def test_servers_that_are_not_for_sandboxed_use_are_gone(make_host: HostFactory, folder: Path):
+async def test_servers_not_marked_for_sandboxed_use_are_closed(make_host: HostFactory, folder: Path):
     async with make_host(both()) as host, host.session(cwd=folder) as session:
         pid = (await session.call("direct.whoami")).data["pid"]
         await session.lower_trust()
@@ -59,9 +59,7 @@ async def test_servers_that_are_not_for_sandboxed_use_are_gone(make_host: HostFa
 
 
 @pytest.mark.promise("RES-04")
-async def test_a_call_that_was_under_way_ends_and_nothing_of_a_run_is_left(
-    make_host: HostFactory, folder: Path
-):
+async def test_running_call_fails_and_the_servers_of_a_run_are_closed(make_host: HostFactory, folder: Path):
     servers = {"c": for_sandboxed(counter(lifetime="run")), "direct": counter()}
     async with make_host(servers) as host, host.session(cwd=folder) as session, host.run():
         pid = (await host.call("c.whoami")).data["pid"]
@@ -74,33 +72,31 @@ async def test_a_call_that_was_under_way_ends_and_nothing_of_a_run_is_left(
 
 
 @pytest.mark.promise("RES-04")
-async def test_who_looked_a_server_up_before_cannot_connect_to_it_as_it_was(
-    make_host: HostFactory, folder: Path
-):
+async def test_spec_looked_up_before_cannot_be_connected(make_host: HostFactory, folder: Path):
     async with make_host(both()) as host, host.session(cwd=folder) as session:
         specs = [session.server(name) for name in ("c", "direct")]
         await session.lower_trust()
 
         for spec in specs:
-            with pytest.raises(HoldfastError, match="not open to this session any more") as refused:
-                host.links.obtain(session.scope, spec)
+            with pytest.raises(HoldfastError, match="any more: its trust was lowered") as refused:
+                host.links.get_or_open(session.scope, spec)
             assert refused.value.code is codes.NOT_GRANTED
 
 
 @pytest.mark.promise("AUD-01")
-async def test_the_audit_says_with_how_much_trust_each_call_was_made(make_host: HostFactory, folder: Path):
+async def test_audit_records_the_trust_of_each_call(make_host: HostFactory, folder: Path):
     async with make_host(both()) as host, host.session(cwd=folder) as session:
         await session.call("c.count")
         await session.lower_trust()
         await session.call("c.count")
-        rows = await host.store.read(lambda reads: [*reads.audit_rows()])
+        rows = await host.store.read(lambda tx: [*tx.audit_rows()])
 
-    calls = [note for note in map(read_record, (row.body for row in rows)) if note.kind is AuditKind.CALL]
+    calls = [note for note in map(decode_record, (row.body for row in rows)) if note.kind is AuditKind.CALL]
     assert [note.trust_level for note in calls] == [Trust.DIRECT, Trust.SANDBOXED]
 
 
 @pytest.mark.promise("RES-04")
-async def test_it_can_be_lowered_at_any_moment_of_any_call(make_host: HostFactory, folder: Path):
+async def test_trust_can_be_lowered_at_any_moment_of_a_call(make_host: HostFactory, folder: Path):
     async with make_host(both()) as host:
         for moment in range(12):
             session = await host.open(Opening(cwd=folder))
@@ -117,7 +113,7 @@ async def test_it_can_be_lowered_at_any_moment_of_any_call(make_host: HostFactor
 
 
 @pytest.mark.promise("RES-04")
-async def test_it_is_lowered_once_stored_and_never_raised(make_host: HostFactory, folder: Path):
+async def test_trust_is_lowered_once_stored_and_never_raised(make_host: HostFactory, folder: Path):
     async with make_host(both()) as host:
         async with host.session(cwd=folder) as session:
             await asyncio.gather(*(session.lower_trust() for _ in range(3)))

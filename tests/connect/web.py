@@ -1,4 +1,4 @@
-"""Servers for the tests of remote links, on loopback: the SDK's, and plain ones that do as they are told."""
+"""Servers on loopback for the tests of remote links: the SDK's, and scripted ones."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from mcp.server.mcpserver import Context, MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from holdfast.connect.terms import Terms
-from holdfast.host import Host
+from holdfast.connect.connection import ConnectOptions
+from holdfast.host.host import Host
 from holdfast.session.session import Session
 from holdfast.wire.mcp.eras import Era
 
@@ -41,9 +41,9 @@ class Eras(dict[str, Era]):
         return self._era
 
 
-def terms(era: Era | None = None, **more: Any) -> Terms:
-    """Terms for tests: ends are quick, and the era is known where one is given."""
-    return Terms(end_seconds=0.5, **({"eras": Eras(era)} if era else {}), **more)
+def connect_options(era: Era | None = None, **more: Any) -> ConnectOptions:
+    """Options for tests: links end quickly, and the era is known if one is given."""
+    return ConnectOptions(end_seconds=0.5, **({"eras": Eras(era)} if era else {}), **more)
 
 
 def http(url: str, **more: Any) -> dict[str, Any]:
@@ -55,21 +55,21 @@ def sse(url: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def linked(
-    make_host: Callable[..., Host], folder: Path, servers: dict[str, Any], terms: Terms
+async def open_session(
+    make_host: Callable[..., Host], folder: Path, servers: dict[str, Any], options: ConnectOptions
 ) -> AsyncIterator[Session]:
     """A session of a new host with these servers."""
-    async with make_host(servers, terms=terms) as host, host.session(cwd=folder) as session:
+    async with make_host(servers, options=options) as host, host.session(cwd=folder) as session:
         yield session
 
 
 def data_dir(make_host: Callable[..., Host]) -> Path:
-    """Where the hosts of this test keep what is theirs."""
+    """The data folder of this test's hosts."""
     return make_host({}).settings.data_dir
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Sets an event when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -87,8 +87,8 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serving(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]:
-    """Serve an application; at the end its connections are cut."""
+async def serve(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]:
+    """Serve an application; at the end its connections are closed."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -113,7 +113,7 @@ def sdk_program() -> dict[str, Any]:
 
 
 def sdk_server() -> MCPServer:
-    """A server of the official SDK, in both eras; it counts per session of its own, or of ours."""
+    """A server of the official SDK, in both eras, that counts calls per session."""
     server = MCPServer("sdk", version="1")
     counts: Counter[str] = Counter()
 
@@ -129,7 +129,7 @@ def sdk_server() -> MCPServer:
 
     @server.tool()
     def meta(context: Context) -> str:
-        """What came along with the call."""
+        """Return the `_meta` of the call."""
         return json.dumps(dict(context.request_context.meta or {}))
 
     @server.tool()
@@ -140,7 +140,7 @@ def sdk_server() -> MCPServer:
 
     @server.tool()
     async def grow(context: Context) -> str:
-        """Offer one more tool, and say so."""
+        """Add a tool, and notify the client."""
         server.add_tool(lambda: "new", name="grown")
         if context.protocol_version == VERSION:
             await context.notify_tools_changed()
@@ -152,15 +152,15 @@ def sdk_server() -> MCPServer:
 
 
 @dataclass
-class Plain:
-    """A server that keeps what it was sent, and answers as it is told."""
+class ScriptedServer:
+    """A server that records its requests and answers as the test says."""
 
-    answer: Callable[["Plain", Request, dict[str, Any]], Awaitable[Response | None]] | None = None
-    asked: list[tuple[str, dict[str, str], bytes]] = field(
+    answer: Callable[["ScriptedServer", Request, dict[str, Any]], Awaitable[Response | None]] | None = None
+    requests: list[tuple[str, dict[str, str], bytes]] = field(
         default_factory=list[tuple[str, dict[str, str], bytes]]
     )
 
-    fine: bool = False
+    behaves: bool = False
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -171,48 +171,54 @@ class Plain:
             return
         request = Request(scope, receive)
         body = await request.body()
-        self.asked.append((request.method, dict(request.headers), body))
+        self.requests.append((request.method, dict(request.headers), body))
         message: dict[str, Any] = json.loads(body) if body else {}
         response = await self.answer(self, request, message) if self.answer else None
-        await (response or self.usual(request, message))(scope, receive, send)
+        await (response or self.default_response(request, message))(scope, receive, send)
 
-    def usual(self, request: Request, message: dict[str, Any]) -> Response:
+    def default_response(self, request: Request, message: dict[str, Any]) -> Response:
         match message.get("method"):
             case "server/discover":
-                return answered(message, {"supportedVersions": [VERSION], "capabilities": {"tools": {}}})
+                return result_response(
+                    message, {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}
+                )
             case "tools/list":
-                return answered(message, {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]})
+                return result_response(
+                    message, {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
+                )
             case "tools/call":
-                return answered(message, {"content": [{"type": "text", "text": "gone"}]})
+                return result_response(message, {"content": [{"type": "text", "text": "gone"}]})
             case _:
                 return Response(status_code=405)
 
     def calls(self) -> list[tuple[dict[str, str], bytes]]:
-        """The headers and bodies of the calls that came."""
-        return [(headers, body) for _, headers, body in self.asked if b'"tools/call"' in body]
+        """The headers and bodies of the calls that it received."""
+        return [(headers, body) for _, headers, body in self.requests if b'"tools/call"' in body]
 
 
-async def begun_and_hanging(plain: Plain, request: Request, message: dict[str, Any]) -> Response | None:
-    """Answer a call with a stream on which nothing comes."""
+async def hang_after_start(
+    scripted: ScriptedServer, request: Request, message: dict[str, Any]
+) -> Response | None:
+    """Answer a call with a stream that never has an event."""
     if message.get("method") != "tools/call":
         return None
 
     async def stream() -> AsyncIterator[bytes]:
         yield b": begun\n\n"
-        plain.called.set()
+        scripted.called.set()
         await asyncio.Event().wait()
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 
 
-def answered(message: dict[str, Any], result: dict[str, Any]) -> Response:
+def result_response(message: dict[str, Any], result: dict[str, Any]) -> Response:
     return JSONResponse(
         {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete", **result}}
     )
 
 
-def handshaken(message: dict[str, Any]) -> Response | None:
-    """What a server of the handshake era says when it is greeted; the rest is the same in both."""
+def handshake_response(message: dict[str, Any]) -> Response | None:
+    """The answers of a server of the handshake era during the handshake; None for other messages."""
     match message.get("method"):
         case "server/discover":
             error = {"code": -32601, "message": "Method not found"}
@@ -224,7 +230,7 @@ def handshaken(message: dict[str, Any]) -> Response | None:
                 "capabilities": {"tools": {}},
                 "serverInfo": who,
             }
-            response = answered(message, result)
+            response = result_response(message, result)
             response.headers["mcp-session-id"] = uuid.uuid4().hex
             return response
         case "notifications/initialized":

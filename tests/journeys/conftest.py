@@ -1,4 +1,4 @@
-"""A home for Holdfast's memory, and a folder to work in."""
+"""A home for Holdfast's data, and a folder to work in."""
 
 from pathlib import Path
 

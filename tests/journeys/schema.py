@@ -1,4 +1,4 @@
-"""The official ACP v1 schema, and every line held against what it says of its method."""
+"""Validation of messages against the official ACP v1 schema."""
 
 import json
 from functools import cache
@@ -10,30 +10,30 @@ from jsonschema import Draft202012Validator
 FILE = Path(__file__).parents[2] / "peers/node_modules/@agentclientprotocol/sdk/schema/v1/schema.json"
 
 
-class Line:
-    """One line of a conversation; `check` raises unless it is what the schema says."""
+class MessageValidator:
+    """Validates the messages of one connection; `check` raises if one does not match the schema."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, Any], str] = {}
+        self._requests: dict[tuple[str, Any], str] = {}
 
     def check(self, message: Any, *, by: str) -> None:
-        """Check a message by the `agent` or the `client`; an answer belongs to what the other side asked."""
+        """Check a message sent by the `agent` or the `client`; a response is checked against the other side's request."""
         other = "client" if by == "agent" else "agent"
         assert message["jsonrpc"] == "2.0"
         if "method" not in message:
-            self._check_answer(message, self._asked.pop((other, message["id"]), None))
+            self._check_response(message, self._requests.pop((other, message["id"]), None))
             return
         kind = "Request" if "id" in message else "Notification"
         if "id" in message:
-            self._asked[by, message["id"]] = message["method"]
-        validator("params", kind, message["method"]).validate(message["params"])
+            self._requests[by, message["id"]] = message["method"]
+        method_validator("params", kind, message["method"]).validate(message["params"])
 
-    def _check_answer(self, message: Any, method: str | None) -> None:
+    def _check_response(self, message: Any, method: str | None) -> None:
         if "error" in message:
-            named("Error").validate(message["error"])
+            definition_validator("Error").validate(message["error"])
         else:
-            assert method is not None, f"Nobody asked: {message}"
-            validator("result", "Response", method).validate(message["result"])
+            assert method is not None, f"No request for this response: {message}"
+            method_validator("result", "Response", method).validate(message["result"])
 
 
 @cache
@@ -42,20 +42,20 @@ def _schema() -> dict[str, Any]:
 
 
 @cache
-def validator(place: str, kind: str, method: str) -> Any:
-    """What is said of a method's parameters or result."""
+def method_validator(place: str, kind: str, method: str) -> Any:
+    """The validator of a method's parameters or result."""
     if method == "$/cancel_request":
-        return named("CancelRequestNotification")
+        return definition_validator("CancelRequestNotification")
     found = [
         name
         for name, definition in _schema()["$defs"].items()
         if definition.get("x-method") == method and name.endswith(kind)
     ]
     assert len(found) == 1, f"{method} has no {kind} ({place}) in the schema: {found}"
-    return named(found[0])
+    return definition_validator(found[0])
 
 
 @cache
-def named(name: str) -> Any:
-    """What is said of one shape."""
+def definition_validator(name: str) -> Any:
+    """The validator of one definition."""
     return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _schema()["$defs"]})

@@ -1,49 +1,52 @@
-"""`holdfast acp` with an agent that counts without end; with `--early`, what it says is told before it is stored."""
+"""`holdfast acp` with an agent that counts forever; with `--publish-first`, events are published before they are stored."""
 
 import asyncio
 import sys
 from collections.abc import Sequence
 
 from holdfast import settings, telemetry
-from holdfast.acp.serve import serve
-from holdfast.acp.terms import Terms
-from holdfast.agent.agent import Desk
+from holdfast.acp.serve import SessionDefaults, serve
+from holdfast.agent.agent import TurnContext
 from holdfast.model.event import Event, StopReason
 from holdfast.model.json import JsonObject
-from holdfast.session.stream import Stream
-from holdfast.store.appender import Also, Ticket
+from holdfast.session.event_stream import EventStream
+from holdfast.store.appender import OnAppend, PendingEvent
 
 
 class Counter:
     commands = ()
 
-    async def turn(self, blocks: Sequence[JsonObject], desk: Desk) -> StopReason:
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         number = 0
         while True:
-            await desk.reply(f"{blocks[0]['text']}:{number}")
+            await turn.reply(f"{blocks[0]['text']}:{number}")
             number += 1
 
 
-def tell_early() -> None:
-    """Turn the stream's order round."""
-    store_then_tell = Stream.keep
+def publish_first() -> None:
+    """Reverse the order of the event stream."""
+    append = EventStream.append
 
-    async def tell_then_store(
-        self: Stream, event: Event, also: Also | None = None, *, after: Ticket | None = None
-    ) -> Ticket:
+    async def publish_then_append(
+        self: EventStream,
+        event: Event,
+        on_append: OnAppend | None = None,
+        *,
+        after: PendingEvent | None = None,
+    ) -> PendingEvent:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener([event])
-        ticket = await store_then_tell(self, event, also, after=after)
+        pending = await append(self, event, on_append, after=after)
         self._listener = listener
-        return ticket
+        return pending
 
-    Stream.keep = tell_then_store
+    EventStream.append = publish_then_append
 
 
 if __name__ == "__main__":
-    if "--early" in sys.argv:
-        tell_early()
+    if "--publish-first" in sys.argv:
+        publish_first()
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
-    asyncio.run(serve(loaded, Terms(), Counter))
+    asyncio.run(serve(loaded, SessionDefaults(), Counter))

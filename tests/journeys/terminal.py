@@ -1,78 +1,71 @@
-"""A person at a real terminal (a pseudo-terminal), with a real `holdfast chat` on it."""
+"""A user at a pseudo-terminal, with a real `holdfast chat` on it."""
 
 import contextlib
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.journeys.editor import environment
+from tests.journeys.vt100 import Screen
 
 PATIENCE = 30.0
 CHAT = [sys.executable, "-m", "holdfast", "chat"]
-_STEERING = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|[\x01\x02\r]")
 
 
 class Terminal:
-    """Types, and reads what is shown."""
+    """Types, and reads the screen."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
         self.process = process
         self._descriptor = descriptor
-        self._raw = b""
+        self._screen = Screen()
         self._read_up_to = 0
+        self.raw = b""
+        """All output, with its control sequences."""
 
     @property
     def shown(self) -> str:
-        """All that was shown, without what steers the terminal."""
-        return _STEERING.sub("", self._raw.decode(errors="replace"))
-
-    @property
-    def raw(self) -> bytes:
-        return self._raw
+        return self._screen.text
 
     def until(self, text: str) -> str:
-        """Wait until this is shown after what was waited for last; gives all in between."""
-        if not self._is_shown(text, time.monotonic() + PATIENCE):
-            raise AssertionError(f"{text!r} is not shown:\n{self.shown[self._read_up_to :]}")
+        """Wait until this is shown after the text that was waited for last; returns all in between."""
+        self._wait(text, self._read_up_to)
         at = self.shown.find(text, self._read_up_to)
         between = self.shown[self._read_up_to : at]
         self._read_up_to = at + len(text)
         return between
 
-    def _is_shown(self, text: str, deadline: float) -> bool:
-        while self.shown.find(text, self._read_up_to) < 0:
+    def until_anywhere(self, text: str) -> None:
+        """Wait until this is on the screen, even above the text that was waited for last."""
+        self._wait(text, 0)
+
+    def _wait(self, text: str, start: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while self.shown.find(text, start) < 0:
             if not self._read(deadline):
-                return False
-        return True
+                raise AssertionError(f"{text!r} is not shown:\n{self.shown[start:]}")
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
     def line(self, text: str) -> None:
-        """Type a line at the prompt, and let its echo pass."""
+        """Type a line at the prompt, and wait for its echo."""
         self.type(f"{text}\n")
         self.until("\n")
 
-    def interrupt(self, text: str) -> str:
-        """Press Ctrl-C until this is shown: readline does not notice one that comes between two of its waits."""
-        for _ in range(5):
-            time.sleep(0.2)  # nobody is that quick
-            self.type("\x03")
-            if self._is_shown(text, time.monotonic() + PATIENCE / 6):
-                break
-        return self.until(text)
+    def resize(self, *, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self._descriptor, (rows, columns))
 
     def end(self) -> int:
-        """Wait until the program has left; its exit code."""
+        """Wait until the program has ended; its exit code."""
         deadline = time.monotonic() + PATIENCE
         while self._read(deadline):
             pass
@@ -84,7 +77,7 @@ class Terminal:
         return self.end()
 
     def hang_up(self) -> int:
-        """Close the terminal; the exit code of whoever was on it."""
+        """Close the terminal; the exit code of the program."""
         os.close(self._descriptor)
         self._descriptor = os.open(os.devnull, os.O_RDONLY)
         return self.process.wait(PATIENCE)
@@ -95,26 +88,31 @@ class Terminal:
             return False
         try:
             data = os.read(self._descriptor, 65536)
-        except OSError:  # the other side is closed
+        except OSError:  # the program has closed it
             return False
-        self._raw += data
+        self.raw += data
+        self._screen.feed(data)
         return bool(data)
 
 
 @contextlib.contextmanager
 def terminal(
-    home: Path, cwd: Path, *arguments: str, environ: Mapping[str, str] | None = None
+    home: Path,
+    cwd: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    command: Sequence[str] = CHAT,
 ) -> Iterator[Terminal]:
-    """A terminal in this folder, whose Holdfast remembers in `home`."""
+    """A chat in this folder, which keeps its data in `home`."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 120))
     process = subprocess.Popen(
-        [*CHAT, *arguments],
+        [*command, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=cwd,
-        env={**environment(home, environ), "TERM": "xterm-256color"},
+        env={**environment(home), "TERM": "xterm-256color", **(environ or {})},
         start_new_session=True,
         preexec_fn=_take_terminal,  # noqa: PLW1509  there are no threads here yet
     )
@@ -130,5 +128,5 @@ def terminal(
 
 
 def _take_terminal() -> None:
-    """Be the terminal's foreground process, so that Ctrl-C reaches it."""
+    """Make this the terminal's foreground process, so that Ctrl-C reaches it."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

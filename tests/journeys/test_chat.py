@@ -1,4 +1,4 @@
-"""`holdfast chat`, as a person at a terminal meets it, and as a program at a pipe does."""
+"""`holdfast chat`, at a terminal and in a pipe."""
 
 import json
 import os
@@ -21,7 +21,7 @@ QUESTION = "[r]eject? "
 
 @pytest.fixture
 def server(home: Path) -> None:
-    """A server of the user's own, beside the built-in ones."""
+    """A server that the user configured, besides the built-in ones."""
     entry = {"command": sys.executable, "args": [str(SERVER)]}
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
 
@@ -39,21 +39,21 @@ def piped(home: Path, cwd: Path, text: str, *arguments: str) -> "subprocess.Comp
     )
 
 
-def test_it_greets_says_where_it_is_what_it_has_and_what_to_type(home: Path, cwd: Path):
+def test_the_banner_names_folder_servers_and_commands(home: Path, cwd: Path):
     with terminal(home, cwd) as screen:
-        greeting = screen.until(READY)
+        banner = screen.until(READY)
         screen.type("\x04")
         code = screen.end()
 
-    assert f"folder   {cwd}" in greeting
-    assert "servers  files (" in greeting
-    assert "/tools" in greeting
-    assert "Ctrl-C cancels, Ctrl-D leaves." in greeting
-    assert b"\x1b[" in screen.raw, "a person sees colours"
+    assert f"folder   {cwd}" in banner
+    assert "servers  files (" in banner
+    assert "/tools" in banner
+    assert "Ctrl-C cancels, Ctrl-D leaves." in banner
+    assert b"\x1b[" in screen.raw, "a terminal gets colours"
     assert code == 0
 
 
-def test_a_tool_call_is_shown_as_it_runs_and_its_diff_when_it_is_done(home: Path, cwd: Path):
+def test_a_tool_call_is_shown_when_it_starts_and_its_diff_when_it_ends(home: Path, cwd: Path):
     (cwd / "file").write_text("old\n")
 
     with terminal(home, cwd) as screen:
@@ -71,7 +71,7 @@ def test_a_tool_call_is_shown_as_it_runs_and_its_diff_when_it_is_done(home: Path
 
 
 @pytest.mark.promise("ACP-09")
-def test_permission_is_given_once_or_for_the_session_or_not(home: Path, cwd: Path):
+def test_permission_is_given_once_or_for_the_session_or_rejected(home: Path, cwd: Path):
     def write(name: str) -> str:
         return f'/call files.write {{"path": "{name}", "text": "x"}}'
 
@@ -100,7 +100,7 @@ def test_permission_is_given_once_or_for_the_session_or_not(home: Path, cwd: Pat
 
 
 @pytest.mark.parametrize("typed", ["/quit\n", "\x04"])
-def test_whoever_wants_to_leave_at_a_question_is_told_how(home: Path, cwd: Path, typed: str):
+def test_leaving_at_a_question_says_how_to_leave(home: Path, cwd: Path, typed: str):
     with terminal(home, cwd) as screen:
         screen.until(READY)
         screen.line('/call files.write {"path": "new", "text": "x"}')
@@ -112,14 +112,15 @@ def test_whoever_wants_to_leave_at_a_question_is_told_how(home: Path, cwd: Path,
 
 
 @pytest.mark.usefixtures("server")
-def test_ctrl_c_cancels_the_turn_and_the_session_goes_on(home: Path, cwd: Path):
+def test_ctrl_c_cancels_the_turn_and_the_chat_goes_on(home: Path, cwd: Path):
     started = cwd / "started"
 
     with terminal(home, cwd) as screen:
         screen.until(READY)
         screen.line(f'/call tools.wait {{"started": "{started}"}}')
         _wait_for(started)
-        screen.interrupt("Cancelled.")
+        screen.type("\x03")
+        screen.until("Cancelled.")
         screen.until(READY)
         screen.line('/call tools.echo {"text": "still here"}')
         after = screen.until(READY)
@@ -132,55 +133,281 @@ def test_ctrl_c_cancels_the_turn_and_the_session_goes_on(home: Path, cwd: Path):
     assert not _is_alive(int(started.read_text()))
 
 
-def test_ctrl_c_at_a_question_says_no_and_cancels(home: Path, cwd: Path):
+def test_ctrl_c_at_a_question_cancels_the_turn(home: Path, cwd: Path):
     with terminal(home, cwd) as screen:
         screen.until(READY)
         screen.line('/call files.write {"path": "file", "text": "x"}')
         screen.until(QUESTION)
-        screen.interrupt("Cancelled.")
+        screen.type("\x03")
+        screen.until("Cancelled.")
         screen.until(READY)
 
     assert os.listdir(cwd) == []
 
 
-def test_ctrl_c_twice_at_the_prompt_leaves(home: Path, cwd: Path):
+def test_ctrl_c_twice_at_an_empty_prompt_leaves(home: Path, cwd: Path):
     with terminal(home, cwd) as screen:
         screen.until(READY)
-        screen.interrupt("Ctrl-C again, or Ctrl-D, leaves.")
+        screen.type("\x03")
+        screen.until("Press Ctrl-C again, or Ctrl-D, to leave.")
         screen.until(READY)
-        screen.interrupt("\n")
+        screen.type("\x03")
         code = screen.end()
 
     assert code == 0
 
 
+def test_ctrl_c_clears_the_line(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type("/call files.write {}\x03/servers\n")
+        shown = screen.until("files: available")
+        screen.until(READY)
+
+    assert "files.write" not in shown
+    assert "Ctrl-C" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_the_prompt_ends_the_chat(home: Path, cwd: Path, number: int):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.process.send_signal(number)
+        if number == signal.SIGINT:
+            screen.until("Press Ctrl-C again")
+            screen.until(READY)
+            screen.process.send_signal(number)
+        code = screen.end()
+
+    assert code == (0 if number == signal.SIGINT else 128 + number)
+    assert [stored["state"] for stored in _sessions(home)] == ["closed"]
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["prompt", "question"])
+def test_a_closed_terminal_ends_the_chat(home: Path, cwd: Path, asked: bool):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        if asked:
+            screen.line('/call files.write {"path": "new", "text": "x"}')
+            screen.until(QUESTION)
+        code = screen.hang_up()
+
+    assert (code, os.listdir(cwd)) == (128 + signal.SIGHUP, [])
+    assert [stored["state"] for stored in _sessions(home)] == ["closed"]
+
+
 def test_tab_completes_commands_and_tools(home: Path, cwd: Path):
     with terminal(home, cwd) as screen:
         screen.until(READY)
-        screen.type("/ca\t files.li\t {}\n")
+        screen.type("/ca\tfiles.li\t{}\n")
         shown = screen.until("✓")
 
     assert "● files.list {}" in shown
 
 
-def test_a_chat_is_resumed_with_all_that_was_said(home: Path, cwd: Path):
+def test_tab_offers_the_tools_that_match_with_their_descriptions(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type("/tools files.\t")
+        screen.until("files.find")
+        screen.until("files.list")
+        screen.type("\t\t\n")
+        screen.until("/call files.")
+
+
+def test_the_arrow_keys_bring_back_prompts_of_this_chat_and_of_earlier_ones(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line('/call files.list {"path": "."}')
+        screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line("/servers")
+        screen.until(READY)
+        screen.type("\x1b[A\x1b[A\n")
+        shown = screen.until("✓")
+
+    assert '● files.list {"path": "."}' in shown
+
+
+def test_ctrl_r_searches_earlier_prompts(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line('/call files.list {"path": "."}')
+        screen.until(READY)
+        screen.line("/servers")
+        screen.until(READY)
+        screen.type("\x12files.l\r")
+        screen.type("\r")
+        shown = screen.until("✓")
+
+    assert '● files.list {"path": "."}' in shown
+
+
+def test_alt_enter_begins_a_new_line(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type("/servers\x1b\r/tools files\r")
+        screen.until("files: available")
+        screen.until("files.list (")
+        screen.until(READY)
+
+    assert _prompts(home) == ["/servers\n/tools files"]
+
+
+def test_pasted_lines_are_one_prompt(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type("\x1b[200~/servers\r\n/tools files\r\n\x1b[201~")
+        screen.type("\r")
+        screen.until("files: available")
+        screen.until(READY)
+
+    assert _prompts(home) == ["/servers\n/tools files"]
+
+
+def test_enter_continues_a_call_whose_json_is_not_closed(home: Path, cwd: Path):
+    (cwd / "a.txt").write_text("kelp")
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type('/call files.read {\n"path":\n"a.txt"}\n')
+        shown = screen.until("kelp")
+        screen.until(READY)
+        screen.type("/call files.read {\n\n")
+        screen.until("is not closed")
+
+    assert '… "path":\n… "a.txt"}\n' in shown
+
+
+@pytest.mark.usefixtures("server")
+def test_a_prompt_typed_during_a_turn_is_the_next_one(home: Path, cwd: Path):
+    started = cwd / "started"
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line(f'/call tools.wait {{"started": "{started}", "seconds": 1}}')
+        _wait_for(started)
+        screen.type("/servers\n")
+        screen.until("waited")
+        screen.until("files: available")
+
+
+@pytest.mark.usefixtures("server")
+def test_output_appears_above_an_open_question(home: Path, cwd: Path):
+    started = cwd / "started"
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type('/call files.write {"path": "new", "text": "x"}\x1b\r')
+        screen.line(f'/call tools.wait {{"started": "{started}", "seconds": 1}}')
+        screen.until("  tools.wait ✓\n  files.write may change something.")
+        screen.until(QUESTION)
+        screen.line("o")
+        screen.until(READY)
+
+    assert (cwd / "new").read_text() == "x"
+
+
+LOGGING = """
+import asyncio, logging
+from holdfast import telemetry
+from holdfast.cli.chat.input import Completions, LogStream, TerminalInput
+
+async def main():
+    terminal = TerminalInput([], lambda: Completions(commands={}, arguments={}))
+    telemetry.configure("info", "human", LogStream(terminal))
+    reading = asyncio.create_task(terminal.read_prompt())
+    while terminal._prompts.default_buffer.text != "half a":
+        await asyncio.sleep(0.01)
+    log = logging.getLogger("holdfast.test")
+    log.warning("logged on the loop")
+    await asyncio.to_thread(log.warning, "logged in a thread")
+    print("read:", await reading)
+    log.warning("logged without a prompt")
+
+asyncio.run(main())
+"""
+
+
+def test_logs_appear_above_the_prompt(home: Path, cwd: Path):
+    with terminal(home, cwd, command=[sys.executable, "-c", LOGGING]) as screen:
+        screen.until(READY)
+        screen.type("half a")
+        screen.until_anywhere("logged on the loop")
+        screen.until_anywhere("logged in a thread")
+        screen.until_anywhere(f"\n{READY}half a")
+        screen.type(" prompt\n")
+        screen.until_anywhere("read: half a prompt")
+        screen.until_anywhere("logged without a prompt")
+
+    assert screen.shown.count(READY) == 1, "the prompt was drawn again below the logs"
+
+
+def test_parallel_calls_ask_one_after_another(home: Path, cwd: Path):
+    (cwd / "two").write_text("old")
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type('/call files.write {"path": "one", "text": "x"}\x1b\r')
+        screen.line('/call files.edit {"path": "two", "old": "old", "new": "new"}')
+        screen.until(QUESTION)
+        screen.line("o")
+        screen.until(QUESTION)
+        screen.line("o")
+        screen.until(READY)
+
+    assert ((cwd / "one").read_text(), (cwd / "two").read_text()) == ("x", "new")
+
+
+def test_a_resized_terminal_is_drawn_again(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.type("/serv")
+        screen.until("/serv")
+        screen.resize(rows=30, columns=60)
+        screen.type("ers\n")
+        screen.until("files: available")
+        screen.until(READY)
+        screen.type("\x04")
+        code = screen.end()
+
+    assert code == 0
+
+
+def test_a_dumb_terminal_works_too(home: Path, cwd: Path):
+    with terminal(home, cwd, environ={"TERM": "dumb"}) as screen:
+        screen.until(READY)
+        screen.type("/servers\r")
+        screen.until("files: available")
+        screen.until(READY)
+        screen.type("/quit\r")
+        code = screen.end()
+
+    assert code == 0
+
+
+def test_a_resumed_chat_shows_the_conversation_so_far(home: Path, cwd: Path):
     piped(home, cwd, "/call files.list {}\n")
     (stored,) = _sessions(home)
 
     with terminal(home, cwd, "--resume") as screen:
-        before = screen.until("Going on with")
+        before = screen.until("Resuming")
         screen.until(READY)
         screen.line("/servers")
-        screen.until("files: up")
+        screen.until("files: available")
     by_id = piped(home, home, "/servers\n", "--resume", stored["id"][5:13])
 
     assert "› /call files.list {}\n● files.list {}\n  ✓\n" in before
     assert "› /servers" in by_id.stdout
-    assert f"folder   {cwd}" in by_id.stdout, "a session goes on in its own folder"
+    assert f"folder   {cwd}" in by_id.stdout, "a session is resumed in its own folder"
     assert [session["id"] for session in _sessions(home)] == [stored["id"]]
 
 
-def test_what_files_and_servers_say_does_not_steer_the_terminal(home: Path, cwd: Path):
+def test_escape_sequences_in_files_do_not_reach_the_terminal(home: Path, cwd: Path):
     (cwd / "evil").write_text("\x1b]0;owned\x07\x1b[2J\rgone")
 
     with terminal(home, cwd) as screen:
@@ -192,7 +419,7 @@ def test_what_files_and_servers_say_does_not_steer_the_terminal(home: Path, cwd:
     assert b"\x1b]0;" not in screen.raw
 
 
-def test_a_pipe_is_answered_line_by_line_without_colours_and_ends_well(home: Path, cwd: Path):
+def test_each_line_of_a_pipe_is_a_prompt_answered_without_colours(home: Path, cwd: Path):
     (cwd / "file").write_text("what is in it")
 
     done = piped(
@@ -202,13 +429,11 @@ def test_a_pipe_is_answered_line_by_line_without_colours_and_ends_well(home: Pat
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert "files.read:\nwhat is in it\n" in done.stdout
-    assert (
-        "NOT_PERMITTED: files.write needs somebody's permission, and there is nobody to ask." in done.stdout
-    )
+    assert "NOT_PERMITTED: files.write needs permission, and this session has no user to ask." in done.stdout
     assert (cwd / "file").read_text() == "what is in it"
 
 
-def test_the_json_of_a_call_goes_on_over_several_lines(home: Path, cwd: Path):
+def test_the_json_of_a_call_in_a_pipe_may_have_several_lines(home: Path, cwd: Path):
     (cwd / "a.txt").write_text("kelp")
 
     said = piped(home, cwd, '/call files.read {\n  "path":\n  "a.txt"\n}\n/call files.read {\n\n/tools\n')
@@ -216,7 +441,7 @@ def test_the_json_of_a_call_goes_on_over_several_lines(home: Path, cwd: Path):
     assert (said.returncode, said.stdout.count("kelp"), "not closed" in said.stdout) == (0, 1, True)
 
 
-def test_modes_decide_where_there_is_nobody_to_ask(home: Path, cwd: Path):
+def test_without_a_terminal_the_mode_decides(home: Path, cwd: Path):
     write = '/call files.write {"path": "file", "text": "x"}\n'
 
     refused = piped(home, cwd, write, "--mode", "read-only")
@@ -227,7 +452,7 @@ def test_modes_decide_where_there_is_nobody_to_ask(home: Path, cwd: Path):
     assert (cwd / "file").read_text() == "x"
 
 
-def test_no_input_at_all_ends_well(home: Path, cwd: Path):
+def test_empty_input_ends_the_chat(home: Path, cwd: Path):
     done = piped(home, cwd, "")
 
     assert done.returncode == 0
@@ -238,7 +463,7 @@ def test_no_input_at_all_ends_well(home: Path, cwd: Path):
 @pytest.mark.parametrize(
     ("leave", "number"), [(Terminal.terminate, signal.SIGTERM), (Terminal.hang_up, signal.SIGHUP)]
 )
-def test_ended_in_the_midst_of_a_turn_it_leaves_no_process_and_the_turn_is_told(
+def test_ending_a_chat_during_a_turn_ends_its_servers_and_closes_the_session(
     home: Path, cwd: Path, leave: Callable[[Terminal], int], number: int
 ):
     started = cwd / "started"
@@ -257,20 +482,20 @@ def test_ended_in_the_midst_of_a_turn_it_leaves_no_process_and_the_turn_is_told(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--resume",), "There is no session in"),
         (("--resume", "sess_0123456789abcdef"), "There is no session 'sess_0123456789abcdef'."),
         (("--workspace", "nowhere"), "There is no workspace 'nowhere'."),
     ],
 )
-def test_what_cannot_be_opened_is_told_in_a_sentence(
-    home: Path, cwd: Path, arguments: tuple[str, ...], told: str
+def test_a_session_that_cannot_be_opened_is_an_error(
+    home: Path, cwd: Path, arguments: tuple[str, ...], message: str
 ):
     done = piped(home, cwd, "", *arguments)
 
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -283,6 +508,19 @@ def _sessions(home: Path) -> list[dict[str, Any]]:
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _prompts(home: Path) -> list[str]:
+    (stored,) = _sessions(home)
+    done = subprocess.run(
+        [*CHAT[:-1], "sessions", "export", stored["id"]],
+        capture_output=True,
+        text=True,
+        env=environment(home),
+        check=True,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()[1:]]
+    return [line["event"]["blocks"][0]["text"] for line in lines if line["kind"] == "Prompted"]
 
 
 def _wait_for(file: Path) -> None:

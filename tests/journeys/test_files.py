@@ -1,18 +1,18 @@
-"""The file tools through the editors' door: within the roots, through the editor's buffers, and with its permission."""
+"""The file tools in an editor's session: within the roots, through the editor's buffers, and with permission."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.journeys.editor import editor, tools
+from tests.journeys.editor import editor, tools_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-15")]
 
 FS = {"fs": {"readTextFile": True, "writeTextFile": True}}
 
 
-async def test_an_editor_with_buffers_is_read_and_written_through(home: Path, cwd: Path):
+async def test_files_are_read_and_written_through_the_editors_buffers(home: Path, cwd: Path):
     (cwd / "notes.md").write_text("saved\n")
     buffers = {str(cwd / "notes.md"): "unsaved\n"}
 
@@ -28,8 +28,8 @@ async def test_an_editor_with_buffers_is_read_and_written_through(home: Path, cw
         await zed.prompt(session, '/call files.edit {"path": "notes.md", "old": "unsaved", "new": "edited"}')
 
         (read, edit) = zed.updates(session, "tool_call")
-        await zed.ask("session/close", {"sessionId": session})
-        zed.heard.clear()
+        await zed.request("session/close", {"sessionId": session})
+        zed.received.clear()
         await zed.load(session, cwd)
         (read_again, edit_again) = zed.updates(session, "tool_call")
         ended = [step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"]
@@ -44,21 +44,23 @@ async def test_an_editor_with_buffers_is_read_and_written_through(home: Path, cw
         ]
         assert buffers == {str(cwd / "notes.md"): "edited\n"}
         assert (cwd / "notes.md").read_text() == "saved\n"
-        assert [method for method, _ in zed.asked] == [
+        assert [method for method, _ in zed.agent_requests] == [
             "fs/read_text_file", "session/request_permission", "fs/read_text_file", "fs/write_text_file",
         ]  # fmt: skip
 
 
-async def test_an_editor_without_buffers_leaves_the_files_to_the_disk(home: Path, cwd: Path):
+async def test_without_buffers_files_are_read_and_written_on_disk(home: Path, cwd: Path):
     async with editor(home) as zed:
         session = await zed.new(cwd)
         await zed.prompt(session, '/call files.write {"path": "new.md", "text": "hello\\n"}')
 
         assert (cwd / "new.md").read_text() == "hello\n"
-        assert [method for method, _ in zed.asked] == ["session/request_permission"]
+        assert [method for method, _ in zed.agent_requests] == ["session/request_permission"]
 
 
-async def test_no_path_leads_outside_and_no_editor_is_asked_about_one(home: Path, cwd: Path, tmp_path: Path):
+async def test_path_outside_of_the_roots_is_refused_without_asking_the_editor(
+    home: Path, cwd: Path, tmp_path: Path
+):
     (tmp_path / "secret").write_text("a secret")
     (cwd / "link").symlink_to(tmp_path / "secret")
     paths = ["../secret", str(tmp_path / "secret"), "link", "%2e%2e/secret", "x\\u0000"]
@@ -77,11 +79,11 @@ async def test_no_path_leads_outside_and_no_editor_is_asked_about_one(home: Path
             ("failed", "BAD_PATH"),
             ("failed", "BAD_PATH"),
         ]
-        assert "a secret" not in zed.said(session)
-        assert zed.asked == []
+        assert "a secret" not in zed.reply_text(session)
+        assert zed.agent_requests == []
 
 
-async def test_additional_directories_are_roots_too(home: Path, cwd: Path, tmp_path: Path):
+async def test_additional_directories_are_roots(home: Path, cwd: Path, tmp_path: Path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "file").write_text("there")
@@ -90,49 +92,49 @@ async def test_additional_directories_are_roots_too(home: Path, cwd: Path, tmp_p
         session = await zed.new(cwd, additionalDirectories=[str(other)])
         await zed.prompt(session, f'/call files.read {{"path": "{other}/file"}}')
 
-        assert "there" in zed.said(session)
+        assert "there" in zed.reply_text(session)
 
 
-async def test_no_other_server_can_have_a_diff_shown(home: Path, cwd: Path):
+async def test_other_servers_cannot_show_a_diff(home: Path, cwd: Path):
     async with editor(home) as zed:
-        session = await zed.new(cwd, tools("Files"), tools("files.files"))
+        session = await zed.new(cwd, tools_server("Files"), tools_server("files.files"))
         await zed.prompt(session, "/call Files.forge", "/call files.files.forge")
         live = zed.updates(session, "tool_call_update")
-        await zed.ask("session/close", {"sessionId": session})
-        zed.heard.clear()
+        await zed.request("session/close", {"sessionId": session})
+        zed.received.clear()
         await zed.load(session, cwd)
 
         ended = [step["content"] for step in live if step["status"] == "completed"]
-        said = {"type": "content", "content": {"type": "text", "text": "nothing happened"}}
-        assert ended == [[said]] * 2
+        content = {"type": "content", "content": {"type": "text", "text": "nothing happened"}}
+        assert ended == [[content]] * 2
         assert zed.updates(session, "tool_call_update") == live
 
 
 @pytest.mark.promise("RES-08")
-async def test_a_client_cannot_take_the_name_of_the_file_tools(home: Path, cwd: Path):
+async def test_client_cannot_take_the_name_of_the_file_tools(home: Path, cwd: Path):
     impostor: dict[str, Any] = {"name": "files", "command": "/bin/false", "args": [], "env": []}
 
     async with editor(home) as zed:
         session = await zed.new(cwd, impostor)
         await zed.prompt(session, "/why files", "/call files.list {}")
 
-        assert "This is the name of a built-in server. Choose another." in zed.said(session)
+        assert "This is the name of a built-in server. Choose another." in zed.reply_text(session)
         assert [step["status"] for step in zed.updates(session, "tool_call_update")][-1] == "completed"
 
 
-async def test_a_sandboxed_session_has_the_file_tools_too(home: Path, cwd: Path):
+async def test_sandboxed_session_has_the_file_tools(home: Path, cwd: Path):
     (cwd / "file").write_text("mine")
 
     async with editor(home, "--trust", "sandboxed") as zed:
         session = await zed.new(cwd)
         await zed.prompt(session, '/call files.read {"path": "file"}')
 
-        assert "mine" in zed.said(session)
+        assert "mine" in zed.reply_text(session)
 
 
-async def test_a_sandboxed_session_around_holdfasts_own_files_has_no_file_tools(home: Path, tmp_path: Path):
+async def test_sandboxed_session_around_holdfasts_own_files_has_no_file_tools(home: Path, tmp_path: Path):
     async with editor(home, "--trust", "sandboxed") as zed:
         session = await zed.new(tmp_path)
         await zed.prompt(session, "/why files")
 
-        assert "holds Holdfast's own files" in zed.said(session)
+        assert "overlaps with Holdfast's own files" in zed.reply_text(session)

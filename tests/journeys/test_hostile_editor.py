@@ -1,4 +1,4 @@
-"""What a broken or hostile editor can send, and what it learns."""
+"""Broken and hostile editors: what they can send, and what they learn."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.editor import Editor, Refused, editor, tools, tools_in
-from tests.journeys.test_going_on import AGENT
+from tests.journeys.editor import Editor, RpcError, confined_tools_server, editor, tools_server
+from tests.journeys.test_load_and_resume import AGENT
 
 pytestmark = pytest.mark.anyio
 
@@ -46,47 +46,45 @@ IGNORED = [
     b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"sess_0123456789abcdef"}}',
     b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"never asked"}}',
     b'{"jsonrpc":"2.0","method":"some/news","params":{"a":1}}',
-    b'{"jsonrpc":"2.0","id":77777,"result":{"nobody":"asked"}}',
+    b'{"jsonrpc":"2.0","id":77777,"result":{"not":"requested"}}',
 ]
 
 
-UNREAD = [
+LOGGED = [
     b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":5}}',
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"' + b"y" * 200 + b'"}}',
 ]
 
 
 @pytest.mark.promise("ACP-11", "ACP-14")
-async def test_an_editor_that_does_not_read_the_log_is_served_and_left_all_the_same(home: Path, cwd: Path):
+async def test_editor_that_does_not_read_the_log_is_served_until_the_end(home: Path, cwd: Path):
     unread, written = os.pipe()
     async with editor(home, log=written) as zed:
         os.close(written)
         session = await zed.new(cwd)
-        for line in UNREAD:
-            zed.raw((line + b"\n") * 1000)
+        for line in LOGGED:
+            zed.write((line + b"\n") * 1000)
             await zed.stdin.drain()
 
         assert await zed.prompt(session, "/help") == "end_turn"
         zed.process.terminate()
-        assert await zed.gone() == 0
+        assert await zed.wait_ended() == 0
     os.close(unread)
 
 
 @pytest.mark.promise("ACP-11")
-async def test_every_malformed_line_is_refused_in_the_middle_of_a_turn_and_the_turn_goes_on(
-    home: Path, cwd: Path
-):
+async def test_malformed_lines_during_a_turn_are_refused_and_the_turn_goes_on(home: Path, cwd: Path):
     async with editor(home) as zed:
-        session = await zed.new(cwd, tools())
-        turn = zed.begin_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}", "seconds": 2}}')
-        await zed.until(lambda zed: "in_progress" in dict(zed.called(session)).values())
+        session = await zed.new(cwd, tools_server())
+        turn = zed.start_prompt(session, f'/call tools.wait {{"started": "{cwd / "one"}", "seconds": 2}}')
+        await zed.wait_until(lambda zed: "in_progress" in dict(zed.call_statuses(session)).values())
         for line in [*IGNORED, *MALFORMED]:
-            zed.raw(line + b"\n")
+            zed.write(line + b"\n")
             await zed.stdin.drain()
-        await zed.until(lambda zed: len(zed.broken) == len(MALFORMED))
+        await zed.wait_until(lambda zed: len(zed.parse_errors) == len(MALFORMED))
 
         assert (await turn)["stopReason"] == "end_turn"
-        assert {error["code"] for error in zed.broken} == {-32700, -32600}
+        assert {error["code"] for error in zed.parse_errors} == {-32700, -32600}
         assert await zed.prompt(session, '/call tools.echo {"text": "fine"}') == "end_turn"
 
 
@@ -102,12 +100,12 @@ async def test_meta_overrides_nothing_and_grants_nothing(home: Path, cwd: Path):
         "mcpServers": [],
     }
     async with editor(home, "--trust", "sandboxed") as zed:
-        session = await zed.new(cwd, tools_in(cwd), _meta=meta)
-        await zed.ask(
+        session = await zed.new(cwd, confined_tools_server(cwd), _meta=meta)
+        await zed.request(
             "session/prompt",
             {"sessionId": session, "prompt": [{"type": "text", "text": "/call tools.whoami"}], "_meta": meta},
         )
-        (listed,) = (await zed.ask("session/list", {"_meta": meta}))["sessions"]
+        (listed,) = (await zed.request("session/list", {"_meta": meta}))["sessions"]
 
         assert (listed["sessionId"], listed["cwd"]) == (session, str(cwd))
         who = zed.updates(session, "tool_call_update")[-1]["rawOutput"]
@@ -115,7 +113,7 @@ async def test_meta_overrides_nothing_and_grants_nothing(home: Path, cwd: Path):
 
 
 @pytest.mark.promise("ACP-11")
-async def test_unknown_methods_and_wrong_shapes_are_refused_with_their_numbers(home: Path, cwd: Path):
+async def test_unknown_methods_and_malformed_parameters_are_refused_with_their_codes(home: Path, cwd: Path):
     codes: list[int] = []
     async with editor(home) as zed:
         session = await zed.new(cwd)
@@ -130,88 +128,88 @@ async def test_unknown_methods_and_wrong_shapes_are_refused_with_their_numbers(h
             ("session/set_mode", {"sessionId": session}),
         ]
         for method, params in wrong:
-            with pytest.raises(Refused) as refused:
-                await zed.ask(method, params, checked=False)
+            with pytest.raises(RpcError) as refused:
+                await zed.request(method, params, checked=False)
             codes.append(refused.value.code)
 
     assert codes == [-32601, -32601, *[-32602] * 6]
 
 
 @pytest.mark.promise("ACP-12")
-async def test_an_unforeseen_exception_is_told_blandly_and_logged_whole(home: Path, cwd: Path):
+async def test_unexpected_exception_is_logged_and_not_shown_to_the_editor(home: Path, cwd: Path):
     async with editor(home, command=AGENT) as zed:
         session = await zed.new(cwd)
         reason = await zed.prompt(session, "crash")
-        heard = json.dumps(zed.heard)
+        received = json.dumps(zed.received)
         await zed.prompt(session, "/help")
 
     assert reason == "end_turn"
-    assert "Something went wrong inside Holdfast" in heard
-    assert ("the secret of the house" in heard, "RuntimeError" in heard) == (False, False)
-    assert "the secret of the house" in (home / "log").read_text()
+    assert "Something went wrong inside Holdfast" in received
+    assert ("an internal secret" in received, "RuntimeError" in received) == (False, False)
+    assert "an internal secret" in (home / "log").read_text()
 
 
-async def test_secrets_are_not_shown_in_calls_and_not_where_permission_is_asked(home: Path, cwd: Path):
+async def test_secrets_are_masked_in_calls_and_in_permission_requests(home: Path, cwd: Path):
     async with editor(home, environ={"MY_API_KEY": "canary-4711"}) as zed:
-        session = await zed.new(cwd, tools(), tools("two", SOME_TOKEN="canary-0815"))
+        session = await zed.new(cwd, tools_server(), tools_server("two", SOME_TOKEN="canary-0815"))
         await zed.prompt(session, '/call tools.echo {"text": "canary-4711 canary-0815"}')
         await zed.prompt(session, '/call tools.count {"password": "canary-1234", "x": "canary-0815"}')
 
-        told = json.dumps([zed.heard, zed.asked])
-        assert "canary" not in told
-        assert told.count("[masked]") >= 4
+        sent = json.dumps([zed.received, zed.agent_requests])
+        assert "canary" not in sent
+        assert sent.count("[masked]") >= 4
 
 
 @pytest.mark.promise("ACP-09")
-async def test_a_call_too_long_to_be_asked_about_is_refused_and_nobody_has_decided_it(home: Path, cwd: Path):
+async def test_call_too_long_to_ask_about_is_refused_without_a_decision(home: Path, cwd: Path):
     async with editor(home, environ={"HOLDFAST_WIRE_LINE_BYTES": "100000"}) as zed:
-        session = await zed.new(cwd, tools())
+        session = await zed.new(cwd, tools_server())
         long = "x" * (100_000 - 230)
         await zed.prompt(session, f'/call tools.count {{"text": "{long}"}}')
 
-        assert (zed.asked, "too long to be shown" in zed.said(session)) == ([], True)
+        assert (zed.agent_requests, "too long to be shown" in zed.reply_text(session)) == ([], True)
     with closing(sqlite3.connect(home / "data" / "holdfast.db")) as db:
         records = [json.loads(body) for (body,) in db.execute("SELECT body FROM audit")]
     assert [(found["kind"], found["outcome"]) for found in records] == [("call", "refused")]
 
 
 @pytest.mark.promise("ACP-02")
-async def test_a_session_that_was_taken_back_while_it_opened_is_not_kept(home: Path, cwd: Path):
+async def test_session_whose_opening_was_cancelled_is_not_stored(home: Path, cwd: Path):
     async with editor(home) as zed:
-        await zed.ask("session/list", {})
+        await zed.request("session/list", {})
         for _ in range(5):
-            opening = zed.begin("session/new", {"cwd": str(cwd), "mcpServers": [tools()]})
+            opening = zed.start_request("session/new", {"cwd": str(cwd), "mcpServers": [tools_server()]})
             zed.notify("$/cancel_request", {"requestId": zed._next})
-            with pytest.raises(Refused):
+            with pytest.raises(RpcError):
                 await opening
         await zed.new(cwd)
 
-        assert len((await zed.ask("session/list", {}))["sessions"]) == 1
+        assert len((await zed.request("session/list", {}))["sessions"]) == 1
 
 
-async def test_an_update_too_long_for_a_line_is_told_without_its_payload(home: Path, cwd: Path):
+async def test_update_too_long_for_a_line_is_sent_without_its_payload(home: Path, cwd: Path):
     async with editor(home, environ={"HOLDFAST_WIRE_LINE_BYTES": "100000"}) as zed:
-        session = await zed.new(cwd, tools())
-        long = "x" * (100_000 - 230)  # fits into the prompt, and not into what is told of the call
+        session = await zed.new(cwd, tools_server())
+        long = "x" * (100_000 - 230)  # fits into the prompt, but not into the update about the call
         assert await zed.prompt(session, f'/call tools.echo {{"text": "{long}"}}') == "end_turn"
         assert await zed.prompt(session, '/call tools.echo {"text": "fine"}') == "end_turn"
 
         (call, _) = zed.updates(session, "tool_call")
         assert ("rawInput" in call, call["title"]) == (False, "tools.echo")
-        assert "tools.echo:\nfine" in zed.said(session)
+        assert "tools.echo:\nfine" in zed.reply_text(session)
 
 
 @pytest.mark.usefixtures("bwrap")
-async def test_two_sessions_at_once_with_their_own_servers_trust_and_folder_never_mix(home: Path, cwd: Path):
+async def test_concurrent_sessions_keep_their_servers_trust_and_folders_apart(home: Path, cwd: Path):
     other = cwd.parent / "other"
     other.mkdir()
     async with editor(home) as zed, editor(home, "--trust", "sandboxed") as vim:
-        one, two = await zed.new(cwd, tools("a")), await zed.new(other, tools("b"))
-        three = await vim.new(other, tools_in(other, "b"))
+        one, two = await zed.new(cwd, tools_server("a")), await zed.new(other, tools_server("b"))
+        three = await vim.new(other, confined_tools_server(other, "b"))
 
-        async def use(who: Editor, session: str, server: str) -> None:
+        async def use(client: Editor, session: str, server: str) -> None:
             for _ in range(5):
-                await who.prompt(session, f"/call {server}.whoami")
+                await client.prompt(session, f"/call {server}.whoami")
 
         await asyncio.gather(use(zed, one, "a"), use(zed, two, "b"), use(vim, three, "b"))
         await zed.prompt(one, "/call b.whoami")
@@ -227,7 +225,7 @@ async def test_two_sessions_at_once_with_their_own_servers_trust_and_folder_neve
         assert seen[one] == {(one, "direct", str(cwd))}
         assert seen[two] == {(two, "direct", str(other))}
         assert seen[three] == {(three, "sandboxed", str(other))}
-        assert "There is no tool 'b.whoami'" in zed.said(one)
+        assert "There is no tool 'b.whoami'" in zed.reply_text(one)
 
 
 async def test_fifty_sessions_on_one_connection(home: Path, cwd: Path):
@@ -235,5 +233,5 @@ async def test_fifty_sessions_on_one_connection(home: Path, cwd: Path):
         sessions = await asyncio.gather(*(zed.new(cwd) for _ in range(50)))
         await asyncio.gather(*(zed.prompt(session, f"/why {session}") for session in sessions))
 
-        assert all(f"There is no server {session!r}" in zed.said(session) for session in sessions)
-        assert len({zed.said(session) for session in sessions}) == 50
+        assert all(f"There is no server {session!r}" in zed.reply_text(session) for session in sessions)
+        assert len({zed.reply_text(session) for session in sessions}) == 50

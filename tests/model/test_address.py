@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.model.address import why_forbidden
+from holdfast.model.address import why_host_blocked
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ from holdfast.model.address import why_forbidden
         ("fd00::1", "a private address"),
         ("0.0.0.0", "a private address"),
         ("224.0.0.1", "a multicast address"),
-        ("", "no host"),
+        ("", "no host name"),
     ],
 )
 @pytest.mark.promise("RES-05")
-def test_an_inside_address_is_known_however_it_is_written(host: str, why: str | None):
-    assert why_forbidden(host) == why
+def test_private_and_local_hosts_are_blocked_in_any_notation(host: str, why: str | None):
+    assert why_host_blocked(host) == why

@@ -1,4 +1,4 @@
-"""What is hidden, and what is not."""
+"""What is masked, and what is not."""
 
 import base64
 import json
@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.json import Json
-from holdfast.model.mask import MASKED, SHORTEST, Mask, secrets_in, tells
+from holdfast.model.mask import MASKED, MIN_SECRET_LENGTH, Mask
+from holdfast.model.secrets import is_secret_name, secrets_in_mapping
 
 SECRET = 'p@ss"w0rd/ü\n1'
 
 
 @pytest.mark.promise("AUD-03")
 @pytest.mark.parametrize(
-    "shown",
+    "text",
     [
         f"it is {SECRET}!",
         json.dumps({"a": SECRET}),
@@ -27,29 +28,29 @@ SECRET = 'p@ss"w0rd/ü\n1'
         base64.b64encode(SECRET.encode()).decode(),
     ],
 )
-def test_a_known_secret_is_hidden_in_every_spelling(shown: str) -> None:
-    hidden = Mask.of([SECRET]).text(shown)
+def test_known_secret_is_masked_in_every_encoding(text: str) -> None:
+    masked = Mask.of([SECRET]).mask_text(text)
 
-    assert MASKED in hidden
-    assert "w0rd" not in hidden
+    assert MASKED in masked
+    assert "w0rd" not in masked
 
 
 @pytest.mark.promise("AUD-03")
 @pytest.mark.parametrize("user", ["a", "ab", "abc", "abcd"])
-def test_a_secret_inside_of_basic_credentials_is_hidden(user: str) -> None:
+def test_secret_in_basic_credentials_is_masked(user: str) -> None:
     encoded = base64.b64encode(f"{user}:a-long-and-random-secret".encode()).decode()
 
-    hidden = Mask.of(["a-long-and-random-secret"]).text(f"header {encoded}")
+    masked = Mask.of(["a-long-and-random-secret"]).mask_text(f"header {encoded}")
 
-    assert MASKED in hidden
-    assert len(hidden) < len(f"header {encoded}")
+    assert MASKED in masked
+    assert len(masked) < len(f"header {encoded}")
 
 
-@given(secret=st.text(min_size=SHORTEST), before=st.text(), after=st.text())
-def test_no_text_shows_a_known_secret(secret: str, before: str, after: str) -> None:
-    hidden = Mask.of([secret]).text(f"{before}{secret}{after}")
+@given(secret=st.text(min_size=MIN_SECRET_LENGTH), before=st.text(), after=st.text())
+def test_known_secret_is_masked_in_any_text(secret: str, before: str, after: str) -> None:
+    masked = Mask.of([secret]).mask_text(f"{before}{secret}{after}")
 
-    assert secret not in hidden.replace(MASKED, "\0") or secret in MASKED
+    assert secret not in masked.replace(MASKED, "\0") or secret in MASKED
 
 
 json_values = st.recursive(
@@ -60,12 +61,12 @@ json_values = st.recursive(
 
 
 @given(value=json_values)
-def test_a_mask_without_secrets_leaves_values_alone(value: Json) -> None:
-    assert Mask().values(value) == value
+def test_mask_without_secrets_changes_no_values(value: Json) -> None:
+    assert Mask().mask_values(value) == value
 
 
-def test_what_stands_under_a_telling_name_is_hidden_whatever_it_is() -> None:
-    told: Json = {
+def test_any_value_under_a_secret_name_is_masked() -> None:
+    value: Json = {
         "user": "ada",
         "password": "x",
         "nested": [{"API-Key": {"deep": 1}}],
@@ -73,7 +74,7 @@ def test_what_stands_under_a_telling_name_is_hidden_whatever_it_is() -> None:
         "secret": None,
     }
 
-    assert Mask().json(told) == {
+    assert Mask().mask_json(value) == {
         "user": "ada",
         "password": MASKED,
         "nested": [{"API-Key": MASKED}],
@@ -102,8 +103,8 @@ def test_what_stands_under_a_telling_name_is_hidden_whatever_it_is() -> None:
         "passphrase",
     ],
 )
-def test_names_that_tell(name: str) -> None:
-    assert tells(name)
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +122,13 @@ def test_names_that_tell(name: str) -> None:
         "secretary",
     ],
 )
-def test_names_that_do_not_tell(name: str) -> None:
-    assert not tells(name)
+def test_other_names(name: str) -> None:
+    assert not is_secret_name(name)
 
 
 @pytest.mark.promise("AUD-03")
 @pytest.mark.parametrize(
-    ("line", "hidden"),
+    ("line", "masked"),
     [
         ("Authorization: Bearer abcdefgh.ijkl", f"Authorization: Bearer {MASKED}"),
         ("got basic dXNlcjpwYXNz here", f"got basic {MASKED} here"),
@@ -139,30 +140,30 @@ def test_names_that_do_not_tell(name: str) -> None:
         ("1,234 tokens: fine", "1,234 tokens: fine"),
     ],
 )
-def test_a_line_for_a_log_hides_what_looks_like_a_secret(line: str, hidden: str) -> None:
-    assert Mask().line(line) == hidden
+def test_log_line_is_masked_where_it_looks_like_a_secret(line: str, masked: str) -> None:
+    assert Mask().mask_line(line) == masked
 
 
-def test_a_value_too_short_to_be_told_from_words_is_hidden_under_its_name_only() -> None:
+def test_short_value_is_masked_only_under_its_name() -> None:
     mask = Mask.of(["on"])
 
-    assert (mask.text("go on"), mask.json({"password": "on"})) == ("go on", {"password": MASKED})
+    assert (mask.mask_text("go on"), mask.mask_json({"password": "on"})) == ("go on", {"password": MASKED})
 
 
-def test_the_secrets_of_an_environment_are_those_under_telling_names() -> None:
+def test_secrets_in_an_environment_are_found_by_name() -> None:
     entries = {"PATH": "/usr/bin", "API_KEY": "k1", "Authorization": "Bearer abc", "EMPTY_TOKEN": ""}
 
-    assert secrets_in(entries) == ("k1", "Bearer abc", "abc")
+    assert secrets_in_mapping(entries) == ("k1", "Bearer abc", "abc")
 
 
-def test_the_folder_a_shell_is_in_is_no_secret() -> None:
+def test_pwd_is_not_a_secret() -> None:
     entries = {"PWD": "/home/me/project", "OLDPWD": "/home/me", "DB_PWD": "hunter2"}
 
-    assert secrets_in(entries) == ("hunter2",)
+    assert secrets_in_mapping(entries) == ("hunter2",)
 
 
 @pytest.mark.promise("AUD-03")
-def test_what_is_listed_beside_a_telling_name_is_hidden() -> None:
+def test_value_beside_a_secret_name_is_masked() -> None:
     headers: Json = [
         {"name": "Authorization", "value": "Bearer abc"},
         {"name": "PASSWORD", "value": {"deep": 1}},
@@ -171,7 +172,7 @@ def test_what_is_listed_beside_a_telling_name_is_hidden() -> None:
         {"value": "alone"},
     ]
 
-    assert Mask().json(headers) == [
+    assert Mask().mask_json(headers) == [
         {"name": "Authorization", "value": MASKED},
         {"name": "PASSWORD", "value": MASKED},
         {"name": "Accept", "value": "text/html"},
@@ -180,13 +181,13 @@ def test_what_is_listed_beside_a_telling_name_is_hidden() -> None:
     ]
 
 
-def test_masks_add_up_and_longer_secrets_go_first() -> None:
+def test_combined_mask_masks_longer_secrets_first() -> None:
     mask = Mask.of(["secret"]).plus(Mask.of(["secret-and-more"]))
 
-    assert mask.text("secret-and-more, secret") == f"{MASKED}, {MASKED}"
+    assert mask.mask_text("secret-and-more, secret") == f"{MASKED}, {MASKED}"
 
 
-def test_a_long_line_is_masked_in_little_time() -> None:
+def test_masking_a_long_line_is_fast() -> None:
     line = "password" * 20_000 + "://" * 20_000 + "bearer " * 20_000
 
-    assert Mask().line(line)
+    assert Mask().mask_line(line)

@@ -1,4 +1,4 @@
-"""The Python ACP SDK's client in front of an agent that a command starts: prints what it saw as JSON."""
+"""A client built on the Python ACP SDK. It starts an agent and prints a report as JSON."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# By name: beside this folder is another one called acp, which a type checker would take it for.
+# By name, because type checkers would take the folder tests/acp for this package.
 acp: Any = import_module("acp")
 schema: Any = import_module("acp.schema")
 
@@ -73,10 +73,10 @@ async def main(cwd: str, server: str, *command: str) -> dict[str, Any]:
         assert loaded.modes is not None
         report["mode"] = loaded.modes.current_mode_id
         report["replayed"] = "user_message_chunk" in again.seen
-        report["same words"] = "".join(again.said) == "".join(editor.said)
+        report["same replies"] = "".join(again.said) == "".join(editor.said)
         await agent.close_session(session_id=session)
         await agent.resume_session(cwd=cwd, session_id=session, mcp_servers=[tools])
-        report["counts anew"] = (await agent.prompt(session_id=session, prompt=prompt)).stop_reason
+        report["works after resume"] = (await agent.prompt(session_id=session, prompt=prompt)).stop_reason
         report["not asked in auto"] = again.permissions
     return report
 

@@ -1,6 +1,6 @@
-"""Stands between an editor and an agent, passes every line on, and writes down who said it.
+"""A proxy between an editor and an agent that records every line and its sender.
 
-`acp_tap.py FOLDER COMMAND…` starts the agent; each start has a file of its own in the folder.
+`acp_tap.py FOLDER COMMAND…` starts the agent; each start writes its own file in the folder.
 """
 
 import json
@@ -15,12 +15,12 @@ from typing import IO
 
 def main(folder: Path, command: list[str]) -> int:
     lock = threading.Lock()
-    with (folder / f"{os.getpid()}.jsonl").open("w", encoding="utf-8") as kept:
+    with (folder / f"{os.getpid()}.jsonl").open("w", encoding="utf-8") as recording:
 
-        def pass_on(by: str, source: IO[bytes], target: IO[bytes]) -> None:
+        def forward(by: str, source: IO[bytes], target: IO[bytes]) -> None:
             for line in source:
-                with lock:  # written down first: an answer stands behind what was asked
-                    print(json.dumps({"by": by, "line": line.decode()}), file=kept, flush=True)
+                with lock:  # recorded first, so that a response comes after its request
+                    print(json.dumps({"by": by, "line": line.decode()}), file=recording, flush=True)
                 try:
                     target.write(line)
                     target.flush()
@@ -34,11 +34,11 @@ def main(folder: Path, command: list[str]) -> int:
         assert agent.stdout is not None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: agent.send_signal(number))
-        client = threading.Thread(target=pass_on, args=("client", sys.stdin.buffer, agent.stdin), daemon=True)
+        client = threading.Thread(target=forward, args=("client", sys.stdin.buffer, agent.stdin), daemon=True)
         client.start()
-        pass_on("agent", agent.stdout, sys.stdout.buffer)
+        forward("agent", agent.stdout, sys.stdout.buffer)
         return agent.wait()
 
 
 if __name__ == "__main__":
-    os._exit(main(Path(sys.argv[1]), sys.argv[2:]))  # whoever still waits for input is not waited for
+    os._exit(main(Path(sys.argv[1]), sys.argv[2:]))  # does not wait for the thread that reads input

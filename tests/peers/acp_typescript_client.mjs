@@ -1,4 +1,4 @@
-// The TypeScript ACP SDK's client in front of an agent that a command starts: prints what it saw as JSON.
+// A client built on the TypeScript ACP SDK. It starts an agent and prints a report as JSON.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { Readable, Writable } from "node:stream";
@@ -40,14 +40,14 @@ async function holdfast(work) {
   return said.join("");
 }
 
-const words = (text) => ({ sessionId: session, prompt: [{ type: "text", text }] });
+const prompt = (text) => ({ sessionId: session, prompt: [{ type: "text", text }] });
 const both = '/call tools.echo {"text": "hi"}\n/call tools.count';
 
 const first = await holdfast(async (ctx, seen, permissions) => {
   session = (await ctx.request("session/new", { cwd, mcpServers: [tools] })).sessionId;
-  report.stopped = (await ctx.request("session/prompt", words(both))).stopReason;
+  report.stopped = (await ctx.request("session/prompt", prompt(both))).stopReason;
   report.permissions = permissions();
-  const waiting = ctx.request("session/prompt", words(`/call tools.wait {"started": "${cwd}/started"}`));
+  const waiting = ctx.request("session/prompt", prompt(`/call tools.wait {"started": "${cwd}/started"}`));
   while (!existsSync(`${cwd}/started`)) await new Promise((done) => setTimeout(done, 20));
   await ctx.notify("session/cancel", { sessionId: session });
   report.cancelled = (await waiting).stopReason;
@@ -64,10 +64,10 @@ const second = await holdfast(async (ctx, seen, permissions) => {
   report.mode = loaded.modes.currentModeId;
   report.replayed = seen.includes("user_message_chunk");
 });
-report["same words"] = first === second;
+report["same replies"] = first === second;
 await holdfast(async (ctx, seen, permissions) => {
   await ctx.request("session/resume", { sessionId: session, cwd, mcpServers: [tools] });
-  report["counts anew"] = (await ctx.request("session/prompt", words(both))).stopReason;
+  report["works after resume"] = (await ctx.request("session/prompt", prompt(both))).stopReason;
   report["not asked in auto"] = permissions();
 });
 console.log(JSON.stringify(report));

@@ -1,4 +1,4 @@
-"""The tools that the official conformance suite asks for, on the toolkit."""
+"""A toolkit server with the tools that the official conformance suite requires."""
 
 import asyncio
 import base64
@@ -30,31 +30,31 @@ box = Toolbox("conformance", version="1.0", instructions="What the suite asks fo
 
 @box.tool(operation="query")
 async def test_simple_text() -> str:
-    """Answer with text."""
+    """Return text."""
     return "This is a simple text response for testing."
 
 
 @box.tool(operation="screenshot")
 async def test_image_content() -> Image:
-    """Answer with a picture."""
+    """Return an image."""
     return Image(PIXEL)
 
 
 @box.tool(operation="query")
 async def test_audio_content() -> Audio:
-    """Answer with a sound."""
+    """Return audio."""
     return Audio(SOUND)
 
 
 @box.tool(operation="query")
 async def test_embedded_resource() -> Resource:
-    """Answer with a resource."""
+    """Return a resource."""
     return Resource(uri="test://embedded-resource", content="Some text.", mime_type="text/plain")
 
 
 @box.tool(operation="query")
 async def test_multiple_content_types() -> Reply:
-    """Answer with several kinds of content."""
+    """Return several types of content."""
     return Reply(
         [
             Text("Multiple content types test:"),
@@ -88,7 +88,7 @@ async def test_logging_tool(call: Call) -> str:
 
 @box.tool(operation="query")
 async def test_tool_with_progress(call: Call) -> str:
-    """Tell how far it is."""
+    """Report progress."""
     for done in (0, 50, 100):
         await call.progress(done, 100)
         await asyncio.sleep(0.05)
@@ -97,25 +97,25 @@ async def test_tool_with_progress(call: Call) -> str:
 
 @box.tool(operation="query")
 async def test_streaming_elicitation(call: Call) -> str:
-    """Say something on the stream before the answer."""
+    """Send a notification before the response."""
     await call.progress(1, 2)
-    return "asked nobody"
+    return "asked no user"
 
 
-@box.tool(operation="query", needs={"sampling": {}})
+@box.tool(operation="query", required_capabilities={"sampling": {}})
 async def test_missing_capability() -> str:
-    """Work for clients that can sample only."""
+    """Work only for clients with the sampling capability."""
     return "unreachable"
 
 
 @box.tool(operation="query")
 async def test_custom_header(region: Annotated[str, "Where to look.", Header("Region")]) -> str:
-    """Take an argument that headers repeat."""
+    """Take an argument that clients repeat in a header."""
     return region
 
 
 async def json_schema_2020_12_tool(name: str = "", address: dict[str, str] | None = None) -> dict[str, str]:
-    """Take arguments that are described in JSON Schema 2020-12."""
+    """Take arguments with a JSON Schema 2020-12."""
     return {"name": name, **(address or {})}
 
 

@@ -1,4 +1,4 @@
-"""A server on our own wire, for other people's clients."""
+"""A server on our own wire, for third-party clients."""
 
 import asyncio
 import sys
@@ -9,10 +9,10 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, Introduction
-from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
-from holdfast.wire.pipe import over_stdio
+from holdfast.wire.pipe import connect_stdio
 
 NOTHING = {"type": "object"}
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -34,27 +34,29 @@ class EchoArguments(msgspec.Struct):
 class Counter:
     """Echoes, counts, shouts, fails and waits."""
 
-    introduction = Introduction(
-        who=Implementation("our-server", "1.2.3"), capabilities={"tools": {}}, instructions="Echo and count."
+    info = PeerInfo(
+        implementation=Implementation("our-server", "1.2.3"),
+        capabilities={"tools": {}},
+        instructions="Echo and count.",
     )
 
     def __init__(self) -> None:
         self._counted = 0
         self._cancelled = 0
 
-    async def answer(self, ask: Ask) -> Any:
-        match ask.method:
+    async def answer(self, request: McpRequest) -> Any:
+        match request.method:
             case "tools/list":
                 return TOOLS
             case "tools/call":
-                return await self._call(ask, ask.read(CallParams))
+                return await self._call(request, request.decode_params(CallParams))
             case _:
-                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method!r} here.")
 
-    def hear(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         pass
 
-    async def _call(self, ask: Ask, call: CallParams) -> Any:
+    async def _call(self, request: McpRequest, call: CallParams) -> Any:
         match call.name:
             case "echo":
                 return text_result(msgspec.json.decode(call.arguments, type=EchoArguments).text)
@@ -69,15 +71,15 @@ class Counter:
                 await (await asyncio.create_subprocess_exec("echo", "a child of a handler")).wait()
                 return text_result("shouted")
             case "wait":
-                return await self._wait(ask)
+                return await self._wait(request)
             case "cancelled":
                 return text_result(str(self._cancelled))
             case _:
                 raise HoldfastError(codes.BAD_ARGUMENT, f"There is no tool {call.name!r} here.")
 
-    async def _wait(self, ask: Ask) -> Any:
-        begun = {"progressToken": ask.meta["progressToken"], "progress": 1, "total": 2}
-        await ask.notify("notifications/progress", begun)
+    async def _wait(self, request: McpRequest) -> Any:
+        begun = {"progressToken": request.meta["progressToken"], "progress": 1, "total": 2}
+        await request.notify("notifications/progress", begun)
         try:
             await asyncio.Event().wait()
         finally:
@@ -86,7 +88,7 @@ class Counter:
 
 async def main() -> None:
     peer = server_peer(Counter())
-    async with over_stdio(peer):
+    async with connect_stdio(peer):
         await peer.ended.wait()
 
 

@@ -1,4 +1,4 @@
-"""One conversation with an MCP server, as a client in Python: prints what was said as one JSON object.
+"""Run one conversation with an MCP server as a Python client; print it as one JSON object.
 
 python python_clients.py <sdk|fastmcp> <handshake|modern> <command> <arguments…>, or an address instead of a command
 """
@@ -36,7 +36,7 @@ class AnyRequest(mcp_types.Request[mcp_types.RequestParams, str]):
 
 async def main(library: str, era: str, *command: str) -> None:
     connected = {"sdk": sdk, "fastmcp": fastmcp}[library]
-    errors = Complaints()
+    errors = LoggedWarnings()
     logging.getLogger().addHandler(errors)
     with tempfile.TemporaryFile("w+") as stderr:
         async with connected(list(command), ERAS[era], stderr) as (session, call):
@@ -130,8 +130,8 @@ def read(result: mcp_types.CallToolResult) -> list[bool | str]:
     return [result.is_error or False, block.text]
 
 
-class Complaints(logging.Handler):
-    """What the client logs as a warning or worse."""
+class LoggedWarnings(logging.Handler):
+    """Messages that the client logs as warnings or errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

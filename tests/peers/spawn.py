@@ -1,4 +1,4 @@
-"""Other people's programs as real processes, and our client joined to them."""
+"""Start third-party programs as real processes and connect our peer to them."""
 
 import subprocess
 import sys
@@ -10,13 +10,13 @@ from typing import IO
 import pytest
 
 from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = HERE.parent.parent / "peers" / "node_modules"
-ME = Introduction(who=Implementation("holdfast-tests", "1"))
+ME = PeerInfo(implementation=Implementation("holdfast-tests", "1"))
 PATIENCE = 5.0
 
 
@@ -39,14 +39,14 @@ def node_server(name: str, *arguments: str) -> list[str]:
 
 
 def ignore(notification: Notification) -> None:
-    """Hear nothing."""
+    """Ignore every notification."""
 
 
 @asynccontextmanager
 async def spawned(
     command: list[str], *, notice: Callable[[Notification], None] = ignore, said: Path | None = None
 ) -> AsyncIterator[Peer]:
-    """A peer joined to a new process; with `said`, a `tee` between the two writes down what we send."""
+    """A peer connected to a new process; with `said`, a `tee` in between records what we send."""
     with ExitStack() as ends:
         if said is None:
             process = _start(command, ends)
@@ -57,10 +57,10 @@ async def spawned(
             process = _start(command, ends, reads=tee.stdout)
             target = tee.stdin
             ends.callback(process.kill)
-            ends.callback(tee.wait, PATIENCE)  # it ends with our side, having written all of it
+            ends.callback(tee.wait, PATIENCE)  # it ends when our side closes, after writing everything
         assert process.stdout is not None
         assert target is not None
-        async with over_pipes(Peer(notice=notice), process.stdout, target) as peer:
+        async with connect_pipes(Peer(on_notification=notice), process.stdout, target) as peer:
             yield peer
 
 

@@ -1,4 +1,4 @@
-"""Other people's clients against our server: the same conversation, whoever leads it."""
+"""Third-party clients against our server: each has the same conversation with it."""
 
 import asyncio
 import subprocess
@@ -21,12 +21,12 @@ from tests.peers.spawn import node, python
         pytest.param(("typescript_clients.mjs", "2"), id="typescript-sdk-2"),
     ],
 )
-async def test_our_server_is_understood_in_both_eras_by(client: tuple[str, str], era: str):
+async def test_server_works_in_both_eras_with(client: tuple[str, str], era: str):
     assert await conversation(*client, era) == expected(era)
 
 
 @pytest.mark.anyio
-async def test_our_server_is_understood_by_the_first_typescript_sdk():
+async def test_server_works_with_the_first_typescript_sdk():
     assert await conversation("typescript_clients.mjs", "1", "handshake") == expected("handshake")
 
 

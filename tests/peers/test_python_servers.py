@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.client import greet
+from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
@@ -17,7 +17,7 @@ from tests.peers.spawn import ME, python, spawned
 @pytest.mark.anyio
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize(("remembered", "era"), [(None, Era.MODERN), (Era.HANDSHAKE, Era.HANDSHAKE)])
-async def test_an_sdk_server_is_understood_in_both_eras(remembered: Era | None, era: Era):
+async def test_client_works_with_an_sdk_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("sdk_server.py", remembered)
 
     assert (server, texts) == (
@@ -29,7 +29,7 @@ async def test_an_sdk_server_is_understood_in_both_eras(remembered: Era | None, 
 @pytest.mark.anyio
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize(("remembered", "era"), [(None, Era.MODERN), (Era.HANDSHAKE, Era.HANDSHAKE)])
-async def test_a_fastmcp_server_is_understood_in_both_eras(remembered: Era | None, era: Era):
+async def test_client_works_with_a_fastmcp_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("fastmcp_server.py", remembered)
 
     assert (server, texts) == (
@@ -38,8 +38,8 @@ async def test_a_fastmcp_server_is_understood_in_both_eras(remembered: Era | Non
     )
 
 
-class Heard:
-    """Notifications as they come."""
+class Notifications:
+    """A queue of the notifications received."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Notification] = asyncio.Queue()
@@ -67,25 +67,25 @@ def expected(*, failure: str, unknown: str) -> dict[str, Any]:
 
 
 async def conversation(script: str, remembered: Era | None) -> tuple[tuple[str, Era], dict[str, Any]]:
-    heard = Heard()
-    async with spawned(python(script), notice=heard) as peer:
-        client = await greet(peer, ME, era=remembered)
-        greeting = client.greeting
+    received = Notifications()
+    async with spawned(python(script), notice=received) as peer:
+        client = await negotiate(peer, ME, era=remembered)
+        greeting = client.server_info
         said: dict[str, Any] = {"introduction": (greeting.server.version, greeting.instructions)}
-        said["tools"] = sorted(tool.name for tool in await client.tools())
-        said["echo"] = read(await client.call("echo", {"text": "häß \U0001f41a"}))
-        said["count"] = [read(await client.call("count", {})), read(await client.call("count", {}))]
-        said["fail"] = read(await client.call("fail", {}))
-        said["unknown tool"] = read(await client.call("nope", {}))
+        said["tools"] = sorted(tool.name for tool in await client.list_tools())
+        said["echo"] = read(await client.call_tool("echo", {"text": "häß \U0001f41a"}))
+        said["count"] = [read(await client.call_tool("count", {})), read(await client.call_tool("count", {}))]
+        said["fail"] = read(await client.call_tool("fail", {}))
+        said["unknown tool"] = read(await client.call_tool("nope", {}))
         with pytest.raises(PeerError) as refusal:
             await client.request("no/such/method")
         said["unknown method"] = refusal.value.rpc
 
-        waiting = asyncio.create_task(client.call("wait", {}, meta={"progressToken": "wait-1"}))
-        said["progress"] = await heard.next()
+        waiting = asyncio.create_task(client.call_tool("wait", {}, meta={"progressToken": "wait-1"}))
+        said["progress"] = await received.next()
         waiting.cancel()
         await asyncio.wait([waiting])
-        said["cancelled"] = read(await client.call("cancelled", {}))
+        said["cancelled"] = read(await client.call_tool("cancelled", {}))
     return (greeting.server.name, greeting.era), said
 
 

@@ -1,6 +1,6 @@
-"""Other people's clients against a toolkit server: the same conversation, whoever leads it, over stdio and HTTP.
+"""Third-party clients against a toolkit server: the same conversation with each, over stdio and HTTP.
 
-Every client is tried over one transport in each era it speaks; with HOLDFAST_PEERS=all (`make peers`) over both.
+Each client runs over one transport in each era that it supports; with HOLDFAST_PEERS=all (`make peers`) over both.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.peers.spawn import node, node_server, python
-from tests.toolkit.http import served
+from tests.toolkit.server_process import run_http_server
 
 SERVER = "tests.peers.toolkit_server"
 CLIENTS = {
@@ -38,31 +38,39 @@ MATRIX = [
 
 @pytest.mark.promise("KIT-18")
 @pytest.mark.parametrize(("name", "transport", "era"), MATRIX)
-def test_a_toolkit_server_is_understood_by(name: str, transport: str, era: str):
+def test_client_works_with_a_toolkit_server(name: str, transport: str, era: str):
     script, library, _ = CLIENTS[name]
     with ExitStack() as ends:
-        server = [ends.enter_context(served(SERVER))] if transport == "http" else python("toolkit_server.py")
-        said = conversation(
+        server = (
+            [ends.enter_context(run_http_server(SERVER))]
+            if transport == "http"
+            else python("toolkit_server.py")
+        )
+        transcript = conversation(
             [*(node(script) if script.endswith(".mjs") else python(script)), library, era, *server]
         )
 
     if (name, transport, era) == ("typescript-sdk-2", "http", "modern"):
-        # The specification asks for a 404 here; this client makes an error of its own of it.
-        assert said.pop("unknown method") == "CLIENT_HTTP_NOT_IMPLEMENTED"
-        assert ["no/such/method" in error for error in said.pop("errors")] == [True]
-        said |= {"unknown method": -32601, "errors": []}
+        # The specification requires a 404 here; this client turns it into an error of its own.
+        assert transcript.pop("unknown method") == "CLIENT_HTTP_NOT_IMPLEMENTED"
+        assert ["no/such/method" in error for error in transcript.pop("errors")] == [True]
+        transcript |= {"unknown method": -32601, "errors": []}
 
-    assert said == expected(era, transport)
+    assert transcript == expected(era, transport)
 
 
 @pytest.mark.promise("KIT-18")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_toolkit_server_is_understood_by_the_inspector(transport: str, tmp_path: Any):
+def test_inspector_works_with_a_toolkit_server(transport: str, tmp_path: Any):
     with ExitStack() as ends:
-        server = [ends.enter_context(served(SERVER))] if transport == "http" else python("toolkit_server.py")
+        server = (
+            [ends.enter_context(run_http_server(SERVER))]
+            if transport == "http"
+            else python("toolkit_server.py")
+        )
 
-        def inspect(*words: str) -> Any:
-            command = node_server("mcp-inspector", "--cli", *server, *words)
+        def inspect(*arguments: str) -> Any:
+            command = node_server("mcp-inspector", "--cli", *server, *arguments)
             home = {**os.environ, "HOME": str(tmp_path)}
             done = subprocess.run(command, capture_output=True, timeout=30, check=False, env=home)
             assert done.stdout, done.stderr.decode()
@@ -81,16 +89,18 @@ TOOLS = ["cancelled", "count", "echo", "fail", "shout", "wait"]
 def conversation(command: list[str]) -> Any:
     client = subprocess.run(command, capture_output=True, timeout=40, check=False)
     assert client.returncode == 0, client.stderr.decode()
-    said = json.loads(client.stdout)
+    transcript = json.loads(client.stdout)
     for key in ("echo", "fail", "shout", "cancelled"):
-        said[key] = _envelope(said[key])
-    said["count"] = [_envelope(count) for count in said["count"]]
-    said["stderr"] = [line for line in said["stderr"] if line and "toolkit.believe" not in line]
-    return said
+        transcript[key] = _envelope(transcript[key])
+    transcript["count"] = [_envelope(count) for count in transcript["count"]]
+    transcript["stderr"] = [
+        line for line in transcript["stderr"] if line and "toolkit.authentication" not in line
+    ]
+    return transcript
 
 
 def _envelope(answer: list[Any]) -> list[Any]:
-    """What matters of an envelope: whether it went well, and its result or code."""
+    """The relevant part of an envelope: `ok`, and its result or code."""
     is_error, text = answer
     envelope = json.loads(text)
     assert envelope["ok"] is not is_error

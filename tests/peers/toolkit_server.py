@@ -1,4 +1,4 @@
-"""The server that other people's clients talk to, on the toolkit."""
+"""The toolkit server for tests with third-party clients."""
 
 import asyncio
 import subprocess
@@ -14,8 +14,8 @@ given_up: list[int] = []
 
 @box.tool(operation="query")
 async def cancelled() -> int:
-    """How many waits were given up."""
-    for _ in range(200):  # a client may ask before its cancellation has arrived
+    """The number of cancelled `wait` calls."""
+    for _ in range(200):  # the client may call this before its cancellation has arrived
         if given_up:
             break
         await asyncio.sleep(0.01)
@@ -24,7 +24,7 @@ async def cancelled() -> int:
 
 @box.tool()
 async def count() -> int:
-    """Count the calls of this process."""
+    """The number of calls in this process."""
     counted.append(1)
     return len(counted)
 
@@ -52,7 +52,7 @@ def shout() -> str:
 
 @box.tool(operation="query")
 async def wait(call: Call) -> None:
-    """Say that it has begun, then wait to be cancelled."""
+    """Report progress, then wait to be cancelled."""
     await call.progress(1, 2)
     try:
         await asyncio.Event().wait()

@@ -1,12 +1,12 @@
 import pytest
 
-from holdfast.resolve.expand import Missing, expand, variables
+from holdfast.resolve.expand import MissingVariableError, expand, referenced_variables
 
 ENVIRON = {"HOME": "/home/me", "EMPTY": "", "TRICK": "${HOME}"}
 
 
 @pytest.mark.parametrize(
-    ("text", "filled"),
+    ("text", "expanded"),
     [
         ("plain $HOME $(id) `id` {HOME}", "plain $HOME $(id) `id` {HOME}"),
         ("${HOME}/x", "/home/me/x"),
@@ -18,14 +18,14 @@ ENVIRON = {"HOME": "/home/me", "EMPTY": "", "TRICK": "${HOME}"}
         ("${not a name}", "${not a name}"),
     ],
 )
-def test_variables_are_filled_in_once_and_nothing_else_is_touched(text: str, filled: str):
-    assert expand(text, ENVIRON) == filled
+def test_variables_are_expanded_once_and_other_text_is_unchanged(text: str, expanded: str):
+    assert expand(text, ENVIRON) == expanded
 
 
-def test_a_variable_that_is_not_set_is_named():
-    with pytest.raises(Missing, match="NOPE"):
+def test_error_names_the_unset_variable():
+    with pytest.raises(MissingVariableError, match="NOPE"):
         expand("x${NOPE}", ENVIRON)
 
 
-def test_the_variables_of_a_text_are_known_without_filling_it_in():
-    assert variables("${A}-${B:-x} $C") == ("A", "B")
+def test_referenced_variables_lists_names_without_expanding():
+    assert referenced_variables("${A}-${B:-x} $C") == ("A", "B")

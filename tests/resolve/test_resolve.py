@@ -1,4 +1,4 @@
-"""The whole way, by property: whatever is written, nothing is added and nobody falls without a word."""
+"""Property tests of the whole pipeline: it adds no server and drops none without a refusal."""
 
 from collections import Counter
 from typing import Any
@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.choice import ALL, Choice
+from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.confine import Walls
-from holdfast.resolve.entry import Entry, Loaded
-from holdfast.resolve.resolve import Policy, resolve
-from holdfast.resolve.select import Narrowing
+from holdfast.resolve.confine import ConfinePolicy
+from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.resolve import ResolvePolicy, resolve
+from holdfast.resolve.select import Restriction
 
 names = st.sampled_from(["a", "b", "c", "files", "", "x\ny"])
 values: st.SearchStrategy[Any] = st.one_of(
@@ -34,49 +34,53 @@ values: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-def _entry(name: str, source: Source, value: Any) -> Entry:
-    return Entry(name=name, source=source, origin=f"/{source}", value=value)
+def _entry(name: str, source: Source, value: Any) -> ServerEntry:
+    return ServerEntry(name=name, source=source, origin=f"/{source}", value=value)
 
 
 entries = st.builds(
     _entry, names, st.sampled_from([Source.HOST, Source.USER, Source.PROJECT, Source.CLIENT]), values
 )
-choices = st.one_of(st.just(ALL), st.frozensets(names).map(Choice))
+choices = st.one_of(st.just(ALLOW_ALL), st.frozensets(names).map(Allowlist))
 BUILTIN = ServerSpec(name="files", source=Source.BUILTIN, transport=Stdio(command="x"), trust=Trust.SANDBOXED)
 
 
 @given(st.lists(entries, max_size=6), st.sampled_from(Trust), choices, st.booleans(), st.booleans())
 @pytest.mark.promise("RES-09")
 @pytest.mark.promise("RES-11")
-def test_every_server_stands_or_has_exactly_one_refusal(
-    written: list[Entry], trust: Trust, chosen: Choice, sandbox: bool, approve: bool
+def test_every_server_is_resolved_or_has_exactly_one_refusal(
+    loaded_entries: list[ServerEntry], trust: Trust, chosen: Allowlist, sandbox: bool, approve: bool
 ):
     context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=trust)
-    policy = Policy(
+    policy = ResolvePolicy(
         builtins=(BUILTIN,),
-        approved={entry.digest for entry in written} if approve else (),
-        narrowings=(Narrowing(whose="the workspace", servers=chosen),),
-        walls=Walls(no_sandbox="" if sandbox else "None here."),
+        approved={entry.digest for entry in loaded_entries} if approve else (),
+        restrictions=(Restriction(owner="the workspace", servers=chosen),),
+        confinement=ConfinePolicy(no_sandbox="" if sandbox else "Install one."),
     )
 
-    resolution = resolve(Loaded(entries=tuple(written)), context, policy)
+    resolution = resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy)
 
-    stand = Counter(server.name for server in resolution.servers)
-    fell = Counter(refusal.server for refusal in resolution.refusals)
-    assert stand + fell == Counter(["files", *(entry.name for entry in written)])
-    assert all(count == 1 for count in stand.values())
+    resolved = Counter(server.name for server in resolution.servers)
+    refused = Counter(refusal.server for refusal in resolution.refusals)
+    assert resolved + refused == Counter(["files", *(entry.name for entry in loaded_entries)])
+    assert all(count == 1 for count in resolved.values())
 
 
 @given(st.lists(entries, max_size=6), st.booleans())
 @pytest.mark.promise("CTX-02")
 @pytest.mark.promise("RES-05")
-def test_in_a_sandboxed_session_everything_local_is_confined_and_told_so(written: list[Entry], approve: bool):
+def test_every_local_server_of_a_sandboxed_session_is_confined_and_gets_the_context(
+    loaded_entries: list[ServerEntry], approve: bool
+):
     context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=Trust.SANDBOXED)
-    policy = Policy(builtins=(BUILTIN,), approved={entry.digest for entry in written} if approve else ())
+    policy = ResolvePolicy(
+        builtins=(BUILTIN,), approved={entry.digest for entry in loaded_entries} if approve else ()
+    )
 
     local = [
         (server, server.transport)
-        for server in resolve(Loaded(entries=tuple(written)), context, policy).servers
+        for server in resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy).servers
         if isinstance(server.transport, Stdio)
     ]
 

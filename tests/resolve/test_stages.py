@@ -1,23 +1,23 @@
-"""Each stage by itself: what stands, what falls, and why."""
+"""Each stage by itself: which servers pass, which are refused, and why."""
 
 import time
 from typing import Any
 
 import pytest
 
-from holdfast.model.aliases import Aliases
-from holdfast.model.choice import ALL, NONE, Choice
+from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.context import SessionContext
+from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.ids import SessionId
-from holdfast.model.launch import Confinement, Quota
-from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
+from holdfast.model.process import Confinement, Quota
+from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.admit import admit
-from holdfast.resolve.confine import Walls, confine
-from holdfast.resolve.entry import Entry, Loaded
+from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.inject import inject
-from holdfast.resolve.select import Narrowing, select
+from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.select import Restriction, select
 from holdfast.resolve.validate import validate
 
 CONTEXT = SessionContext(
@@ -26,7 +26,7 @@ CONTEXT = SessionContext(
     trust_level=Trust.SANDBOXED,
     user_id="me",
 )
-OWN = {
+CONTEXT_VARS = {
     "HOLDFAST_SESSION_ID": "sess_0123456789abcdef",
     "HOLDFAST_WORKSPACE_ID": "mine",
     "HOLDFAST_TRUST_LEVEL": "sandboxed",
@@ -35,12 +35,12 @@ OWN = {
 ENVIRON = {"PATH": "/bin", "HOME": "/home/me", "LC_ALL": "C", "AWS_SECRET": "s3cret", "TOKEN": "t0ken"}
 
 
-def entry(value: Any, name: str = "s", source: Source = Source.USER) -> Entry:
-    return Entry(name=name, source=source, origin=f"/{source}.json", value=value)
+def entry(value: Any, name: str = "s", source: Source = Source.USER) -> ServerEntry:
+    return ServerEntry(name=name, source=source, origin=f"/{source}.json", value=value)
 
 
-def checked(value: Any, name: str = "s", source: Source = Source.USER) -> Resolution:
-    return validate(Loaded(entries=(entry(value, name, source),)), environ=ENVIRON)
+def validate_entry(value: Any, name: str = "s", source: Source = Source.USER) -> Resolution:
+    return validate(LoadedEntries(entries=(entry(value, name, source),)), environ=ENVIRON)
 
 
 def server(name: str = "s", source: Source = Source.USER, **fields: Any) -> ServerSpec:
@@ -56,7 +56,7 @@ def reasons(resolution: Resolution) -> list[str]:
 # validate
 
 
-def test_the_formats_people_have_are_read():
+def test_common_entry_formats_are_accepted():
     entries = (
         entry({"command": "npx", "args": ["-y", "x"], "env": {"A": "${TOKEN}"}, "autoApprove": []}, "stdio"),
         entry({"type": "stdio", "command": "${NOPE:-/bin/x}"}, "typed"),
@@ -65,7 +65,7 @@ def test_the_formats_people_have_are_read():
         entry({"type": "sse", "url": "https://x.org/sse"}, "sse"),
     )
 
-    resolution = validate(Loaded(entries=entries), environ=ENVIRON)
+    resolution = validate(LoadedEntries(entries=entries), environ=ENVIRON)
 
     assert [server.transport for server in resolution.servers] == [
         Stdio(command="npx", args=("-y", "x"), env={"A": "t0ken"}),
@@ -76,8 +76,8 @@ def test_the_formats_people_have_are_read():
     ]
 
 
-def test_our_own_keys_are_read_from_the_host_and_the_user():
-    resolution = checked(
+def test_holdfast_keys_take_effect_in_host_and_user_config():
+    resolution = validate_entry(
         {
             "command": "x",
             "trust_level": "Untrusted",
@@ -96,14 +96,14 @@ def test_our_own_keys_are_read_from_the_host_and_the_user():
             transport=Stdio(command="x", network=("x.org:443",)),
             trust=Trust.SANDBOXED,
             lifetime=Lifetime.HOST,
-            tools=Choice(frozenset({"a"})),
+            tools=Allowlist(frozenset({"a"})),
         ),
     )
 
 
 @pytest.mark.parametrize("source", [Source.PROJECT, Source.CLIENT])
-def test_a_project_or_a_client_cannot_vouch_for_its_own_servers(source: Source):
-    resolution = checked(
+def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
+    resolution = validate_entry(
         {
             "command": "x",
             "trust_level": "sandboxed",
@@ -119,13 +119,13 @@ def test_a_project_or_a_client_cannot_vouch_for_its_own_servers(source: Source):
         Trust.DIRECT,
         Lifetime.SESSION,
         Stdio(command="x"),
-        NONE,
+        ALLOW_NONE,
     )
-    assert resolution.cautions == (
-        Caution(
+    assert resolution.warnings == (
+        ServerWarning(
             server="s",
             stage=Stage.VALIDATE,
-            text=f"trust_level, lifetime, network cannot be set in /{source}.json and had no effect.",
+            text=f"trust_level, lifetime, network cannot be set in /{source}.json and has no effect.",
         ),
     )
 
@@ -134,15 +134,15 @@ def test_a_project_or_a_client_cannot_vouch_for_its_own_servers(source: Source):
     ("value", "reason"),
     [
         (5, "The entry: Expected `object`, got `int`. Correct it in /user.json."),
-        ({}, 'It has neither a "command" to start nor a "url" to reach.'),
+        ({}, 'It has neither a "command" nor a "url".'),
         ({"command": "x", "url": "http://x"}, 'It has both "command" and "url". Keep one.'),
         ({"command": ["x"]}, "command: Expected `str | null`, got `array`. Correct it in /user.json."),
         ({"command": " "}, '"command" is empty.'),
         ({"command": "x", "args": "y"}, "args: Expected `array`, got `str`. Correct it in /user.json."),
         ({"command": "x", "args": ["a\0b"]}, '"command" and "args" cannot have a NUL character.'),
-        ({"command": "x", "env": {"A B": "1"}}, "env: 'A B' is no name of a variable."),
+        ({"command": "x", "env": {"A B": "1"}}, "env: 'A B' is not a valid variable name."),
         ({"command": "x", "env": {"A": 1}}, "env[...]: Expected `str`, got `int`. Correct it in /user.json."),
-        ({"command": "x", "type": "http"}, 'A "command" is reached by stdio, not by http.'),
+        ({"command": "x", "type": "http"}, 'The type of a server with a "command" is stdio, not http.'),
         ({"command": "${NOPE}"}, "The variable NOPE is not set. Set it, or give a default: ${NOPE:-…}."),
         (
             {"command": "x", "disabled": True},
@@ -150,67 +150,74 @@ def test_a_project_or_a_client_cannot_vouch_for_its_own_servers(source: Source):
         ),
         (
             {"command": "x", "network": ["http://x"]},
-            "network: 'http://x' is no host name. Write example.org or example.org:443.",
+            "network: 'http://x' is not a host name. Write example.org or example.org:443.",
         ),
-        ({"url": "ftp://x"}, "'ftp://x' is no http or https address."),
-        ({"url": "http://"}, "'http://' is no http or https address."),
-        ({"url": "http://x:99999"}, "'http://x:99999' is no address."),
+        ({"url": "ftp://x"}, "'ftp://x' is not an http or https URL."),
+        ({"url": "http://"}, "'http://' is not an http or https URL."),
+        ({"url": "http://x:99999"}, "'http://x:99999' is not a URL."),
         (
             {"url": "http://u:p@x"},
-            'The address holds a user name or password. Put it into "headers", by a ${VARIABLE}.',
+            'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.',
         ),
-        ({"url": "http://x/a b"}, "The address has a blank or a control character."),
-        ({"url": "http://x", "type": "stdio"}, 'A "url" is reached by http or sse, not by stdio.'),
-        ({"url": "http://x", "headers": {"A:": "b"}}, "headers: 'A:' is no name of a header."),
+        ({"url": "http://x/a b"}, "The URL has a space or a control character."),
+        (
+            {"url": "http://x", "type": "stdio"},
+            'The type of a server with a "url" is http or sse, not stdio.',
+        ),
+        ({"url": "http://x", "headers": {"A:": "b"}}, "headers: 'A:' is not a valid header name."),
         (
             {"url": "http://x", "headers": {"A": "b\r\nC: d"}},
-            "headers: the value of A has a line end or a NUL character.",
+            "headers: the value of A has a line break or a NUL character.",
         ),
     ],
 )
 @pytest.mark.promise("RES-02")
-def test_an_invalid_entry_falls_with_a_reason_to_act_on(value: Any, reason: str):
-    assert checked(value) == Resolution(refusals=(Refusal(server="s", stage=Stage.VALIDATE, reason=reason),))
+def test_invalid_entry_is_refused_with_a_reason_to_act_on(value: Any, reason: str):
+    assert validate_entry(value) == Resolution(
+        refusals=(Refusal(server="s", stage=Stage.VALIDATE, reason=reason),)
+    )
 
 
 @pytest.mark.promise("RES-03")
-def test_an_unknown_trust_level_is_an_error_never_direct():
-    resolution = checked({"command": "x", "trust_level": "root"})
+def test_unknown_trust_level_is_an_error():
+    resolution = validate_entry({"command": "x", "trust_level": "root"})
 
     assert (resolution.servers, reasons(resolution)) == (
         (),
         [
-            "trust_level: 'root' is no trust level. Use one of: direct, trusted, full, vault, sandboxed, untrusted."
+            "trust_level: 'root' is not a trust level. Use one of: direct, trusted, full, vault, sandboxed, untrusted."
         ],
     )
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m", "x" * 129])
-def test_a_name_that_would_forge_a_line_falls(name: str):
-    assert reasons(checked({"command": "x"}, name)) == ["A server's name has 1 to 128 printable characters."]
+def test_name_with_control_characters_or_wrong_length_is_refused(name: str):
+    assert reasons(validate_entry({"command": "x"}, name)) == [
+        "A server's name must have 1 to 128 printable characters."
+    ]
 
 
 @pytest.mark.promise("RES-08")
-def test_the_name_of_a_built_in_server_cannot_be_taken():
+def test_name_of_a_built_in_server_cannot_be_taken():
     files = server("files", Source.BUILTIN)
     entries = tuple(entry({"command": "evil"}, "files", source) for source in (Source.HOST, Source.CLIENT))
 
-    resolution = validate(Loaded(entries=entries), builtins=[files], environ={})
+    resolution = validate(LoadedEntries(entries=entries), builtins=[files], environ={})
 
     assert resolution.servers == (files,)
     assert reasons(resolution) == ["This is the name of a built-in server. Choose another."] * 2
 
 
-def test_of_two_servers_with_one_name_the_one_whose_source_is_trusted_most_stands():
+def test_more_trusted_source_wins_a_name():
     entries = (
         entry({"command": "mine"}, source=Source.USER),
         entry({"command": "theirs"}, source=Source.PROJECT),
     )
 
-    resolution = validate(Loaded(entries=entries), environ={})
+    resolution = validate(LoadedEntries(entries=entries), environ={})
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
-    assert reasons(resolution) == ["A server of this name comes from /user.json already. Rename one of them."]
+    assert reasons(resolution) == ["There is a server of this name in /user.json. Rename one of them."]
 
 
 @pytest.mark.parametrize(
@@ -218,16 +225,16 @@ def test_of_two_servers_with_one_name_the_one_whose_source_is_trusted_most_stand
 )
 @pytest.mark.parametrize("source", [Source.PROJECT, Source.CLIENT])
 @pytest.mark.promise("CTX-04")
-def test_a_loader_variable_from_a_project_or_a_client_is_refused_with_a_reason(variable: str, source: Source):
-    resolution = checked({"command": "x", "env": {variable: "evil"}}, source=source)
+def test_loader_variable_from_a_project_or_client_is_refused(variable: str, source: Source):
+    resolution = validate_entry({"command": "x", "env": {variable: "evil"}}, source=source)
 
     assert resolution.servers == ()
     assert reasons(resolution)[0].startswith(f"env: {variable} may not come from /{source}.json: ")
-    assert checked({"command": "x", "env": {variable: "mine"}}, source=Source.USER).refusals == ()
+    assert validate_entry({"command": "x", "env": {variable: "mine"}}, source=Source.USER).refusals == ()
 
 
-def test_a_client_s_words_are_meant_as_they_stand():
-    resolution = checked({"command": "${TOKEN}", "args": ["${AWS_SECRET}"]}, source=Source.CLIENT)
+def test_variables_in_client_entries_are_not_expanded():
+    resolution = validate_entry({"command": "${TOKEN}", "args": ["${AWS_SECRET}"]}, source=Source.CLIENT)
 
     assert resolution.servers[0].transport == Stdio(command="${TOKEN}", args=("${AWS_SECRET}",))
 
@@ -236,12 +243,12 @@ def test_a_client_s_words_are_meant_as_they_stand():
 
 
 @pytest.mark.promise("RES-05")
-def test_a_sandboxed_session_gets_only_servers_marked_for_it_and_those_its_client_brought():
-    marked, brought = server("marked", trust=Trust.SANDBOXED), server("brought", Source.CLIENT)
-    resolution = Resolution(servers=(server("direct", origin="/x.json"), marked, brought))
+def test_sandboxed_session_gets_only_marked_servers_and_its_clients_own():
+    marked, client = server("marked", trust=Trust.SANDBOXED), server("client", Source.CLIENT)
+    resolution = Resolution(servers=(server("direct", origin="/x.json"), marked, client))
 
     assert admit(resolution, Trust.SANDBOXED) == Resolution(
-        servers=(marked, brought),
+        servers=(marked, client),
         refusals=(
             Refusal(
                 server="direct",
@@ -255,15 +262,15 @@ def test_a_sandboxed_session_gets_only_servers_marked_for_it_and_those_its_clien
 
 
 @pytest.mark.promise("RES-07")
-def test_a_project_s_server_waits_until_that_exact_content_is_approved():
-    resolution = checked({"command": "x"}, source=Source.PROJECT)
-    changed = checked({"command": "x", "args": ["--evil"]}, source=Source.PROJECT)
+def test_project_server_is_refused_until_its_exact_content_is_approved():
+    resolution = validate_entry({"command": "x"}, source=Source.PROJECT)
+    changed = validate_entry({"command": "x", "args": ["--evil"]}, source=Source.PROJECT)
     approved = {resolution.servers[0].digest}
 
     assert admit(resolution, Trust.DIRECT).servers == ()
     assert admit(resolution, Trust.DIRECT, approved).servers == resolution.servers
     assert reasons(admit(changed, Trust.DIRECT, approved)) == [
-        "Nobody has approved it as it stands. Look at it and decide: holdfast servers approve"
+        "It is not approved in its present form. To review it, run: holdfast servers approve"
     ]
 
 
@@ -272,38 +279,46 @@ def test_a_project_s_server_waits_until_that_exact_content_is_approved():
 
 @pytest.mark.promise("RES-06")
 @pytest.mark.promise("RES-12")
-def test_a_workspace_and_an_agent_narrow_and_never_widen():
+def test_restrictions_narrow_and_never_widen():
     resolution = Resolution(
-        servers=(server("a"), server("b", tools=Choice(frozenset({"x", "y"}))), server("c"))
+        servers=(server("a"), server("b", tools=Allowlist(frozenset({"x", "y"}))), server("c"))
     )
-    workspace = Narrowing(whose="the workspace mine", servers=Choice(frozenset({"a", "b", "zzz"})))
-    agent = Narrowing(
-        whose="the agent reviewer", servers=Choice(frozenset({"b", "c"})), tools=Choice(frozenset({"y", "z"}))
+    workspace = Restriction(owner="the workspace mine", servers=Allowlist(frozenset({"a", "b", "zzz"})))
+    agent = Restriction(
+        owner="the agent reviewer",
+        servers=Allowlist(frozenset({"b", "c"})),
+        tools=Allowlist(frozenset({"y", "z"})),
     )
 
     assert select(resolution, workspace, agent) == Resolution(
-        servers=(server("b", tools=Choice(frozenset({"y"}))),),
+        servers=(server("b", tools=Allowlist(frozenset({"y"}))),),
         refusals=(
             Refusal(
-                server="c", stage=Stage.SELECT, reason="It is not among the servers of the workspace mine."
+                server="c",
+                stage=Stage.SELECT,
+                reason="It is not among the servers that the workspace mine allows.",
             ),
             Refusal(
-                server="a", stage=Stage.SELECT, reason="It is not among the servers of the agent reviewer."
+                server="a",
+                stage=Stage.SELECT,
+                reason="It is not among the servers that the agent reviewer allows.",
             ),
         ),
     )
-    assert select(resolution, Narrowing(whose="x", servers=ALL)) == resolution
-    assert select(resolution, Narrowing(whose="x", servers=NONE)).servers == ()
+    assert select(resolution, Restriction(owner="x", servers=ALLOW_ALL)) == resolution
+    assert select(resolution, Restriction(owner="x", servers=ALLOW_NONE)).servers == ()
 
 
 @pytest.mark.promise("RES-13")
-def test_a_workspace_overrides_a_local_server_s_environment():
+def test_workspace_overrides_variables_of_local_servers():
     local, remote = (
         server("a", transport=Stdio(command="x", env={"A": "1", "B": "2"})),
         server("b", transport=Http(url="http://x")),
     )
 
-    resolution = select(Resolution(servers=(local, remote)), env={"a": {"B": "3", "C": "4"}, "b": {"D": "5"}})
+    resolution = select(
+        Resolution(servers=(local, remote)), env_overrides={"a": {"B": "3", "C": "4"}, "b": {"D": "5"}}
+    )
 
     assert [found.transport for found in resolution.servers] == [
         Stdio(command="x", env={"A": "1", "B": "3", "C": "4"}),
@@ -315,20 +330,20 @@ def test_a_workspace_overrides_a_local_server_s_environment():
 
 
 @pytest.mark.promise("CTX-01")
-def test_every_local_server_is_told_who_is_calling_and_keeps_its_own_variables():
+def test_local_servers_get_the_context_and_keep_their_variables():
     resolution = inject(
         Resolution(servers=(server("a"), server("b", transport=Stdio(command="x", env={"MINE": "1"})))),
         CONTEXT,
     )
 
     assert [found.transport for found in resolution.servers] == [
-        Stdio(command="x", env=OWN),
-        Stdio(command="x", env={"MINE": "1", **OWN}),
+        Stdio(command="x", env=CONTEXT_VARS),
+        Stdio(command="x", env={"MINE": "1", **CONTEXT_VARS}),
     ]
 
 
 @pytest.mark.promise("CTX-02")
-def test_a_context_variable_that_was_set_before_is_overwritten_and_noted_once():
+def test_preset_context_variables_are_overwritten_with_one_warning():
     claim = {
         "HOLDFAST_TRUST_LEVEL": "direct",
         "HOLDFAST_PARENT_SESSION_ID": "sess_x",
@@ -337,19 +352,19 @@ def test_a_context_variable_that_was_set_before_is_overwritten_and_noted_once():
 
     resolution = inject(Resolution(servers=(server(transport=Stdio(command="x", env=claim)),)), CONTEXT)
 
-    assert resolution.servers[0].transport == Stdio(command="x", env=OWN)
-    assert resolution.cautions == (
-        Caution(
+    assert resolution.servers[0].transport == Stdio(command="x", env=CONTEXT_VARS)
+    assert resolution.warnings == (
+        ServerWarning(
             server="s",
             stage=Stage.INJECT,
             text="Its entry sets HOLDFAST_PARENT_SESSION_ID, HOLDFAST_TRUST_LEVEL, holdfast_session_id, "
-            "which only the host decides; the host's values are in force.",
+            "which only the host may set. The host's values are used.",
         ),
     )
 
 
 @pytest.mark.promise("CTX-03")
-def test_injection_changes_nothing_that_it_was_given():
+def test_inject_does_not_change_its_input():
     env = {"HOLDFAST_SESSION_ID": "claim", "A": "1"}
     before = Resolution(servers=(server(transport=Stdio(command="x", env=env)),))
 
@@ -362,16 +377,16 @@ def test_injection_changes_nothing_that_it_was_given():
 @pytest.mark.parametrize(
     ("source", "kept"), [(Source.USER, True), (Source.PROJECT, False), (Source.CLIENT, False)]
 )
-def test_only_the_host_and_the_user_set_holdfast_up_for_a_server(source: Source, kept: bool):
+def test_only_host_and_user_entries_may_configure_holdfast(source: Source, kept: bool):
     claim = server(source=source, transport=Stdio(command="x", env={"HOLDFAST_DATA_DIR": "/elsewhere"}))
 
-    (told,) = inject(Resolution(servers=(claim,)), CONTEXT).servers
+    (injected,) = inject(Resolution(servers=(claim,)), CONTEXT).servers
 
-    assert isinstance(told.transport, Stdio)
-    assert ("HOLDFAST_DATA_DIR" in told.transport.env) is kept
+    assert isinstance(injected.transport, Stdio)
+    assert ("HOLDFAST_DATA_DIR" in injected.transport.env) is kept
 
 
-def test_a_shared_server_is_only_told_that_it_is_shared():
+def test_shared_server_gets_no_context_in_its_environment():
     shared = server(
         lifetime=Lifetime.HOST, transport=Stdio(command="x", env={"HOLDFAST_SESSION_ID": "claim"})
     )
@@ -381,18 +396,18 @@ def test_a_shared_server_is_only_told_that_it_is_shared():
     assert resolution.servers[0].transport == Stdio(command="x", env={"HOLDFAST_SHARED": "1"})
 
 
-def test_a_remote_server_s_entry_cannot_bring_its_own_token():
+def test_context_header_in_an_entry_is_removed():
     remote = server(transport=Http(url="http://x", headers={"holdfast-context": "forged", "A": "b"}))
 
     resolution = inject(Resolution(servers=(remote,)), CONTEXT)
 
     assert resolution.servers[0].transport == Http(url="http://x", headers={"A": "b"})
-    assert len(resolution.cautions) == 1
+    assert len(resolution.warnings) == 1
 
 
 @pytest.mark.promise("CTX-12")
-def test_aliases_tell_the_same_under_other_names_and_cannot_be_claimed_either():
-    aliases = Aliases(env_prefixes=("PARACHUTE",), session_variables=("AGENT_SESSION_ID",))
+def test_aliases_are_set_and_overwrite_preset_values():
+    aliases = ContextAliases(env_prefixes=("PARACHUTE",), session_variables=("AGENT_SESSION_ID",))
     claim = Stdio(command="x", env={"PARACHUTE_TRUST_LEVEL": "direct"})
 
     resolution = inject(Resolution(servers=(server(transport=claim),)), CONTEXT, aliases)
@@ -400,7 +415,7 @@ def test_aliases_tell_the_same_under_other_names_and_cannot_be_claimed_either():
     assert resolution.servers[0].transport == Stdio(
         command="x",
         env={
-            **OWN,
+            **CONTEXT_VARS,
             "PARACHUTE_SESSION_ID": "sess_0123456789abcdef",
             "PARACHUTE_WORKSPACE_ID": "mine",
             "PARACHUTE_TRUST_LEVEL": "sandboxed",
@@ -408,17 +423,17 @@ def test_aliases_tell_the_same_under_other_names_and_cannot_be_claimed_either():
             "AGENT_SESSION_ID": "sess_0123456789abcdef",
         },
     )
-    assert "PARACHUTE_TRUST_LEVEL" in resolution.cautions[0].text
+    assert "PARACHUTE_TRUST_LEVEL" in resolution.warnings[0].text
 
 
 # confine
 
 
 @pytest.mark.promise("CTX-04")
-def test_a_direct_server_starts_with_a_short_list_of_the_host_s_variables_and_its_own():
-    walls = Walls(environ=ENVIRON, pass_on=("TOKEN", "HOLDFAST_SESSION_ID"))
+def test_direct_server_gets_allowed_host_variables_and_its_own():
+    policy = ConfinePolicy(environ=ENVIRON, pass_on=("TOKEN", "HOLDFAST_SESSION_ID"))
     resolution = confine(
-        Resolution(servers=(server(transport=Stdio(command="x", env={"A": "1"})),)), Trust.DIRECT, walls
+        Resolution(servers=(server(transport=Stdio(command="x", env={"A": "1"})),)), Trust.DIRECT, policy
     )
 
     assert resolution.servers == (
@@ -432,11 +447,11 @@ def test_a_direct_server_starts_with_a_short_list_of_the_host_s_variables_and_it
 
 
 @pytest.mark.promise("RES-05")
-def test_every_local_server_of_a_sandboxed_session_is_confined():
-    walls = Walls(environ=ENVIRON, roots=("/work",), quota=Quota(processes=5), pass_on=("TOKEN",))
+def test_local_servers_of_a_sandboxed_session_are_confined():
+    policy = ConfinePolicy(environ=ENVIRON, roots=("/work",), quota=Quota(processes=5), pass_on=("TOKEN",))
     local = server(transport=Stdio(command="x", env={"A": "1"}, network=("x.org",)))
 
-    resolution = confine(Resolution(servers=(local,)), Trust.SANDBOXED, walls)
+    resolution = confine(Resolution(servers=(local,)), Trust.SANDBOXED, policy)
 
     assert resolution.servers == (
         server(
@@ -451,36 +466,36 @@ def test_every_local_server_of_a_sandboxed_session_is_confined():
 
 
 @pytest.mark.parametrize("own", ["/home/me/.local/share/holdfast", "/home/me", "/home"])
-def test_a_confined_server_never_has_holdfast_s_own_files_within_its_walls(own: str):
-    walls = Walls(roots=("/home/me",), off_limits=("/etc/holdfast", own))
+def test_confined_server_never_sees_holdfasts_own_files(own: str):
+    policy = ConfinePolicy(roots=("/home/me",), protected=("/etc/holdfast", own))
     resolution = Resolution(servers=(server(),))
 
-    assert reasons(confine(resolution, Trust.SANDBOXED, walls)) == [
-        f"/home/me holds Holdfast's own files ({own}). Open the session in a folder of its own."
+    assert reasons(confine(resolution, Trust.SANDBOXED, policy)) == [
+        f"/home/me overlaps with Holdfast's own files ({own}). Open the session in another folder."
     ]
-    assert confine(resolution, Trust.DIRECT, walls).refusals == ()
+    assert confine(resolution, Trust.DIRECT, policy).refusals == ()
 
 
 @pytest.mark.promise("BOX-04")
-def test_without_a_sandbox_local_servers_of_a_sandboxed_session_are_refused():
-    walls = Walls(no_sandbox="Install bubblewrap.")
+def test_local_servers_of_a_sandboxed_session_are_refused_without_a_sandbox():
+    policy = ConfinePolicy(no_sandbox="Install bubblewrap.")
     resolution = Resolution(servers=(server("local"), server("remote", transport=Http(url="https://x.org"))))
 
-    assert confine(resolution, Trust.SANDBOXED, walls) == Resolution(
+    assert confine(resolution, Trust.SANDBOXED, policy) == Resolution(
         servers=(server("remote", transport=Http(url="https://x.org")),),
         refusals=(
             Refusal(
                 server="local",
                 stage=Stage.CONFINE,
-                reason="This session is sandboxed, and no sandbox works here. Install bubblewrap.",
+                reason="This session is sandboxed, and there is no working sandbox. Install bubblewrap.",
             ),
         ),
     )
-    assert confine(resolution, Trust.DIRECT, walls).refusals == ()
+    assert confine(resolution, Trust.DIRECT, policy).refusals == ()
 
 
 @pytest.mark.parametrize(
-    ("source", "trust", "stands"),
+    ("source", "trust", "is_resolved"),
     [
         (Source.USER, Trust.DIRECT, True),
         (Source.USER, Trust.SANDBOXED, False),
@@ -489,17 +504,17 @@ def test_without_a_sandbox_local_servers_of_a_sandboxed_session_are_refused():
     ],
 )
 @pytest.mark.promise("RES-05")
-def test_inside_addresses_are_off_limits_for_sandboxed_sessions_and_for_what_a_client_brought(
-    source: Source, trust: Trust, stands: bool
+def test_sandboxed_sessions_and_client_servers_may_not_reach_private_addresses(
+    source: Source, trust: Trust, is_resolved: bool
 ):
     resolution = Resolution(servers=(server(source=source, transport=Http(url="http://127.0.0.1:8000/mcp")),))
 
-    assert bool(confine(resolution, trust, Walls()).servers) is stands
-    assert confine(resolution, trust, Walls(reachable=("127.0.0.1",))) == resolution
+    assert bool(confine(resolution, trust, ConfinePolicy()).servers) is is_resolved
+    assert confine(resolution, trust, ConfinePolicy(reachable=("127.0.0.1",))) == resolution
 
 
 @pytest.mark.promise("CTX-14")
-def test_telling_ten_servers_takes_less_than_a_millisecond_and_a_thousand_a_hundred_times_that():
+def test_inject_is_fast_and_scales_linearly():
     def milliseconds(count: int) -> float:
         servers = tuple(
             server(f"s{number}", transport=Stdio(command="x", env={"A": "1"})) for number in range(count)

@@ -1,4 +1,4 @@
-"""What the attacks on the sandbox share with its own tests."""
+"""Fixtures shared with the sandbox's own tests."""
 
 from tests.sandbox.conftest import bwrap, keeper, root
 

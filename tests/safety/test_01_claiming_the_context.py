@@ -1,10 +1,10 @@
-"""Attack 1: a config's `env` sets our session variables, to claim more trust than the session has."""
+"""Attack 1: a config sets the context variables in `env` to claim more trust than the session has."""
 
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.carriers import context_env
+from holdfast.model.context import context_env
 from tests.connect.conftest import HostFactory, counter, make_host
 
 __all__ = ["make_host"]
@@ -19,25 +19,25 @@ CLAIM = {
 
 @pytest.mark.promise("CTX-02")
 @pytest.mark.promise("CTX-01")
-async def test_the_server_sees_the_host_s_values(make_host: HostFactory, tmp_path: Path):
+async def test_server_gets_the_hosts_values(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
-        seen = (await session.call("c.whoami")).data["env"]
-        cautions = [caution.text for caution in session.cautions]
+        env = (await session.call("c.whoami")).data["env"]
+        warnings = [warning.text for warning in session.warnings]
 
-        assert seen == context_env(session.context)
-    assert [caution.partition(",")[0] for caution in cautions] == ["Its entry sets HOLDFAST_SESSION_ID"]
+        assert env == context_env(session.context)
+    assert [warning.partition(",")[0] for warning in warnings] == ["Its entry sets HOLDFAST_SESSION_ID"]
 
 
-async def test_control_where_the_context_only_fills_gaps_the_claim_wins(
+async def test_control_setdefault_lets_the_claim_win(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     import holdfast.resolve.resolve as pipeline
-    from holdfast.model.aliases import Aliases
     from holdfast.model.context import SessionContext
+    from holdfast.model.context_aliases import ContextAliases
     from holdfast.model.resolution import Resolution
     from holdfast.model.server import Stdio
 
-    def fill_gaps(resolution: Resolution, context: SessionContext, aliases: Aliases) -> Resolution:
+    def set_defaults(resolution: Resolution, context: SessionContext, aliases: ContextAliases) -> Resolution:
         from dataclasses import replace
 
         servers = tuple(
@@ -50,8 +50,8 @@ async def test_control_where_the_context_only_fills_gaps_the_claim_wins(
         )
         return replace(resolution, servers=servers)
 
-    monkeypatch.setattr(pipeline, "inject", fill_gaps)
+    monkeypatch.setattr(pipeline, "inject", set_defaults)
     async with make_host({"c": counter(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
-        seen = (await session.call("c.whoami")).data["env"]
+        env = (await session.call("c.whoami")).data["env"]
 
-        assert {name: seen[name] for name in CLAIM} == CLAIM
+        assert {name: env[name] for name in CLAIM} == CLAIM

@@ -1,4 +1,4 @@
-"""Attack 2: a project's or client's config sets a variable that loads code into the server, or finds another one."""
+"""Attack 2: a project's or client's config sets a variable that loads code into the server or runs another program."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import Opening
+from holdfast.host.opening import Opening
 from holdfast.model.resolution import Stage
 from tests.connect.conftest import HostFactory, counter, make_host
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.anyio
 
 
 def trap(folder: Path) -> Path:
-    """A folder whose `sitecustomize` runs in every Python that looks there, and leaves a mark."""
+    """Write a `sitecustomize` that creates a file in every Python with this folder in its path."""
     mark = folder / "mark"
     (folder / "sitecustomize.py").write_text(f"open({str(mark)!r}, 'w').close()")
     return mark
 
 
-def brought(folder: Path) -> Any:
-    """A client's server that is started with the trap in its path."""
+def client_server(folder: Path) -> Any:
+    """A client's server with the trap in its `PYTHONPATH`."""
     entry = counter()
     variables = {**entry["env"], "PYTHONPATH": f"{folder}{os.pathsep}{entry['env']['PYTHONPATH']}"}
     return {
@@ -35,13 +35,11 @@ def brought(folder: Path) -> Any:
 
 
 @pytest.mark.promise("CTX-04")
-async def test_the_server_is_refused_with_a_reason_and_nothing_is_loaded(
-    make_host: HostFactory, tmp_path: Path
-):
+async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, tmp_path: Path):
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(Opening(cwd=tmp_path, servers=(brought(tmp_path),)))
-        await session.ready()
+        session = await host.open(Opening(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        await session.wait_ready()
         (refusal,) = session.refusals
         await host.close_session(session)
 
@@ -63,11 +61,11 @@ async def test_control_without_the_check_the_code_is_loaded(
     def harmless(name: str) -> None:
         return None
 
-    monkeypatch.setattr(stage, "is_loader_variable", harmless)
+    monkeypatch.setattr(stage, "why_loader_variable", harmless)
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(Opening(cwd=tmp_path, servers=(brought(tmp_path),)))
-        await session.ready()
+        session = await host.open(Opening(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        await session.wait_ready()
         await host.close_session(session)
 
     assert mark.exists()

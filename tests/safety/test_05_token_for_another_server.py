@@ -1,4 +1,4 @@
-"""Attack 5: a server is sent a token, and uses it on another server in the caller's name."""
+"""Attack 5: a server sends a token that it received to another server, to act as the caller."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.token import Signer, Verifier, audience_of
-from tests.safety.naive import naive
+from tests.safety.naive_verifier import verify_naively
 from tests.token.tokens import CONTEXT, NOW
 
 BANK, EVIL = "https://bank.example/mcp", "https://evil.example/mcp"
@@ -32,7 +32,7 @@ def signer(tmp_path: Path) -> Signer:
         "https://evil.example/?https://bank.example/mcp",
     ],
 )
-def test_a_token_for_one_server_is_refused_by_another(signer: Signer, url: str) -> None:
+def test_token_for_one_server_is_refused_by_another(signer: Signer, url: str) -> None:
     token = signer.sign(CONTEXT, audience_of(url))
 
     with pytest.raises(HoldfastError) as caught:
@@ -41,8 +41,8 @@ def test_a_token_for_one_server_is_refused_by_another(signer: Signer, url: str) 
     assert (caught.value.code, caught.value.details) == (codes.BAD_TOKEN, {"reason": "audience"})
 
 
-def test_a_server_that_took_another_ones_name_gets_no_token_for_it(signer: Signer) -> None:
-    """Names come from configs; the audience comes from where the token is really sent."""
+def test_server_with_another_ones_name_gets_no_token_for_it(signer: Signer) -> None:
+    """Names come from configs; the audience is the address that the token is sent to."""
     config = {"bank": EVIL}
     token = signer.sign(CONTEXT, audience_of(config["bank"]))
 
@@ -50,15 +50,15 @@ def test_a_server_that_took_another_ones_name_gets_no_token_for_it(signer: Signe
         Verifier(signer.jwks()).verify(token, BANK, now=NOW)
 
 
-def test_control_without_the_check_the_other_server_believes_it(signer: Signer) -> None:
+def test_control_without_the_check_the_other_server_accepts_it(signer: Signer) -> None:
     token = signer.sign(CONTEXT, audience_of(EVIL))
 
-    said: Any = naive(token, dict(signer.jwks()))
+    accepted: Any = verify_naively(token, dict(signer.jwks()))
 
-    assert said["sub"] == CONTEXT.session_id
+    assert accepted["sub"] == CONTEXT.session_id
 
 
-def test_control_the_right_server_believes_it(signer: Signer) -> None:
+def test_control_the_right_server_accepts_it(signer: Signer) -> None:
     token = signer.sign(CONTEXT, audience_of(BANK))
 
     assert Verifier(signer.jwks()).verify(token, BANK, now=NOW).context == CONTEXT

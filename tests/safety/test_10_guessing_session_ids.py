@@ -1,4 +1,4 @@
-"""Attack 10: session ids are tried out, a hundred thousand of them."""
+"""Attack 10: guess a hundred thousand session ids."""
 
 import json
 import secrets
@@ -10,56 +10,61 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.acp.guesses import MOST, Guesses
+from holdfast.acp.rate_limit import BURST, RateLimit
 from holdfast.model.errors import HoldfastError
 from tests.journeys.editor import HOLDFAST, environment
 
 TRIES = 100_000
-AT_ONCE = 100  # what fits into a pipe
+BATCH = 100  # fits into a pipe
 GUESS = b'{"jsonrpc":"2.0","id":%d,"method":"session/load","params":{"sessionId":"sess_%b",%b}\n'
 
 
 @pytest.mark.promise("ACP-06")
-def test_none_is_hit_and_after_a_few_nothing_is_looked_up_any_more(tmp_path: Path):
-    place = json.dumps({"cwd": str(tmp_path), "mcpServers": []})[1:].encode()
+def test_no_guess_succeeds_and_further_guesses_are_rate_limited(tmp_path: Path):
+    params = json.dumps({"cwd": str(tmp_path), "mcpServers": []})[1:].encode()
     seen: Counter[bytes] = Counter()
     with subprocess.Popen(
         HOLDFAST, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(tmp_path)
-    ) as mallet:
-        assert mallet.stdin is not None
-        assert mallet.stdout is not None
-        mallet.stdin.write(b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n')
-        mallet.stdin.flush()
-        mallet.stdout.readline()
-        for start in range(1, TRIES, AT_ONCE):
-            for number in range(start, start + AT_ONCE):
+    ) as attacker:
+        assert attacker.stdin is not None
+        assert attacker.stdout is not None
+        attacker.stdin.write(
+            b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+        )
+        attacker.stdin.flush()
+        attacker.stdout.readline()
+        for start in range(1, TRIES, BATCH):
+            for number in range(start, start + BATCH):
                 guess = secrets.token_hex(16).encode()
-                mallet.stdin.write(GUESS % (number, guess, place))
-            mallet.stdin.flush()
-            for _ in range(AT_ONCE):
-                answer = mallet.stdout.readline()
+                attacker.stdin.write(GUESS % (number, guess, params))
+            attacker.stdin.flush()
+            for _ in range(BATCH):
+                answer = attacker.stdout.readline()
                 seen[answer.partition(b'"code":')[2].partition(b",")[0]] += 1
-        mallet.stdin.close()
+        attacker.stdin.close()
 
     assert set(seen) == {b"-32002", b"-32004"}
-    assert MOST <= seen[b"-32002"] < MOST + 30  # a few at once, and one every few seconds
+    assert BURST <= seen[b"-32002"] < BURST + 30  # a few at once, and one every few seconds
     assert seen.total() == TRIES
 
 
-def test_whoever_finds_what_it_asks_for_is_never_made_to_wait():
-    guesses = Guesses(clock=lambda: 0.0)
+def test_successful_lookups_are_never_rate_limited():
+    guesses = RateLimit(clock=lambda: 0.0)
 
     for _ in range(1000):
-        guesses.take()
-        guesses.give_back()
+        guesses.acquire()
+        guesses.refund()
 
 
-def test_control_without_the_limit_every_guess_is_looked_up():
-    assert (_looked_up(lambda: None), _looked_up(Guesses(clock=lambda: 0.0).take)) == (1000, MOST)
+def test_control_without_the_rate_limit_every_guess_is_looked_up():
+    assert (_count_lookups(lambda: None), _count_lookups(RateLimit(clock=lambda: 0.0).acquire)) == (
+        1000,
+        BURST,
+    )
 
 
-def _looked_up(before: Callable[[], None]) -> int:
-    """How many of a thousand wrong guesses reach the store."""
+def _count_lookups(before: Callable[[], None]) -> int:
+    """The number of a thousand wrong guesses that reach the store."""
     reached = 0
     for _ in range(1000):
         with suppress(HoldfastError):

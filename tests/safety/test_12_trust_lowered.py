@@ -1,4 +1,4 @@
-"""Attack 12: a session goes on with the power it had before its trust was lowered."""
+"""Attack 12: a session uses a server that was started before its trust was lowered."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
 
 @pytest.mark.promise("RES-04")
-async def test_the_next_call_obeys(make_host: HostFactory, folder: Path, tmp_path: Path):
+async def test_next_call_runs_with_the_lower_trust(make_host: HostFactory, folder: Path, tmp_path: Path):
     (tmp_path / "secret").write_text("out of reach")
     async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
         before = await session.call("c.read", {"path": str(tmp_path / "secret")})
@@ -24,13 +24,13 @@ async def test_the_next_call_obeys(make_host: HostFactory, folder: Path, tmp_pat
     assert "out of reach" not in after.text
 
 
-async def test_control_a_link_that_is_kept_keeps_its_power(
+async def test_control_link_that_stays_open_keeps_the_old_trust(
     make_host: HostFactory, folder: Path, tmp_path: Path
 ):
     (tmp_path / "secret").write_text("out of reach")
     async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
-        _, connection = await host.links.connected(session.scope, session.server("c"))
-        kept = host.links._by_scope.pop(session.scope)  # so that lowering does not find it
+        _, connection = await host.links.connect(session.scope, session.server("c"))
+        kept = host.links._by_scope.pop(session.scope)  # so that lower_trust does not close it
         await session.lower_trust()
         from holdfast.wire.frame import Raw
 

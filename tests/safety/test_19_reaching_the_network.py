@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.launch import Launch
-from holdfast.sandbox.keeper import Keeper
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper.keeper import Keeper
 from tests.sandbox.support import PATH, confined, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -26,7 +26,7 @@ try: socket.getaddrinfo('example.org', 80); found['names'] = 'reached'
 except OSError: found['names'] = 'blocked'
 print(json.dumps(found))
 """
-# Names are looked up outside, so these say what the proxy thinks of them.
+# The proxy looks names up outside of the sandbox; the result is the status of its answer.
 PROXIED = """
 import json, socket, sys
 found = {}
@@ -45,41 +45,45 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.promise("BOX-02")
-async def test_every_address_is_out_of_reach(keeper: Keeper, root: Path, port: int) -> None:
+async def test_confined_server_reaches_no_address(keeper: Keeper, root: Path, port: int) -> None:
     targets = {
         "loopback": (1, "127.0.0.1", port), "any": (1, "0.0.0.0", port), "metadata": (1, "169.254.169.254", 80),
         "datagram": (2, "192.0.2.53", 53), "private": (1, "10.0.0.1", 80),
     }  # fmt: skip
-    launch = Launch(argv=(sys.executable, "-I", "-c", DIRECT, json.dumps(targets)), env=PATH, cwd=str(root))
+    launch = ProcessSpec(
+        argv=(sys.executable, "-I", "-c", DIRECT, json.dumps(targets)), env=PATH, cwd=str(root)
+    )
 
     found = json.loads((await run(keeper, confined(launch, root))).out)
 
     assert found == dict.fromkeys([*targets, "names"], "blocked")
 
 
-async def test_without_walls_loopback_is_reached(keeper: Keeper, root: Path, port: int) -> None:
+async def test_control_unconfined_server_reaches_loopback(keeper: Keeper, root: Path, port: int) -> None:
     targets = {"loopback": (1, "127.0.0.1", port)}
     code = DIRECT.replace("example.org", "localhost")  # a control does not leave the machine
-    launch = Launch(argv=(sys.executable, "-I", "-c", code, json.dumps(targets)), env=PATH, cwd=str(root))
+    launch = ProcessSpec(
+        argv=(sys.executable, "-I", "-c", code, json.dumps(targets)), env=PATH, cwd=str(root)
+    )
 
     assert json.loads((await run(keeper, launch)).out)["loopback"] == "reached"
 
 
 @pytest.mark.promise("BOX-02", "RES-05")
-async def test_a_grant_that_leads_inside_is_refused_by_the_proxy(
-    keeper: Keeper, root: Path, port: int
-) -> None:
+async def test_proxy_refuses_a_grant_for_a_private_address(keeper: Keeper, root: Path, port: int) -> None:
     targets = (f"127.0.0.1:{port}", f"localhost:{port}", "169.254.169.254:80", f"[::1]:{port}", f"2130706433:{port}", f"0x7f.1:{port}")  # fmt: skip
-    launch = Launch(argv=(sys.executable, "-I", "-c", PROXIED, *targets), env=PATH, cwd=str(root))
+    launch = ProcessSpec(argv=(sys.executable, "-I", "-c", PROXIED, *targets), env=PATH, cwd=str(root))
 
     found = json.loads((await run(keeper, confined(launch, root, network=targets))).out)
 
     assert found == dict.fromkeys(targets, "403")
 
 
-async def test_with_the_hosts_own_word_it_is_let_through(keeper: Keeper, root: Path, port: int) -> None:
+async def test_proxy_allows_a_private_address_that_the_settings_name(
+    keeper: Keeper, root: Path, port: int
+) -> None:
     target = f"localhost:{port}"
-    launch = Launch(argv=(sys.executable, "-I", "-c", PROXIED, target), env=PATH, cwd=str(root))
+    launch = ProcessSpec(argv=(sys.executable, "-I", "-c", PROXIED, target), env=PATH, cwd=str(root))
 
     found = json.loads(
         (await run(keeper, confined(launch, root, network=(target,), reachable=("localhost",)))).out

@@ -1,4 +1,4 @@
-"""Attack 22: a server daemonises, makes a session of its own and ignores SIGTERM."""
+"""Attack 22: a server starts a daemon in a new session that ignores SIGTERM."""
 
 import os
 import signal
@@ -8,28 +8,39 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.keeper import Keeper
-from tests.sandbox.support import DAEMON, STAY, STUBBORN, confined, held, line, python, started
+from holdfast.sandbox.keeper.keeper import Keeper
+from tests.sandbox.support import (
+    DAEMON,
+    IGNORE_SIGTERM,
+    SLEEP_FOREVER,
+    confined,
+    is_locked,
+    python,
+    read_line,
+    started,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.promise("BOX-02", "LNK-11")
 @pytest.mark.usefixtures("bwrap")
-@pytest.mark.parametrize("walls", ["direct", "confined"])
-async def test_nothing_of_it_outlives_its_end(keeper: Keeper, root: Path, walls: str) -> None:
-    launch = python(DAEMON + STUBBORN + STAY, str(root / "lock"))
+@pytest.mark.parametrize("trust", ["direct", "confined"])
+async def test_no_process_outlives_the_server(keeper: Keeper, root: Path, trust: str) -> None:
+    spec = python(DAEMON + IGNORE_SIGTERM + SLEEP_FOREVER, str(root / "lock"))
 
-    async with started(keeper, confined(launch, root) if walls == "confined" else launch) as child:
-        await line(child)
+    async with started(keeper, confined(spec, root) if trust == "confined" else spec) as child:
+        await read_line(child)
 
-    assert (held(root / "lock"), Path(f"/proc/{child.pid}").exists()) == (False, False)
+    assert (is_locked(root / "lock"), Path(f"/proc/{child.pid}").exists()) == (False, False)
 
 
-def test_ended_as_a_process_group_its_daemon_lives_on(root: Path) -> None:
+def test_daemon_outlives_a_killed_process_group(root: Path) -> None:
     lock = root / "lock"
     server = subprocess.Popen(
-        [sys.executable, "-c", DAEMON + STAY, str(lock)], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", DAEMON + SLEEP_FOREVER, str(lock)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     assert server.stdout is not None
     server.stdout.readline()
@@ -37,5 +48,5 @@ def test_ended_as_a_process_group_its_daemon_lives_on(root: Path) -> None:
     os.killpg(server.pid, signal.SIGKILL)
     server.communicate()
 
-    assert held(lock)
+    assert is_locked(lock)
     os.kill(int(lock.read_text()), signal.SIGKILL)

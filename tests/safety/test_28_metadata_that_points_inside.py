@@ -1,4 +1,4 @@
-"""Attack 28: a remote server's OAuth metadata, or a redirect, points at an address inside; or a name changes under way."""
+"""Attack 28: a remote server's OAuth metadata or redirect names a private address, or a name changes its address."""
 
 import asyncio
 import ipaddress
@@ -18,22 +18,23 @@ from pydantic import AnyUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from holdfast.connect.egress import guarded
-from holdfast.connect.login import log_in
-from holdfast.connect.oauth import Provider
-from holdfast.model.address import why_inside
+from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.login import log_in
+from holdfast.connect.http.oauth import LoginProvider
+from holdfast.connect.http.pools import Pool
+from holdfast.connect.http.response import UnreachableError
+from holdfast.connect.http.url import read_url
+from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
-from holdfast.wire.http.client import Pool, Unreachable, written
-from holdfast.wire.http.url import read_url
-from tests.connect.web import Plain, serving
+from tests.connect.web import ScriptedServer, serve
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
 async def inner() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A service inside that must not be reached, and what it was asked."""
+    """A service at a private address that must not be reached, and the requests that it received."""
     asked: list[bytes] = []
 
     async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,10 +60,10 @@ def out_there(monkeypatch: pytest.MonkeyPatch) -> str:
     return "evil.example.com"
 
 
-def evil(kind: str, inside: str) -> Plain:
-    """A server that wants a login, and names an inside address for a part of it."""
+def evil(kind: str, inside: str) -> ScriptedServer:
+    """A server that requires a login and names a private address for a part of it."""
 
-    async def answer(plain: Plain, request: Request, message: dict[str, Any]) -> Response:
+    async def answer(scripted: ScriptedServer, request: Request, message: dict[str, Any]) -> Response:
         own = f"{request.url.scheme}://{request.url.netloc}"
         if request.method == "POST" and kind == "a redirect":
             return RedirectResponse(f"{inside}/latest/meta-data")
@@ -82,15 +83,17 @@ def evil(kind: str, inside: str) -> Plain:
         where = f"{inside if kind == 'the metadata' else own}/resource"
         return Response(status_code=401, headers={"www-authenticate": f'Bearer resource_metadata="{where}"'})
 
-    return Plain(answer)
+    return ScriptedServer(answer)
 
 
 KINDS = ["the metadata", "the authorization server", "the registration", "a redirect"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_request_goes_inside_whatever_the_server_says(tmp_path: Path, out_there: str, kind: str):
-    async with inner() as (inside, asked), serving(evil(kind, inside)) as url:
+async def test_no_request_goes_to_a_private_address_that_the_server_names(
+    tmp_path: Path, out_there: str, kind: str
+):
+    async with inner() as (inside, asked), serve(evil(kind, inside)) as url:
         spec = ServerSpec(
             name="evil", source=Source.USER, transport=Http(url=f"{url.replace('127.0.0.1', out_there)}/mcp")
         )
@@ -102,11 +105,13 @@ async def test_no_request_goes_inside_whatever_the_server_says(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_control_without_the_guard_the_request_is_sent(tmp_path: Path, out_there: str, kind: str):
-    async with inner() as (inside, asked), serving(evil(kind, inside)) as url:
+async def test_control_without_the_egress_check_the_request_is_sent(
+    tmp_path: Path, out_there: str, kind: str
+):
+    async with inner() as (inside, asked), serve(evil(kind, inside)) as url:
         target = f"{url.replace('127.0.0.1', out_there)}/mcp"
         metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")])
-        storage = Provider(target, tmp_path / "login.json", fresh=True)
+        storage = LoginProvider(target, tmp_path / "login.json", is_new=True)
         login = OAuthClientProvider(target, metadata, storage)
         async with httpx2.AsyncClient(auth=login, follow_redirects=kind == "a redirect") as client:
             with suppress(OAuthFlowError):
@@ -115,28 +120,30 @@ async def test_control_without_the_guard_the_request_is_sent(tmp_path: Path, out
     assert len(asked) >= 1
 
 
-async def test_a_name_that_is_outside_when_checked_and_inside_when_used_is_not_reached():
+async def test_name_whose_address_changes_after_the_check_is_not_reached():
     answers = iter(["127.0.0.2", "127.0.0.1"])  # the first stands in for one outside; nobody listens there
     tried: list[str] = []
 
-    async def find(host: str, port: int) -> list[str]:
+    async def look_up(host: str, port: int) -> list[str]:
         tried.append(next(answers))
         return tried[-1:]
 
     async with inner() as (inside, asked):
         port = int(inside.rpartition(":")[2])
-        pool = Pool(guarded(("evil.example.com",), find=find), ssl.create_default_context())
+        policy = AddressPolicy(is_guarded=True, reachable=("evil.example.com",))
+        pool = Pool(policy, ssl.create_default_context(), look_up=look_up)
         url = read_url(f"http://evil.example.com:{port}/")
-        with pytest.raises(Unreachable):
-            await pool.ask(url, written("GET", url, {}, None), seconds=0.3)
+        with pytest.raises(UnreachableError):
+            await pool.request("GET", url, headers={}, connect_seconds=0.3)
+        await pool.close()
 
     assert (tried, asked) == (["127.0.0.2"], [])
 
 
-async def test_control_who_checks_the_name_and_connects_by_name_gets_inside():
+async def test_control_checking_the_name_and_connecting_by_name_reaches_a_private_address():
     answers = iter(["93.184.216.34", "127.0.0.1"])
     async with inner() as (inside, asked):
-        checked = why_inside(ipaddress.ip_address(next(answers)))
+        checked = why_address_blocked(ipaddress.ip_address(next(answers)))
         _, writer = await asyncio.open_connection(next(answers), int(inside.rpartition(":")[2]))
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         await writer.drain()

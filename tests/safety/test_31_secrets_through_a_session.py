@@ -1,4 +1,4 @@
-"""Attack 31, through a live session: servers say their secrets in answers, errors and on standard error."""
+"""Attack 31, in a live session: servers leak their secrets in results, errors and on standard error."""
 
 import io
 import sys
@@ -17,49 +17,49 @@ pytestmark = pytest.mark.anyio
 
 KEY, FROM_HOST, HEADER = "canary-env-4f9a2c81", "canary/argv?7d1e", "canary.header.91ab7c"
 CANARIES = (KEY, FROM_HOST, HEADER)
-TOOLS = ("say", "fail", "refuse", "garble", "die", "say")
+TOOLS = ("succeed", "fail", "refuse", "garble", "die", "succeed")
 
 
-def blabber(how: str) -> dict[str, Any]:
+def leaky_server(mode: str) -> dict[str, Any]:
     return {
         "command": sys.executable,
-        "args": ["-I", "-S", str(Path(__file__).with_name("blabber.py")), "${MY_PASSWORD}"],
-        "env": {"SERVICE_API_KEY": KEY, "TESTS_BLABBER": how},
+        "args": ["-I", "-S", str(Path(__file__).with_name("leaky_server.py")), "${MY_PASSWORD}"],
+        "env": {"SERVICE_API_KEY": KEY, "TESTS_LEAKY_SERVER": mode},
     }
 
 
 SERVERS = {
-    "lives": blabber("lives"),
-    "dies": blabber("dies"),
+    "running": leaky_server("running"),
+    "failing": leaky_server("failing"),
     "remote": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": f"Bearer {HEADER}"}},
 }
 
 
 @pytest.mark.promise("AUD-03")
-async def test_none_is_in_what_is_kept_logged_or_told_as_an_error(
+async def test_no_canary_is_in_stored_data_logs_or_errors(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    assert await _seen(make_host, tmp_path, monkeypatch) == []
+    assert await _find_canaries(make_host, tmp_path, monkeypatch) == []
 
 
-async def test_control_without_a_mask_they_are_everywhere(
+async def test_control_without_masking_canaries_are_everywhere(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def nothing(values: Iterable[str]) -> Mask:
+    def mask_nothing(values: Iterable[str]) -> Mask:
         return Mask()
 
-    monkeypatch.setattr(Mask, "of", nothing)
+    monkeypatch.setattr(Mask, "of", mask_nothing)
 
-    seen = await _seen(make_host, tmp_path, monkeypatch)
+    found = await _find_canaries(make_host, tmp_path, monkeypatch)
 
-    assert {place for place, _ in seen} >= {"files", "log", "errors"}
-    assert {canary for _, canary in seen} >= {KEY, FROM_HOST}
+    assert {place for place, _ in found} >= {"files", "log", "errors"}
+    assert {canary for _, canary in found} >= {KEY, FROM_HOST}
 
 
-async def _seen(
+async def _find_canaries(
     make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[str, str]]:
-    """Where each canary was found after a session in which everything said it."""
+    """The places where each canary was found after a session in which every server leaked it."""
     monkeypatch.setenv("MY_PASSWORD", FROM_HOST)
     errors: list[str] = []
     stream = io.StringIO()
@@ -69,12 +69,16 @@ async def _seen(
             errors += [refusal.reason for refusal in session.refusals]
             for tool in TOOLS:
                 answer = await session.call(
-                    f"lives.{tool}", {"note": f"{KEY} {FROM_HOST}", "deep": [{KEY: HEADER}]}
+                    f"running.{tool}", {"note": f"{KEY} {FROM_HOST}", "deep": [{KEY: HEADER}]}
                 )
                 errors.append(answer.message)
-            errors.append((await session.call(f"lives.{KEY}", {"note": FROM_HOST})).code)
+            errors.append((await session.call(f"running.{KEY}", {"note": FROM_HOST})).code)
     finally:
         telemetry.configure("info", "auto")
-    kept = b"\0".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
-    places = {"files": kept.decode("utf-8", "replace"), "log": stream.getvalue(), "errors": "\n".join(errors)}
+    stored = b"\0".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
+    places = {
+        "files": stored.decode("utf-8", "replace"),
+        "log": stream.getvalue(),
+        "errors": "\n".join(errors),
+    }
     return [(place, canary) for place, text in places.items() for canary in CANARIES if canary in text]

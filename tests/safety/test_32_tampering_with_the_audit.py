@@ -1,4 +1,4 @@
-"""Attack 32: rows of the audit are edited, deleted, swapped, forged or cut off, in the table or in the file itself."""
+"""Attack 32: edit, delete, swap, forge or truncate audit rows, in the table or in the file."""
 
 import json
 import random
@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit, verify_store
-from holdfast.audit.chain import Head, Verdict, genesis, link, verify
+from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
 from holdfast.cli.app import app
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import connect_to_read
+from holdfast.store.database import connect_readonly
 from holdfast.store.rows import AuditRow
+from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlreads import SqlReads
 from tests.audit.records import record
 
 ROWS = 40
@@ -29,7 +29,7 @@ EDITS = 200
 @pytest.fixture
 async def database(tmp_path: Path) -> Path:
     path = tmp_path / "holdfast.db"
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.beside(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
         for number in range(ROWS):
             await audit.record(record(number))
     return path
@@ -37,19 +37,19 @@ async def database(tmp_path: Path) -> Path:
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_two_thousand_random_attacks_on_the_table_are_all_found(database: Path) -> None:
-    dice = random.Random(32)
+async def test_two_thousand_random_changes_to_the_table_are_all_found(database: Path) -> None:
+    rng = random.Random(32)
     missed: list[str] = []
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         for number in range(ATTACKS):
             db.execute("BEGIN")
-            attack = dice.choice(TABLE_ATTACKS)
-            attack(db, dice)
-            verdict = verify(_rows(db), _genesis(db), FileAnchor.beside(database).read())
-            if verdict.good:
+            attack = rng.choice(TABLE_ATTACKS)
+            attack(db, rng)
+            verdict = verify(_rows(db), _genesis(db), FileAnchor.for_database(database).read())
+            if verdict.is_good:
                 missed.append(f"{number}: {attack.__name__}")
             db.execute("ROLLBACK")
-        untouched = verify(_rows(db), _genesis(db), FileAnchor.beside(database).read())
+        untouched = verify(_rows(db), _genesis(db), FileAnchor.for_database(database).read())
 
     assert missed == []
     assert untouched == Verdict(seq=ROWS, anchored=ROWS)
@@ -57,25 +57,27 @@ async def test_two_thousand_random_attacks_on_the_table_are_all_found(database: 
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_a_byte_of_a_record_edited_in_the_file_is_found_whatever_it_became(database: Path) -> None:
-    dice = random.Random(32)
-    whole = database.read_bytes()
-    texts = [place for place in range(len(whole)) if whole.startswith(b'"arguments":null', place)]
+async def test_every_edited_byte_of_a_record_is_found(database: Path) -> None:
+    rng = random.Random(32)
+    original = database.read_bytes()
+    texts = [offset for offset in range(len(original)) if original.startswith(b'"arguments":null', offset)]
     missed: list[str] = []
     for number in range(EDITS):
-        at = dice.choice(texts) + dice.randrange(200)
-        byte = 0xFF if number % 4 == 0 else dice.choice([other for other in range(256) if other != whole[at]])
-        database.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
-        verified, checked, listed = _runs(database)
+        at = rng.choice(texts) + rng.randrange(200)
+        byte = (
+            0xFF if number % 4 == 0 else rng.choice([other for other in range(256) if other != original[at]])
+        )
+        database.write_bytes(original[:at] + bytes([byte]) + original[at + 1 :])
+        verified, checked, listed = _run_commands(database)
         if (verified.exit_code, checked.exit_code) != (
             1,
             1,
         ) or "Tampered with: Record" not in verified.output:
-            missed.append(f"{at}: {whole[at]} to {byte}: {verified.output} {checked.output}")
-        if not all(map(_is_told, (verified, checked, listed))):
-            missed.append(f"{at}: {whole[at]} to {byte}: a traceback")
-    database.write_bytes(whole)
-    untouched = _runs(database)
+            missed.append(f"{at}: {original[at]} to {byte}: {verified.output} {checked.output}")
+        if not all(map(_has_no_traceback, (verified, checked, listed))):
+            missed.append(f"{at}: {original[at]} to {byte}: a traceback")
+    database.write_bytes(original)
+    untouched = _run_commands(database)
 
     assert missed == []
     assert [done.exit_code for done in untouched] == [0, 0, 0]
@@ -83,48 +85,48 @@ async def test_a_byte_of_a_record_edited_in_the_file_is_found_whatever_it_became
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_bytes_edited_anywhere_in_the_file_never_crash_a_command_nor_hide_an_edited_record(
+async def test_edited_bytes_anywhere_never_crash_a_command_or_hide_an_edited_record(
     database: Path,
 ) -> None:
-    dice = random.Random(23)
-    whole = database.read_bytes()
-    records = _as_kept(database)
+    rng = random.Random(23)
+    original = database.read_bytes()
+    records = _raw_rows(database)
     missed: list[str] = []
     for _ in range(EDITS):
-        edited = bytearray(whole)
-        places = {dice.randrange(len(whole)): dice.randrange(256) for _ in range(dice.choice([1, 1, 20]))}
-        for at, byte in places.items():
+        edited = bytearray(original)
+        edits = {rng.randrange(len(original)): rng.randrange(256) for _ in range(rng.choice([1, 1, 20]))}
+        for at, byte in edits.items():
             edited[at] = byte
         database.write_bytes(edited)
-        done = _runs(database)
-        if not all(map(_is_told, done)):
-            missed.append(f"{places}: a traceback")
-        if done[0].exit_code == 0 and _as_kept(database) != records:
-            missed.append(f"{places}: all is well")
+        done = _run_commands(database)
+        if not all(map(_has_no_traceback, done)):
+            missed.append(f"{edits}: a traceback")
+        if done[0].exit_code == 0 and _raw_rows(database) != records:
+            missed.append(f"{edits}: not found")
 
     assert missed == []
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_an_attacker_who_can_chain_as_we_do_is_found_by_the_anchor(database: Path) -> None:
+async def test_recomputed_chain_is_found_by_the_anchor(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         _rewrite_from(db, 20)
 
     verdict = _verdict(database)
 
-    assert (verdict.good, verdict.seq) == (False, ROWS)
-    assert "was written anew" in verdict.problem
+    assert (verdict.is_good, verdict.seq) == (False, ROWS)
+    assert "was rewritten" in verdict.problem
 
 
 @pytest.mark.anyio
-async def test_control_without_the_anchor_a_cut_and_a_rewritten_chain_pass(database: Path) -> None:
+async def test_control_without_the_anchor_a_truncated_or_recomputed_chain_passes(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         start = _genesis(db)
         db.execute("DELETE FROM audit WHERE seq > 30")
-        assert verify(_rows(db), start, start).good
+        assert verify(_rows(db), start, start).is_good
         _rewrite_from(db, 20)
-        assert verify(_rows(db), start, start).good
+        assert verify(_rows(db), start, start).is_good
 
 
 @pytest.mark.anyio
@@ -151,8 +153,8 @@ async def test_control_without_the_chain_an_edit_passes(database: Path) -> None:
         b'{"seq":1,"digest":"00"}',
     ],
 )
-async def test_an_anchor_that_was_removed_or_spoiled_is_found(database: Path, anchor: bytes | None) -> None:
-    path = FileAnchor.beside(database).path
+async def test_removed_or_damaged_anchor_is_found(database: Path, anchor: bytes | None) -> None:
+    path = FileAnchor.for_database(database).path
     path.unlink()
     if anchor is not None:
         path.write_bytes(anchor)
@@ -162,33 +164,33 @@ async def test_an_anchor_that_was_removed_or_spoiled_is_found(database: Path, an
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_a_spoiled_anchor_does_not_make_an_emptied_audit_a_new_one(database: Path) -> None:
+async def test_emptied_audit_with_a_damaged_anchor_is_found(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("DELETE FROM audit")
-    FileAnchor.beside(database).path.write_bytes(b"")
+    FileAnchor.for_database(database).path.write_bytes(b"")
 
-    verified, checked, _ = _runs(database)
+    verified, checked, _ = _run_commands(database)
 
     assert (verified.exit_code, checked.exit_code) == (1, 1)
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
-async def test_the_rows_and_anchor_of_another_store_do_not_fit(database: Path, tmp_path: Path) -> None:
+async def test_rows_and_anchor_of_another_store_are_found(database: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "holdfast.db"
-    async with SqliteStore(other) as store, Audit(store, FileAnchor.beside(other)):
+    async with SqliteStore(other) as store, Audit(store, FileAnchor.for_database(other)):
         pass
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("DELETE FROM audit")
-    FileAnchor.beside(other).path.replace(FileAnchor.beside(database).path)
+    FileAnchor.for_database(other).path.replace(FileAnchor.for_database(database).path)
 
     assert _verdict(database).problem == "The anchor belongs to another store."
 
 
-def test_an_anchor_may_lag_behind_and_never_be_ahead() -> None:
+def test_anchor_may_be_behind_the_chain_but_not_ahead() -> None:
     start = genesis(b"store")
-    first = link(start, "{}")
-    second = link(Head(first.seq, first.digest), "{}")
+    first = next_row(start, "{}")
+    second = next_row(Head(first.seq, first.digest), "{}")
 
     assert verify([first, second], start, start) == Verdict(seq=2, anchored=0)
     assert verify([first, second], start, Head(1, first.digest)) == Verdict(seq=2, anchored=1)
@@ -197,14 +199,14 @@ def test_an_anchor_may_lag_behind_and_never_be_ahead() -> None:
     )
 
 
-def _edit_body(db: sqlite3.Connection, dice: random.Random) -> None:
-    seq = dice.randint(1, ROWS)
+def _edit_body(db: sqlite3.Connection, rng: random.Random) -> None:
+    seq = rng.randint(1, ROWS)
     (body,) = db.execute("SELECT body FROM audit WHERE seq = ?", (seq,)).fetchone()
-    # A letter inside a word, so that the body stays JSON, as the index on it demands.
-    at = dice.choice(
-        [place for place, letter in enumerate(body) if letter.isalpha() and body[place - 1].isalpha()]
+    # A letter inside a word, so that the body stays valid JSON, which the index on it needs.
+    at = rng.choice(
+        [offset for offset, letter in enumerate(body) if letter.isalpha() and body[offset - 1].isalpha()]
     )
-    edited = body[:at] + ("x" if body[at] != "x" else "y") * dice.randint(0, 2) + body[at + 1 :]
+    edited = body[:at] + ("x" if body[at] != "x" else "y") * rng.randint(0, 2) + body[at + 1 :]
     try:
         json.loads(edited)
     except ValueError:
@@ -212,61 +214,64 @@ def _edit_body(db: sqlite3.Connection, dice: random.Random) -> None:
     db.execute("UPDATE audit SET body = ? WHERE seq = ?", (edited, seq))
 
 
-def _edit_digest(db: sqlite3.Connection, dice: random.Random) -> None:
-    seq, bit = dice.randint(1, ROWS), dice.randrange(256)
+def _edit_digest(db: sqlite3.Connection, rng: random.Random) -> None:
+    seq, bit = rng.randint(1, ROWS), rng.randrange(256)
     (digest,) = db.execute("SELECT digest FROM audit WHERE seq = ?", (seq,)).fetchone()
     changed = (int.from_bytes(digest, "big") ^ (1 << bit)).to_bytes(32, "big")
     db.execute("UPDATE audit SET digest = ? WHERE seq = ?", (changed, seq))
 
 
-def _delete_some(db: sqlite3.Connection, dice: random.Random) -> None:
-    for seq in dice.sample(range(1, ROWS + 1), dice.randint(1, 3)):
+def _delete_some(db: sqlite3.Connection, rng: random.Random) -> None:
+    for seq in rng.sample(range(1, ROWS + 1), rng.randint(1, 3)):
         db.execute("DELETE FROM audit WHERE seq = ?", (seq,))
 
 
-def _delete_and_close_the_gap(db: sqlite3.Connection, dice: random.Random) -> None:
-    seq = dice.randint(1, ROWS)
+def _delete_and_close_the_gap(db: sqlite3.Connection, rng: random.Random) -> None:
+    seq = rng.randint(1, ROWS)
     db.execute("DELETE FROM audit WHERE seq = ?", (seq,))
     for later in range(seq + 1, ROWS + 1):
         db.execute("UPDATE audit SET seq = ? WHERE seq = ?", (later - 1, later))
 
 
-def _swap(db: sqlite3.Connection, dice: random.Random) -> None:
-    first, second = dice.sample(range(1, ROWS + 1), 2)
+def _swap(db: sqlite3.Connection, rng: random.Random) -> None:
+    first, second = rng.sample(range(1, ROWS + 1), 2)
     for before, after in ((first, 0), (second, first), (0, second)):
         db.execute("UPDATE audit SET seq = ? WHERE seq = ?", (after, before))
 
 
-def _swap_bodies(db: sqlite3.Connection, dice: random.Random) -> None:
-    first, second = dice.sample(range(1, ROWS + 1), 2)
+def _swap_bodies(db: sqlite3.Connection, rng: random.Random) -> None:
+    first, second = rng.sample(range(1, ROWS + 1), 2)
     bodies = dict(db.execute("SELECT seq, body FROM audit WHERE seq IN (?, ?)", (first, second)))
     db.execute("UPDATE audit SET body = ? WHERE seq = ?", (bodies[second], first))
     db.execute("UPDATE audit SET body = ? WHERE seq = ?", (bodies[first], second))
 
 
-def _truncate(db: sqlite3.Connection, dice: random.Random) -> None:
-    db.execute("DELETE FROM audit WHERE seq > ?", (dice.randint(0, ROWS - 1),))
+def _truncate(db: sqlite3.Connection, rng: random.Random) -> None:
+    db.execute("DELETE FROM audit WHERE seq > ?", (rng.randint(0, ROWS - 1),))
 
 
-def _insert(db: sqlite3.Connection, dice: random.Random) -> None:
-    at = dice.randint(1, ROWS)
+def _insert(db: sqlite3.Connection, rng: random.Random) -> None:
+    at = rng.randint(1, ROWS)
     for seq in range(ROWS, at - 1, -1):
         db.execute("UPDATE audit SET seq = ? WHERE seq = ?", (seq + 1, seq))
-    db.execute("INSERT INTO audit (seq, body, digest) VALUES (?, '{}', ?)", (at, dice.randbytes(32)))
+    db.execute("INSERT INTO audit (seq, body, digest) VALUES (?, '{}', ?)", (at, rng.randbytes(32)))
 
 
-def _rewrite(db: sqlite3.Connection, dice: random.Random) -> None:
-    _rewrite_from(db, dice.randint(1, ROWS))
+def _rewrite(db: sqlite3.Connection, rng: random.Random) -> None:
+    _rewrite_from(db, rng.randint(1, ROWS))
 
 
 def _rewrite_from(db: sqlite3.Connection, seq: int) -> None:
-    """Change one record and chain all later ones anew, as somebody who has read our source would."""
+    """Change one record and recompute the chain from there, like an attacker who knows the algorithm."""
     head = _genesis(db)
     for row in list(_rows(db)):
         body = row.body.replace("completed", "denied!") if row.seq == seq else row.body
-        anew = link(head, body)
-        db.execute("UPDATE audit SET body = ?, digest = ? WHERE seq = ?", (anew.body, anew.digest, anew.seq))
-        head = Head(anew.seq, anew.digest)
+        row_again = next_row(head, body)
+        db.execute(
+            "UPDATE audit SET body = ?, digest = ? WHERE seq = ?",
+            (row_again.body, row_again.digest, row_again.seq),
+        )
+        head = Head(row_again.seq, row_again.digest)
 
 
 TABLE_ATTACKS: tuple[Callable[[sqlite3.Connection, random.Random], None], ...] = (
@@ -282,8 +287,8 @@ TABLE_ATTACKS: tuple[Callable[[sqlite3.Connection, random.Random], None], ...] =
 )
 
 
-def _runs(database: Path) -> tuple[Result, Result, Result]:
-    """What verify, check and list make of a file."""
+def _run_commands(database: Path) -> tuple[Result, Result, Result]:
+    """The results of `audit verify`, `store check` and `audit list` on a file."""
     commands = (("audit", "verify"), ("store", "check"), ("audit", "list"))
     verified, checked, listed = (
         CliRunner().invoke(app, [*command, "--path", str(database)]) for command in commands
@@ -291,11 +296,11 @@ def _runs(database: Path) -> tuple[Result, Result, Result]:
     return verified, checked, listed
 
 
-def _is_told(done: Result) -> bool:
+def _has_no_traceback(done: Result) -> bool:
     return done.exception is None or isinstance(done.exception, SystemExit | HoldfastError)
 
 
-def _as_kept(database: Path) -> list[tuple[int, bytes, bytes]]:
+def _raw_rows(database: Path) -> list[tuple[int, bytes, bytes]]:
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         db.text_factory = bytes
         try:
@@ -305,17 +310,17 @@ def _as_kept(database: Path) -> list[tuple[int, bytes, bytes]]:
 
 
 def _rows(db: sqlite3.Connection) -> Iterator[AuditRow]:
-    return SqlReads(db).audit_rows()
+    return SqlReadTx(db).audit_rows()
 
 
 def _genesis(db: sqlite3.Connection) -> Head:
-    return genesis(SqlReads(db).store_id())
+    return genesis(SqlReadTx(db).store_id())
 
 
 def _verdict(database: Path) -> Verdict:
-    anchor = FileAnchor.beside(database).read()
-    db = connect_to_read(database)
+    anchor = FileAnchor.for_database(database).read()
+    db = connect_readonly(database)
     try:
-        return verify_store(SqlReads(db), anchor)
+        return verify_store(SqlReadTx(db), anchor)
     finally:
         db.close()

@@ -1,4 +1,4 @@
-"""A keeper for every test that asks for one; the sandbox is tried out once per worker."""
+"""Fixtures: a keeper, the sandbox (checked once per worker), and folders."""
 
 import asyncio
 import sys
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bwrap import Bwrap
-from holdfast.sandbox.keeper import Keeper
+from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.keeper.keeper import Keeper
 
 BWRAP = Bwrap()
 
 
 @pytest.fixture
 async def keeper() -> AsyncIterator[Keeper]:
-    """A keeper that can confine."""
+    """A keeper with a bubblewrap sandbox."""
     if sys.platform != "linux":
         pytest.skip("needs Linux")
     async with Keeper(BWRAP) as keeper:
@@ -25,16 +25,16 @@ async def keeper() -> AsyncIterator[Keeper]:
 
 @pytest.fixture(scope="session")
 def bwrap() -> Bwrap:
-    """The sandbox, where it works."""
-    found = asyncio.run(BWRAP.check())
-    if not found.works:
-        pytest.skip(found.reason)
+    """The bubblewrap sandbox; skips the test if it does not work."""
+    availability = asyncio.run(BWRAP.check())
+    if not availability.works:
+        pytest.skip(availability.reason)
     return BWRAP
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder for a confined server, with a secret beside it."""
+    """A root for a confined server, with a secret file beside it."""
     folder = tmp_path.resolve() / "root"
     folder.mkdir()
     (folder.parent / "secret").write_text("out of reach")
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that any user can enter, unlike pytest's own."""
+    """A folder that every user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

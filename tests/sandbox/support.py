@@ -1,4 +1,4 @@
-"""Programs to start, and what becomes of them."""
+"""Programs for the tests to start, and helpers that wait for them."""
 
 import asyncio
 import contextlib
@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.model.launch import Confinement, Launch
-from holdfast.sandbox.child import Child
-from holdfast.sandbox.keeper import Keeper
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.keeper.keeper import Keeper
 
 PATH = {"PATH": "/usr/bin:/bin"}
-PATIENCE = 20.0
-# Leaves a daemon that holds a lock on the file of its argument, ignores SIGTERM, and has left session and group.
+TIMEOUT = 20.0
+# Starts a daemon in a new session and process group. It locks the file named by the argument and ignores SIGTERM.
 DAEMON = """
 import fcntl, os, signal, sys
-ready, told = os.pipe()
+ready, started = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -27,91 +27,91 @@ if os.fork() == 0:
         lock = open(sys.argv[1], 'w')
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(str(os.getpid())); lock.flush()
-        os.write(told, b'+')
-        os.close(0); os.close(1); os.close(2); os.close(told)
+        os.write(started, b'+')
+        os.close(0); os.close(1); os.close(2); os.close(started)
         while True: signal.pause()
     os._exit(0)
 os.wait()
 os.read(ready, 1)
 print('ready', flush=True)
 """
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-STAY = "\nimport time\nwhile True: time.sleep(1000)"
+SLEEP_FOREVER = "\nimport time\nwhile True: time.sleep(1000)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What a program said, and how it ended."""
+class Completed:
+    """A program's output and exit code."""
 
     code: int
     out: str
     err: str
 
 
-def python(code: str, *words: str, cwd: str = "/", env: dict[str, str] | None = None) -> Launch:
-    """A Python program, direct."""
-    return Launch(argv=(sys.executable, "-I", "-c", code, *words), env=env or PATH, cwd=cwd)
+def python(code: str, *arguments: str, cwd: str = "/", env: dict[str, str] | None = None) -> ProcessSpec:
+    """A Python program, not confined."""
+    return ProcessSpec(argv=(sys.executable, "-I", "-c", code, *arguments), env=env or PATH, cwd=cwd)
 
 
-def confined(launch: Launch, root: Path, **walls: object) -> Launch:
-    """The same behind walls, at home in its root."""
-    confinement = replace(Confinement(roots=(str(root),)), **walls)  # pyright: ignore[reportArgumentType]
-    return replace(launch, cwd=str(root), confinement=confinement)
+def confined(spec: ProcessSpec, root: Path, **changes: object) -> ProcessSpec:
+    """The same program, confined, with `root` as its root and working folder."""
+    confinement = replace(Confinement(roots=(str(root),)), **changes)  # pyright: ignore[reportArgumentType]
+    return replace(spec, cwd=str(root), confinement=confinement)
 
 
-async def run(keeper: Keeper, launch: Launch, said: bytes = b"") -> Done:
-    """Start a program, say something to it, and wait until nothing of it is left."""
-    async with started(keeper, launch) as child:
-        child.stdin.write(said)
+async def run(keeper: Keeper, spec: ProcessSpec, stdin: bytes = b"") -> Completed:
+    """Start a program, write to its standard input, and wait until all its processes have ended."""
+    async with started(keeper, spec) as child:
+        child.stdin.write(stdin)
         child.stdin.close()
         out, err = await asyncio.gather(
             asyncio.to_thread(child.stdout.read), asyncio.to_thread(child.stderr.read)
         )
         code = await child.wait()
-    return Done(code=code, out=out.decode(), err=err.decode())
+    return Completed(code=code, out=out.decode(), err=err.decode())
 
 
 @contextlib.asynccontextmanager
-async def started(keeper: Keeper, launch: Launch, *, grace: float = 0.1) -> AsyncIterator[Child]:
+async def started(keeper: Keeper, spec: ProcessSpec, *, grace: float = 0.1) -> AsyncIterator[Child]:
     """A running program, ended afterwards."""
-    child = await keeper.spawn(launch)
+    child = await keeper.spawn(spec)
     try:
         yield child
     finally:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await child.end(grace)
         child.close()
 
 
-async def line(child: Child) -> str:
-    """The next line of the program's."""
-    return (await asyncio.to_thread(_line, child)).strip()
+async def read_line(child: Child) -> str:
+    """The next line that the program prints."""
+    return (await asyncio.to_thread(_read_line, child)).strip()
 
 
-def _line(child: Child) -> str:
-    said = b""
-    while not said.endswith(b"\n"):
-        letter = child.stdout.read(1)
-        if not letter:
+def _read_line(child: Child) -> str:
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = child.stdout.read(1)
+        if not byte:
             break
-        said += letter
-    return said.decode()
+        line += byte
+    return line.decode()
 
 
-async def released(lock: Path) -> None:
-    """Wait until nobody holds the lock: its holder is gone, whatever its pid was."""
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.to_thread(_take, lock)
+async def wait_unlocked(lock: Path) -> None:
+    """Wait until the lock is free: the process that held it has ended."""
+    async with asyncio.timeout(TIMEOUT):
+        await asyncio.to_thread(_lock, lock)
 
 
-def _take(lock: Path) -> None:
+def _lock(lock: Path) -> None:
     with lock.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def held(lock: Path) -> bool:
-    """Whether somebody holds the lock."""
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock."""
     with lock.open("r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def held(lock: Path) -> bool:
     return False
 
 
-async def gone(pid: int) -> None:
+async def wait_exit(pid: int) -> None:
     """Wait until a process has ended."""
     try:
         fd = os.pidfd_open(pid)
@@ -130,22 +130,22 @@ async def gone(pid: int) -> None:
     ended = loop.create_future()
     loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await ended
     finally:
         loop.remove_reader(fd)
         os.close(fd)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what sends no event."""
-    async with asyncio.timeout(PATIENCE):
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll for a condition that no event announces."""
+    async with asyncio.timeout(TIMEOUT):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-def descriptors() -> set[str]:
-    """What this process has open, by what it is."""
+def open_descriptors() -> set[str]:
+    """The open descriptors of this process, as number and target."""
     found: set[str] = set()
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ def descriptors() -> set[str]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that have this one as their parent."""
+    """The direct child processes of this process."""
     found: list[int] = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError, IndexError):
@@ -166,7 +166,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def readable_source(folder: Path) -> str:
-    """Our source where any user can read it: a checkout may lie in a folder that is its owner's alone."""
+def copy_source(folder: Path) -> str:
+    """Copy `src` to where every user can read it; the checkout may be in a private folder."""
     shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     return str(folder / "src")

@@ -1,8 +1,9 @@
-"""A real server behind bubblewrap's walls: what it sees, who it is, what it is told."""
+"""Real servers in a bubblewrap sandbox: what they see, which user they run as, what they receive."""
 
 import asyncio
 import json
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -16,27 +17,27 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.launch import Confinement, Launch, Quota
-from holdfast.sandbox.bwrap import Bwrap
-from holdfast.sandbox.keeper import Keeper
-from holdfast.sandbox.probes import probe
-from holdfast.wire.mcp.client import Client, greet
-from holdfast.wire.mcp.eras import Era, Implementation, Introduction
+from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.escape_probe_runner import run_escape_probes
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.wire.mcp.client import Client, negotiate
+from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
-from tests.sandbox.support import PATH, Done, confined, python, readable_source, run, started
+from holdfast.wire.pipe import connect_pipes
+from tests.sandbox.support import PATH, Completed, confined, copy_source, python, run, started
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
 PROJECT = Path(__file__).resolve().parents[2]
 NODE_BIN = PROJECT / "peers" / "node_modules" / ".bin"
 SERVER = NODE_BIN / "mcp-server-filesystem"
-ME = Introduction(who=Implementation("holdfast-tests", "1"))
+ME = PeerInfo(implementation=Implementation("holdfast-tests", "1"))
 CONTEXT = {"HOLDFAST_SESSION_ID": "sess_0123456789abcdef", "HOLDFAST_WORKSPACE_ID": "kelp", "HOLDFAST_TRUST_LEVEL": "sandboxed"}  # fmt: skip
 
 
 @pytest.mark.promise("BOX-01")
-async def test_it_sees_its_root_the_system_its_runtime_and_nothing_else(keeper: Keeper, root: Path) -> None:
+async def test_server_sees_only_its_root_the_system_and_its_runtime(keeper: Keeper, root: Path) -> None:
     (root / "mine").write_text("in reach")
     code = """
 import json, os
@@ -62,7 +63,7 @@ print(json.dumps({
 
 
 @pytest.mark.promise("CTX-11")
-async def test_a_python_server_inside_reads_its_context(keeper: Keeper, root: Path) -> None:
+async def test_python_server_reads_its_session_context(keeper: Keeper, root: Path) -> None:
     server = root / "server.py"
     server.write_text(
         "import json, os, sys\n"
@@ -71,74 +72,74 @@ async def test_a_python_server_inside_reads_its_context(keeper: Keeper, root: Pa
         "    context = {k: v for k, v in os.environ.items() if k.startswith('HOLDFAST_')}\n"
         "    print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': context}), flush=True)\n"
     )
-    launch = Launch(argv=(sys.executable, str(server)), env={**PATH, **CONTEXT}, cwd=str(root))
+    spec = ProcessSpec(argv=(sys.executable, str(server)), env={**PATH, **CONTEXT}, cwd=str(root))
     ask = b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}\n'
 
-    done = await run(keeper, confined(launch, root), ask)
+    done = await run(keeper, confined(spec, root), ask)
 
     assert (json.loads(done.out)["result"], done.err) == (CONTEXT, "")
 
 
 @pytest.mark.promise("BOX-01", "BOX-02")
-async def test_the_file_server_of_others_works_inside_its_root_and_not_outside(
-    keeper: Keeper, root: Path
-) -> None:
+async def test_third_party_file_server_works_inside_its_root_only(keeper: Keeper, root: Path) -> None:
     if not SERVER.exists():
         pytest.fail("The Node peers are missing: run `make setup`.", pytrace=False)
     env = {"PATH": f"{NODE_BIN}:/usr/bin:/bin"}
-    # It is told that it may serve everything, so that only the walls stand between it and the secret.
-    launch = Launch(argv=(str(SERVER), "/"), env=env, cwd=str(root))
-    async with speaking(keeper, confined(launch, root)) as client:
-        written = await client.call("write_file", {"path": str(root / "a.txt"), "content": "hello"})
-        read = await client.call("read_text_file", {"path": str(root / "a.txt")})
-        outside = await client.call("read_text_file", {"path": str(root.parent / "secret")})
-        home = await client.call("list_directory", {"path": "/home"})
+    # The server is configured to serve everything, so only the sandbox keeps it from the secret.
+    spec = ProcessSpec(argv=(str(SERVER), "/"), env=env, cwd=str(root))
+    async with connect(keeper, confined(spec, root)) as client:
+        written = await client.call_tool("write_file", {"path": str(root / "a.txt"), "content": "hello"})
+        read = await client.call_tool("read_text_file", {"path": str(root / "a.txt")})
+        outside = await client.call_tool("read_text_file", {"path": str(root.parent / "secret")})
+        home = await client.call_tool("list_directory", {"path": "/home"})
 
     assert ((root / "a.txt").read_text(), text(read), written.is_error) == ("hello", "hello", False)
     assert (outside.is_error, text(outside)[:6], home.is_error) == (True, "ENOENT", True)
 
 
-async def test_without_walls_the_same_server_reads_the_secret(keeper: Keeper, root: Path) -> None:
-    launch = Launch(argv=(str(SERVER), "/"), env={"PATH": f"{NODE_BIN}:/usr/bin:/bin"}, cwd=str(root))
-    async with speaking(keeper, launch) as client:
-        outside = await client.call("read_text_file", {"path": str(root.parent / "secret")})
+async def test_same_server_unconfined_reads_the_secret(keeper: Keeper, root: Path) -> None:
+    spec = ProcessSpec(argv=(str(SERVER), "/"), env={"PATH": f"{NODE_BIN}:/usr/bin:/bin"}, cwd=str(root))
+    async with connect(keeper, spec) as client:
+        outside = await client.call_tool("read_text_file", {"path": str(root.parent / "secret")})
 
     assert text(outside) == "out of reach"
 
 
 @pytest.mark.promise("BOX-02", "BOX-03", "BOX-04")
-async def test_every_probe_is_stopped_inside_and_succeeds_outside(keeper: Keeper) -> None:
-    inside, outside = await probe(keeper), await probe(keeper, confined=False)
+async def test_escape_probes_are_stopped_inside_and_succeed_outside(keeper: Keeper) -> None:
+    inside, outside = await run_escape_probes(keeper), await run_escape_probes(keeper, confined=False)
 
-    assert [outcome for outcome in inside if not outcome.held] == []
-    stopped_outside = {outcome.attempt for outcome in outside if outcome.held}
-    # The keeper ends daemons with or without walls; the rest needs root, or what a kernel may lack.
-    perhaps = {"survive", "reach_hypervisor", "use_io_uring"}
-    needs_root = {"mount_things", "write_to_system"} if os.geteuid() else set[str]()
-    assert stopped_outside <= perhaps | needs_root
+    assert [result for result in inside if not result.stopped] == []
+    stopped_outside = {result.probe for result in outside if result.stopped}
+    # The keeper ends daemons of unconfined servers, too; the others need root, or a kernel feature.
+    may_fail = {"survive", "reach_hypervisor", "use_io_uring"}
+    needs_root = {"mount_filesystem", "write_to_system"} if os.geteuid() else set[str]()
+    assert stopped_outside <= may_fail | needs_root
 
 
 AS_NOBODY = """
 import asyncio, json, sys
 sys.path.insert(0, sys.argv[1])
-from holdfast.sandbox.bwrap import Bwrap
-from holdfast.sandbox.keeper import Keeper
-from holdfast.sandbox.probes import probe
+from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.escape_probe_runner import run_escape_probes
 
 async def main():
     async with Keeper(Bwrap()) as keeper:
-        print(json.dumps([outcome.attempt for outcome in await probe(keeper) if not outcome.held]))
+        print(json.dumps([result.probe for result in await run_escape_probes(keeper) if not result.stopped]))
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.promise("BOX-02", "BOX-03")
-@pytest.mark.skipif(os.geteuid() != 0, reason="the test above is run by a plain user already")
-@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that nobody can run")
-def test_every_probe_is_stopped_for_a_host_without_rights_too(open_folder: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test above already runs as a plain user")
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists(), reason="needs a Python that the user nobody can run"
+)
+def test_escape_probes_are_stopped_for_an_unprivileged_host(open_folder: Path) -> None:
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, readable_source(open_folder)], user=65534, group=65534, extra_groups=[],
+        ["/usr/bin/python3", "-I", "-c", AS_NOBODY, copy_source(open_folder)], user=65534, group=65534, extra_groups=[],
         cwd="/", capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -146,10 +147,10 @@ def test_every_probe_is_stopped_for_a_host_without_rights_too(open_folder: Path)
 
 
 @pytest.fixture
-def anns() -> Iterator[Path]:
-    """A folder of a plain user's, in a host that is root."""
+def anns_folder() -> Iterator[Path]:
+    """A folder owned by a plain user, for a host that runs as root."""
     if os.geteuid() != 0:
-        pytest.skip("needs root, to be somebody else")
+        pytest.skip("needs root, to change the owner")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         home = Path(folder).resolve() / "anns"
@@ -159,18 +160,33 @@ def anns() -> Iterator[Path]:
 
 
 @pytest.mark.promise("BOX-01")
-async def test_run_by_root_it_is_the_folders_owner_and_so_are_its_files(keeper: Keeper, anns: Path) -> None:
+async def test_root_host_runs_a_server_as_the_folders_owner(keeper: Keeper, anns_folder: Path) -> None:
     code = "import os; open('new', 'w'); print(os.getuid(), os.getgid(), os.getgroups())"
-    launch = Launch(argv=("/usr/bin/python3", "-I", "-c", code), env=PATH, cwd=str(anns))
+    spec = ProcessSpec(argv=("/usr/bin/python3", "-I", "-c", code), env=PATH, cwd=str(anns_folder))
 
-    done = await run(keeper, confined(launch, anns))
+    done = await run(keeper, confined(spec, anns_folder))
 
-    assert (done, (anns / "new").stat().st_uid) == (Done(code=0, out="4321 4321 []\n", err=""), 4321)
+    assert (done, (anns_folder / "new").stat().st_uid) == (
+        Completed(code=0, out="4321 65534 []\n", err=""),
+        4321,
+    )
+
+
+@pytest.mark.promise("BOX-01")
+async def test_server_does_not_get_the_group_of_its_folder(keeper: Keeper, anns_folder: Path) -> None:
+    owner = pwd.getpwnam("daemon")
+    os.chown(anns_folder, owner.pw_uid, 4321)
+    code = "import os; print(os.getuid(), os.getgid(), os.getgroups())"
+    spec = ProcessSpec(argv=("/usr/bin/python3", "-I", "-c", code), env=PATH, cwd=str(anns_folder))
+
+    completed = await run(keeper, confined(spec, anns_folder))
+
+    assert completed.out == f"{owner.pw_uid} {owner.pw_gid} []\n"
 
 
 @pytest.mark.promise("BOX-03")
-async def test_run_by_root_processes_are_limited_for_any_owner(
-    keeper: Keeper, anns: Path, root: Path
+async def test_root_host_limits_processes_for_any_owner(
+    keeper: Keeper, anns_folder: Path, root: Path
 ) -> None:
     code = """
 import os, signal
@@ -183,17 +199,17 @@ except OSError: pass
 print(made < 40, flush=True)
 """
     made: list[str] = []
-    for folder in (anns, root):
-        launch = Launch(argv=("/usr/bin/python3", "-I", "-c", code), env=PATH, cwd=str(folder))
-        made.append((await run(keeper, confined(launch, folder, quota=Quota(processes=40)))).out)
+    for folder in (anns_folder, root):
+        spec = ProcessSpec(argv=("/usr/bin/python3", "-I", "-c", code), env=PATH, cwd=str(folder))
+        made.append((await run(keeper, confined(spec, folder, quota=Quota(processes=40)))).out)
 
     assert made == ["True\n", "True\n"]
 
 
-async def test_run_by_root_a_program_that_the_owner_cannot_reach_is_refused(
-    keeper: Keeper, anns: Path
+async def test_root_host_refuses_a_program_that_the_owner_cannot_reach(
+    keeper: Keeper, anns_folder: Path
 ) -> None:
-    hidden = anns.parent / "hidden"
+    hidden = anns_folder.parent / "hidden"
     hidden.mkdir(mode=0o700)
     program = hidden / "program"
     program.write_text("#!/bin/sh\n")
@@ -202,36 +218,36 @@ async def test_run_by_root_a_program_that_the_owner_cannot_reach_is_refused(
     with pytest.raises(
         HoldfastError, match=r"owner of its folder \(uid 4321\), who may not enter '.*/hidden'"
     ):
-        await keeper.spawn(confined(Launch(argv=(str(program),), env=PATH, cwd=str(anns)), anns))
+        await keeper.spawn(
+            confined(ProcessSpec(argv=(str(program),), env=PATH, cwd=str(anns_folder)), anns_folder)
+        )
 
 
-async def test_variables_of_the_loader_do_not_reach_the_sandbox_itself(keeper: Keeper, root: Path) -> None:
-    launch = python(
+async def test_loader_variables_do_not_reach_bubblewrap_itself(keeper: Keeper, root: Path) -> None:
+    spec = python(
         "import os; print(os.environ['LD_PRELOAD'])", env={**PATH, "LD_PRELOAD": str(root / "evil.so")}
     )
 
-    async with started(keeper, confined(launch, root)) as child:
+    async with started(keeper, confined(spec, root)) as child:
         outer = Path(f"/proc/{child.pid}/environ").read_bytes()
         command = Path(f"/proc/{child.pid}/cmdline").read_bytes()
-        said = child.stdout.read()
+        output = child.stdout.read()
 
-    assert (outer, b"evil.so" in command, said.decode()) == (b"", False, f"{root}/evil.so\n")
+    assert (outer, b"evil.so" in command, output.decode()) == (b"", False, f"{root}/evil.so\n")
 
 
-async def test_what_is_readable_can_be_read_and_not_written(
-    keeper: Keeper, root: Path, tmp_path: Path
-) -> None:
+async def test_readable_path_is_read_only(keeper: Keeper, root: Path, tmp_path: Path) -> None:
     script = tmp_path.resolve() / "script.py"
     script.write_text("print('ran'); open(__file__, 'a')")
-    launch = Launch(argv=(sys.executable, str(script)), env=PATH, cwd=str(root))
+    spec = ProcessSpec(argv=(sys.executable, str(script)), env=PATH, cwd=str(root))
 
-    done = await run(keeper, confined(launch, root, readable=(str(script),)))
+    done = await run(keeper, confined(spec, root, readable=(str(script),)))
 
     assert (done.out, done.err.splitlines()[-1].partition(":")[0]) == ("ran\n", "OSError")
     assert "Read-only file system" in done.err
 
 
-async def test_the_hosts_own_folders_are_empty_even_inside_a_root(keeper: Keeper, root: Path) -> None:
+async def test_hidden_folder_is_empty_even_inside_a_root(keeper: Keeper, root: Path) -> None:
     (root / "data" / "holdfast").mkdir(parents=True)
     (root / "data" / "holdfast" / "key").write_text("secret")
     code = "import os; print(os.listdir('data/holdfast'))\nopen('data/holdfast/x', 'w')"
@@ -243,12 +259,12 @@ async def test_the_hosts_own_folders_are_empty_even_inside_a_root(keeper: Keeper
     assert sorted(path.name for path in root.iterdir()) == ["data"]
 
 
-async def test_ten_first_starts_try_it_out_once(root: Path) -> None:
+async def test_concurrent_first_starts_all_succeed(root: Path) -> None:
     sandbox = Bwrap()
-    launch = confined(Launch(argv=("true",), env=PATH, cwd=str(root)), root)
+    spec = confined(ProcessSpec(argv=("true",), env=PATH, cwd=str(root)), root)
 
     async with Keeper(sandbox) as keeper:
-        done = await asyncio.gather(*(run(keeper, launch) for _ in range(10)))
+        done = await asyncio.gather(*(run(keeper, spec) for _ in range(10)))
 
     assert [one.code for one in done] == [0] * 10
 
@@ -265,18 +281,18 @@ async def test_ten_first_starts_try_it_out_once(root: Path) -> None:
         ({"confinement": Confinement(roots=("/tmp/../root",))}, "give the folder's absolute, normal path"),
     ],
 )
-async def test_walls_that_cannot_be_put_up_are_told(
+async def test_impossible_confinement_gives_the_reason(
     keeper: Keeper, root: Path, change: dict[str, object], message: str
 ) -> None:
-    launch = confined(Launch(argv=("true",), env=PATH, cwd=str(root)), root)
+    spec = confined(ProcessSpec(argv=("true",), env=PATH, cwd=str(root)), root)
 
     with pytest.raises(HoldfastError) as caught:
-        await keeper.spawn(replace(launch, **change))  # pyright: ignore[reportArgumentType]
+        await keeper.spawn(replace(spec, **change))  # pyright: ignore[reportArgumentType]
 
     assert (caught.value.code, message in caught.value.message) == (codes.SPAWN_FAILED, True), caught.value
 
 
-async def test_it_is_tried_out_once_and_remembered() -> None:
+async def test_availability_is_checked_once() -> None:
     sandbox = Bwrap()
 
     first, second = await sandbox.check(), await sandbox.check()
@@ -285,9 +301,9 @@ async def test_it_is_tried_out_once_and_remembered() -> None:
 
 
 @asynccontextmanager
-async def speaking(keeper: Keeper, launch: Launch) -> AsyncIterator[Client]:
-    async with started(keeper, launch) as child, over_pipes(Peer(), child.stdout, child.stdin) as peer:
-        yield await greet(peer, ME, era=Era.HANDSHAKE)
+async def connect(keeper: Keeper, spec: ProcessSpec) -> AsyncIterator[Client]:
+    async with started(keeper, spec) as child, connect_pipes(Peer(), child.stdout, child.stdin) as peer:
+        yield await negotiate(peer, ME, era=Era.HANDSHAKE)
 
 
 def text(result: object) -> str:

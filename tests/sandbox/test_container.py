@@ -1,33 +1,35 @@
-"""Containers, in the engine's words; no engine is needed to say them."""
+"""The container backend with a stub engine; no podman or docker is needed."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.launch import Confinement, Launch, Quota
-from holdfast.sandbox.container import Container, arguments, host_lives, host_mark
+from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.sandbox.container.container import Container, host_id, is_host_running, run_arguments
 from tests.sandbox.support import PATH, confined
 
 QUOTA = Quota(memory_bytes=400, processes=3, file_bytes=5, descriptors=6)
 
 
-def said(launch: Launch) -> str:
-    assert launch.confinement is not None
-    return " ".join(arguments(launch, launch.confinement, name="holdfast-1", image="tools:1"))
+def joined_arguments(spec: ProcessSpec) -> str:
+    assert spec.confinement is not None
+    arguments = run_arguments(spec, spec.confinement, name="holdfast-1", image="tools:1", user=(7, 8))
+    return " ".join(arguments)
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An engine that says what it was asked, and knows one image and two containers."""
+    """A stub engine that logs its calls, and knows one image and two containers."""
     calls = tmp_path / "calls"
     program = tmp_path / "bin" / "podman"
     program.parent.mkdir()
     program.write_text(
         f'#!/bin/sh\necho "$@" >> {calls}\n'
         'case "$1" in image) [ "$5" = tools:1 ] || { echo no such image; exit 1; };;\n'
-        f"ps) echo aaa map[dev.holdfast.host:1.999 x:y]; echo bbb dev.holdfast.host={host_mark()},x=y;; esac\n"
+        f"ps) echo aaa map[dev.holdfast.host:1.999 x:y]; echo bbb dev.holdfast.host={host_id()},x=y;; esac\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
@@ -35,12 +37,12 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.promise("BOX-05")
-def test_every_wall_is_put_into_the_engines_words(root: Path) -> None:
-    launch = confined(Launch(argv=("server", "--x"), env={"A": "1"}, cwd=str(root)), root, quota=QUOTA)
+def test_every_restriction_becomes_an_argument(root: Path) -> None:
+    spec = confined(ProcessSpec(argv=("server", "--x"), env={"A": "1"}, cwd=str(root)), root, quota=QUOTA)
 
-    words = said(launch)
+    arguments = joined_arguments(spec)
 
-    for wall in (
+    for expected in (
         *(
             "--network none",
             "--read-only",
@@ -49,36 +51,54 @@ def test_every_wall_is_put_into_the_engines_words(root: Path) -> None:
             "--pids-limit 3",
         ),
         *("--memory 400 --memory-swap 400", "--ulimit nofile=6:6", "--ulimit fsize=5:5", f"--workdir {root}"),
-        *(f"--mount type=bind,source={root},target={root} ", f"--label dev.holdfast.host={host_mark()}"),
-        *(f"--user {os.geteuid()}:{os.getegid()}", "--pull never", "seccomp=/proc/self/fd/4"),
+        *(f"--mount type=bind,source={root},target={root} ", f"--label dev.holdfast.host={host_id()}"),
+        *("--user 7:8", "--pull never", "seccomp=/proc/self/fd/4"),
     ):
-        assert wall in words
-    assert words.endswith("--entrypoint server tools:1 --x")
-    assert "A=1" not in words, "the environment would be seen by every user of the machine"
+        assert expected in arguments
+    assert arguments.endswith("--entrypoint server tools:1 --x")
+    assert "A=1" not in arguments, "every user of the machine could read the environment"
 
 
 @pytest.mark.promise("BOX-05")
-def test_a_container_that_is_prepared_is_removed_however_it_ends(root: Path, engine: Path) -> None:
+def test_container_is_removed_after_it_ends(root: Path, engine: Path) -> None:
     prepared = Container(engine="podman", image="tools:1").prepare(
-        confined(Launch(argv=("server",), env=PATH, cwd=str(root)), root)
+        confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
     )
-    with prepared.opened:
-        program = prepared.program
-        env, rules = (os.pread(fd, 100_000, 0) for fd in program.descriptors)
+    with prepared.resources:
+        request = prepared.request
+        env, profile = (os.pread(fd, 100_000, 0) for fd in request.descriptors)
 
-    name = program.argv[program.argv.index("--name") + 1]
-    assert program.farewell == (program.argv[0], "rm", "--force", name)
-    assert (env, b'"io_uring_setup"' in rules) == (b"PATH=/usr/bin:/bin\n", True)
+    name = request.argv[request.argv.index("--name") + 1]
+    assert request.cleanup == (request.argv[0], "rm", "--force", name)
+    assert (env, b'"io_uring_setup"' in profile) == (b"PATH=/usr/bin:/bin\n", True)
+
+
+@pytest.mark.promise("BOX-05")
+@pytest.mark.usefixtures("engine")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to change the owner")
+def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
+    owner = pwd.getpwnam("daemon")
+    os.chown(root, owner.pw_uid, 4321)
+    spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
+
+    prepared = Container(engine="podman", image="tools:1").prepare(spec)
+    prepared.resources.close()
+    argv = prepared.request.argv
+
+    assert argv[argv.index("--user") + 1] == f"{owner.pw_uid}:{owner.pw_gid}"
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("BOX-05")
-async def test_at_the_check_containers_of_dead_hosts_are_removed_and_those_of_live_ones_are_not(
+async def test_check_removes_containers_of_dead_hosts_only(
     engine: Path,
 ) -> None:
-    found = await Container(engine="podman", image="tools:1").check()
+    availability = await Container(engine="podman", image="tools:1").check()
 
-    assert (found.works, engine.read_text().splitlines()[-2:]) == (True, ["kill aaa", "rm --force aaa"])
+    assert (availability.works, engine.read_text().splitlines()[-2:]) == (
+        True,
+        ["kill aaa", "rm --force aaa"],
+    )
 
 
 @pytest.mark.anyio
@@ -87,20 +107,20 @@ async def test_at_the_check_containers_of_dead_hosts_are_removed_and_those_of_li
     ("engine_name", "image", "reason"),
     [
         ("podman", "", "No image is configured for podman"),
-        ("podman", "other", "podman cannot give the image 'other': no such image"),
+        ("podman", "other", "podman cannot provide the image 'other': no such image"),
         ("no-such-engine", "x", "no-such-engine is missing"),
     ],
 )
-async def test_an_engine_that_cannot_serve_says_why(
+async def test_unusable_engine_gives_the_reason(
     engine: Path, engine_name: str, image: str, reason: str
 ) -> None:
-    found = await Container(engine=engine_name, image=image).check()
+    availability = await Container(engine=engine_name, image=image).check()
 
-    assert (found.works, reason in found.reason) == (False, True), found
+    assert (availability.works, reason in availability.reason) == (False, True), availability
 
 
 @pytest.mark.parametrize(
-    ("walls", "message"),
+    ("confinement", "message"),
     [
         (Confinement(network=("example.org",)), "containers have no network here"),
         (Confinement(roots=("/etc",)), "cannot be a root"),
@@ -108,27 +128,27 @@ async def test_an_engine_that_cannot_serve_says_why(
     ],
 )
 @pytest.mark.usefixtures("engine")
-def test_what_containers_cannot_do_is_refused(root: Path, walls: Confinement, message: str) -> None:
-    launch = Launch(argv=("x",), env=PATH, cwd=str(root), confinement=walls)
+def test_unsupported_confinement_is_refused(root: Path, confinement: Confinement, message: str) -> None:
+    spec = ProcessSpec(argv=("x",), env=PATH, cwd=str(root), confinement=confinement)
 
     with pytest.raises(HoldfastError, match=message):
-        Container(engine="podman", image="tools:1").prepare(launch)
+        Container(engine="podman", image="tools:1").prepare(spec)
 
 
 @pytest.mark.usefixtures("engine")
-def test_names_that_an_engine_would_misread_are_refused(root: Path) -> None:
+def test_names_that_the_engine_would_misparse_are_refused(root: Path) -> None:
     odd = root / "a,b"
     odd.mkdir()
 
-    for launch in (
-        confined(Launch(argv=("x",), env=PATH, cwd=str(odd)), odd),
-        confined(Launch(argv=("x",), env={"A": "1\nB=2"}, cwd=str(root)), root),
+    for spec in (
+        confined(ProcessSpec(argv=("x",), env=PATH, cwd=str(odd)), odd),
+        confined(ProcessSpec(argv=("x",), env={"A": "1\nB=2"}, cwd=str(root)), root),
     ):
         with pytest.raises(HoldfastError, match=r"comma|newline"):
-            Container(engine="podman", image="tools:1").prepare(launch)
+            Container(engine="podman", image="tools:1").prepare(spec)
 
 
-def test_a_host_is_known_by_its_pid_and_its_start() -> None:
-    pid, _, began = host_mark().partition(".")
+def test_host_is_identified_by_pid_and_start_time() -> None:
+    pid, _, start_time = host_id().partition(".")
 
-    assert (host_lives(host_mark()), host_lives(f"{pid}.{int(began) + 1}"), host_lives("0.1"), host_lives("x")) == (True, False, False, False)  # fmt: skip
+    assert (is_host_running(host_id()), is_host_running(f"{pid}.{int(start_time) + 1}"), is_host_running("0.1"), is_host_running("x")) == (True, False, False, False)  # fmt: skip

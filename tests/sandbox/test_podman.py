@@ -1,4 +1,4 @@
-"""Containers for real, in a root file system of our own making. Runs in `make test-containers`."""
+"""The container backend with real podman, in an image built from this machine. Runs in `make test-containers`."""
 
 import asyncio
 import io
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.launch import Launch
-from holdfast.sandbox.container import Container
-from holdfast.sandbox.keeper import Keeper
-from holdfast.sandbox.probes import probe
-from tests.sandbox.support import DAEMON, STAY, confined, line, released, run, started
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.container.container import Container
+from holdfast.sandbox.escape_probe_runner import run_escape_probes
+from holdfast.sandbox.keeper.keeper import Keeper
+from tests.sandbox.support import DAEMON, SLEEP_FOREVER, confined, read_line, run, started, wait_unlocked
 
 pytestmark = [
     pytest.mark.anyio,
@@ -31,14 +31,14 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 HOST = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from holdfast.model.launch import Confinement, Launch
-from holdfast.sandbox.container import Container
-from holdfast.sandbox.keeper import Keeper
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.container.container import Container
+from holdfast.sandbox.keeper.keeper import Keeper
 
 async def main():
     async with Keeper(Container(engine='podman', image=sys.argv[2], options=('--runtime', 'runc'))) as keeper:
         root = sys.argv[3]
-        child = await keeper.spawn(Launch(argv=('python3', '-c', sys.argv[4], root + '/lock'), env={}, cwd=root, confinement=Confinement(roots=(root,))))
+        child = await keeper.spawn(ProcessSpec(argv=('python3', '-c', sys.argv[4], root + '/lock'), env={}, cwd=root, confinement=Confinement(roots=(root,))))
         child.stdout.read(1)
         print(flush=True)
         await asyncio.sleep(1000)
@@ -49,7 +49,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[str]:
-    """An image of the system's Python, its libraries, and nothing else."""
+    """An image with only the system's Python and its libraries."""
     program = os.path.realpath("/usr/bin/python3")
     version = re.sub(r"\D*(\d+\.\d+).*", r"\1", program)
     library = f"/usr/lib/python{version}"
@@ -78,61 +78,71 @@ def podman(image: str) -> Container:
 
 
 @pytest.mark.promise("BOX-05")
-async def test_every_probe_is_stopped(podman: Container) -> None:
+async def test_every_escape_probe_is_stopped(podman: Container) -> None:
     async with Keeper(podman) as keeper:
-        outcomes = await probe(keeper, python="python3")
+        results = await run_escape_probes(keeper, python="python3")
 
-    assert [outcome for outcome in outcomes if not outcome.held] == []
+    assert [result for result in results if not result.stopped] == []
 
 
 @pytest.mark.promise("BOX-05")
-async def test_words_files_and_environment_go_both_ways(podman: Container, root: Path) -> None:
+async def test_input_files_and_environment_are_passed_on(podman: Container, root: Path) -> None:
     code = "import os, sys; open('new', 'w').write(sys.stdin.read()); print(os.environ['A'])"
-    launch = Launch(argv=("python3", "-c", code), env={"A": "x y = z"}, cwd=str(root))
+    spec = ProcessSpec(argv=("python3", "-c", code), env={"A": "x y = z"}, cwd=str(root))
 
     async with Keeper(podman) as keeper:
-        done = await run(keeper, confined(launch, root), b"hello")
+        done = await run(keeper, confined(spec, root), b"hello")
 
     assert (done.code, done.out, (root / "new").read_text(), containers()) == (0, "x y = z\n", "hello", "")
 
 
 @pytest.mark.promise("BOX-05")
-async def test_nothing_is_left_of_a_daemon(podman: Container, root: Path) -> None:
-    launch = Launch(argv=("python3", "-c", DAEMON + STAY, str(root / "lock")), env={}, cwd=str(root))
+async def test_daemon_ends_with_its_container(podman: Container, root: Path) -> None:
+    spec = ProcessSpec(
+        argv=("python3", "-c", DAEMON + SLEEP_FOREVER, str(root / "lock")), env={}, cwd=str(root)
+    )
 
-    async with Keeper(podman) as keeper, started(keeper, confined(launch, root)) as child:
-        await line(child)
+    async with Keeper(podman) as keeper, started(keeper, confined(spec, root)) as child:
+        await read_line(child)
 
-    await released(root / "lock")
+    await wait_unlocked(root / "lock")
     assert containers() == ""
 
 
 @pytest.mark.promise("BOX-05")
-async def test_nothing_is_left_when_the_host_is_killed(image: str, root: Path) -> None:
+async def test_container_is_removed_when_the_host_is_killed(image: str, root: Path) -> None:
     host = subprocess.Popen(
-        [sys.executable, "-c", HOST, str(SRC), image, str(root), DAEMON + STAY], stdout=subprocess.PIPE
+        [sys.executable, "-c", HOST, str(SRC), image, str(root), DAEMON + SLEEP_FOREVER],
+        stdout=subprocess.PIPE,
     )
     assert host.stdout is not None
     await asyncio.to_thread(host.stdout.readline)
     host.send_signal(signal.SIGKILL)
     host.communicate()
 
-    await released(root / "lock")
+    await wait_unlocked(root / "lock")
     async with asyncio.timeout(30):
         while containers():
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.promise("BOX-05")
-async def test_a_container_that_a_dead_host_left_is_removed_at_the_next_check(podman: Container) -> None:
+async def test_container_left_by_a_dead_host_is_removed_at_the_next_check(podman: Container) -> None:
     left = ["run", "--detach", "--network", "none", "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
-    label = ["--label", "dev.holdfast.host=1.999999999", IMAGE, "/usr/bin/python3", "-c", STAY.strip()]
+    label = [
+        "--label",
+        "dev.holdfast.host=1.999999999",
+        IMAGE,
+        "/usr/bin/python3",
+        "-c",
+        SLEEP_FOREVER.strip(),
+    ]
     subprocess.run(["podman", *OPTIONS, *left, *label], check=True, capture_output=True)
     before = containers()
 
-    found = await podman.check()
+    availability = await podman.check()
 
-    assert (before != "", found.works, containers()) == (True, True, "")
+    assert (before != "", availability.works, containers()) == (True, True, "")
 
 
 def containers() -> str:
@@ -149,5 +159,5 @@ def _folder(name: str) -> tarfile.TarInfo:
 def _libraries(path: str) -> list[str]:
     if not shutil.which("ldd"):
         pytest.skip("needs ldd")
-    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
-    return re.findall(r"(/\S+) \(0x", said)
+    output = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"(/\S+) \(0x", output)

@@ -1,18 +1,19 @@
-"""A root is opened by its real path, or not at all."""
+"""Roots are opened by their real path, and decide which user a server runs as."""
 
 import os
+import pwd
 import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.roots import open_root
+from holdfast.sandbox.roots import NOBODY, open_root, owner_ids
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="openat2 is Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="openat2 needs Linux")
 
 
-def test_a_real_folder_is_opened_as_itself(root: Path) -> None:
+def test_real_folder_is_opened(root: Path) -> None:
     fd = open_root(str(root))
     try:
         assert os.fstat(fd).st_ino == root.stat().st_ino
@@ -21,7 +22,7 @@ def test_a_real_folder_is_opened_as_itself(root: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["last", "middle"])
-def test_a_link_anywhere_on_the_way_is_refused_and_the_real_folder_named(root: Path, where: str) -> None:
+def test_path_with_a_link_is_refused_and_the_real_folder_named(root: Path, where: str) -> None:
     (root / "inner").mkdir()
     link = root.parent / "link"
     link.symlink_to(root)
@@ -35,11 +36,28 @@ def test_a_link_anywhere_on_the_way_is_refused_and_the_real_folder_named(root: P
 @pytest.mark.parametrize(
     "path", ["/", "/etc", "/usr/lib", "/proc/self", "/sys", "/dev/shm", "relative", "/tmp/../etc", "/tmp//x", "/tmp/\0", ""]
 )  # fmt: skip
-def test_what_is_the_systems_or_not_plainly_a_path_is_refused(path: str) -> None:
+def test_system_folder_or_unusual_path_is_refused(path: str) -> None:
     with pytest.raises(HoldfastError, match="cannot be a root"):
         open_root(path)
 
 
-def test_a_file_is_no_root(root: Path) -> None:
+def test_file_cannot_be_a_root(root: Path) -> None:
     with pytest.raises(HoldfastError, match="not a directory"):
         open_root(str(root.parent / "secret"))
+
+
+def folder_owned_by(uid: int, gid: int) -> os.stat_result:
+    return os.stat_result((0o40770, 1, 1, 2, uid, gid, 4096, 0, 0, 0))
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("folder_group", [0, 4321])
+def test_owner_keeps_the_primary_group_of_the_account(folder_group: int) -> None:
+    owner = pwd.getpwnam("daemon")
+
+    assert owner_ids(folder_owned_by(owner.pw_uid, folder_group)) == (owner.pw_uid, owner.pw_gid)
+
+
+@pytest.mark.promise("BOX-01")
+def test_owner_without_an_account_gets_the_group_of_nobody() -> None:
+    assert owner_ids(folder_owned_by(4321, 0)) == (4321, NOBODY)

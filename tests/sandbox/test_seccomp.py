@@ -1,4 +1,4 @@
-"""The filter, run by a small interpreter of our own: what it answers to which call, on both architectures."""
+"""The system call filters: bubblewrap's, run by a small BPF interpreter on both architectures, and the container's."""
 
 import errno
 import platform
@@ -6,37 +6,38 @@ import struct
 
 import pytest
 
-from holdfast.sandbox import rules, seccomp
-from holdfast.sandbox.syscalls import NAMES, Architecture, architecture
+from holdfast.sandbox.bwrap.seccomp import compile_filter
+from holdfast.sandbox.container.seccomp import seccomp_profile
+from holdfast.sandbox.syscalls import RESTRICTED, Architecture, find_architecture
 
 ALLOWED = "allowed"
 ARCHITECTURES = ["x86_64", "aarch64"]
 
 
-def known(machine: str) -> Architecture:
-    found = architecture(machine)
+def architecture(machine: str) -> Architecture:
+    found = find_architecture(machine)
     assert found is not None
     return found
 
 
-def answer(arch: Architecture, number: int, *arguments: int, audit: int | None = None) -> str:
-    """What the kernel would answer: each step of classic BPF, as its manual says."""
+def run_filter(arch: Architecture, number: int, *arguments: int, audit: int | None = None) -> str:
+    """The filter's verdict on one call, interpreting classic BPF as the kernel does."""
     words = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("<IIQ6Q", number, arch.audit if audit is None else audit, 0, *words)
-    steps = [struct.unpack("<HBBI", step) for step in _pieces(seccomp.program(arch))]
-    place = value = 0
+    steps = [struct.unpack("<HBBI", step) for step in _split(compile_filter(arch))]
+    position = value = 0
     while True:
-        code, yes, no, k = steps[place]
-        place += 1
+        code, yes, no, k = steps[position]
+        position += 1
         match code:
             case 0x20:
                 (value,) = struct.unpack_from("<I", data, k)
             case 0x15:
-                place += yes if value == k else no
+                position += yes if value == k else no
             case 0x35:
-                place += yes if value >= k else no
+                position += yes if value >= k else no
             case 0x45:
-                place += yes if value & k else no
+                position += yes if value & k else no
             case 0x54:
                 value &= k
             case 0x06:
@@ -45,17 +46,17 @@ def answer(arch: Architecture, number: int, *arguments: int, audit: int | None =
                 raise AssertionError(f"unknown step {code:#x}")
 
 
-def _pieces(program: bytes) -> list[bytes]:
+def _split(program: bytes) -> list[bytes]:
     return [program[at : at + 8] for at in range(0, len(program), 8)]
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_what_a_server_needs_is_allowed_and_the_rest_of_the_list_is_denied(machine: str) -> None:
-    arch = known(machine)
+def test_common_calls_are_allowed_and_listed_ones_denied(machine: str) -> None:
+    arch = architecture(machine)
     needed = {"x86_64": (0, 1, 9, 59, 231, 57), "aarch64": (63, 64, 222, 221, 94)}[machine]
 
-    assert {answer(arch, number) for number in needed} == {ALLOWED}
-    assert {answer(arch, number) for number in arch.denied} == {"EPERM"}
+    assert {run_filter(arch, number) for number in needed} == {ALLOWED}
+    assert {run_filter(arch, number) for number in arch.denied} == {"EPERM"}
     assert len(arch.denied) > 50
 
 
@@ -93,25 +94,25 @@ def test_what_a_server_needs_is_allowed_and_the_rest_of_the_list_is_denied(machi
         ("mknodat", (0, 0, 0o104755), "EPERM"),
     ],
 )
-def test_some_calls_depend_on_their_arguments(
+def test_some_calls_are_denied_by_their_arguments(
     machine: str, call: str, arguments: tuple[int, ...], expected: str
 ) -> None:
-    arch = known(machine)
+    arch = architecture(machine)
 
-    assert answer(arch, arch.numbers[call], *arguments) == expected
-
-
-def test_other_architectures_and_the_second_set_of_numbers_do_not_exist() -> None:
-    arch = known("x86_64")
-
-    assert (answer(arch, 1, audit=0x40000003), answer(arch, 0x40000000 | 1)) == ("ENOSYS", "ENOSYS")
+    assert run_filter(arch, arch.numbers[call], *arguments) == expected
 
 
-def test_an_unknown_machine_has_no_filter() -> None:
-    assert (architecture("m68k"), architecture(platform.machine()) is None) == (None, False)
+def test_calls_of_other_architectures_and_x32_get_enosys() -> None:
+    arch = architecture("x86_64")
+
+    assert (run_filter(arch, 1, audit=0x40000003), run_filter(arch, 0x40000000 | 1)) == ("ENOSYS", "ENOSYS")
 
 
-def test_every_name_that_is_denied_is_denied_in_the_words_of_container_engines() -> None:
-    text = repr(rules.profile())
+def test_unknown_machine_has_no_filter() -> None:
+    assert (find_architecture("m68k"), find_architecture(platform.machine()) is None) == (None, False)
 
-    assert [name for name in sorted(NAMES) if f"'{name}'" not in text] == []
+
+def test_container_profile_names_every_restricted_call() -> None:
+    text = repr(seccomp_profile())
+
+    assert [name for name in sorted(RESTRICTED) if f"'{name}'" not in text] == []

@@ -1,4 +1,4 @@
-"""A disk that is full fails what is on its way, and nothing for good: with space, the same session goes on."""
+"""A full disk fails the writes in flight, and nothing else: with space again, the same session works."""
 
 import asyncio
 import json
@@ -7,32 +7,43 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind
-from holdfast.host import DATABASE, Host, Opening
+from holdfast.host.host import DATABASE, Host
+from holdfast.host.opening import Opening
 from holdfast.model import codes
-from holdfast.model.event import Event, Outcome, Prompted, SessionClosed, ToolCalled, ToolEnded, TurnEnded
+from holdfast.model.event import (
+    Event,
+    Outcome,
+    Prompted,
+    SessionClosed,
+    StopReason,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
+from holdfast.session.conversation import Conversation
+from holdfast.session.permission import Mode
+from holdfast.store.maintenance import check
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.upkeep import check
 from tests.connect.conftest import HostFactory, counter, make_host
-from tests.journeys.editor import Editor, Refused, editor, tools
-from tests.session.test_audited import notes
-from tests.store.disks import Ballast, Failing, small_disk
-from tests.store.sessions import refused
+from tests.journeys.editor import RpcError, editor, tools_server
+from tests.session.support import (
+    LONG,
+    WaitingAgent,
+    audit_records,
+    failing_host,
+    prompt_until_full,
+    text_prompt,
+)
+from tests.store.disks import Ballast, FailingDisk, small_disk
+from tests.store.sessions import raises_code
 
 __all__ = ["make_host", "small_disk"]
 pytestmark = pytest.mark.anyio
-
-LONG = "x" * 200_000
-
-
-async def prompt_until_full(zed: Editor, session: str) -> Refused:
-    while True:
-        try:
-            await zed.prompt(session, LONG)
-        except Refused as full:
-            return full
 
 
 async def log_of(path: Path, session: str) -> list[Event]:
@@ -41,25 +52,25 @@ async def log_of(path: Path, session: str) -> list[Event]:
 
 
 @pytest.mark.promise("STO-01", "STO-03")
-async def test_an_editors_session_goes_on_when_there_is_space_again(tmp_path: Path, small_disk: Path) -> None:
+async def test_session_of_an_editor_works_again_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
     home.mkdir()
     cwd.mkdir()
     async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
-        session = await zed.new(cwd, tools())
+        session = await zed.new(cwd, tools_server())
         await zed.prompt(session, '/call tools.echo {"text": "before"}')
         ballast.take_all()
         full = await prompt_until_full(zed, session)
-        with pytest.raises(Refused) as again:
+        with pytest.raises(RpcError) as again:
             await zed.prompt(session, LONG)
         ballast.drop()
         reason = await zed.prompt(session, '/call tools.echo {"text": "after"}')
-        last = zed.called(session)[-1][1]
+        last = zed.call_statuses(session)[-1][1]
 
     assert "No space is left to write" in full.message
     assert "Free some space on that disk, then try again" in full.message
     assert "No space is left" in again.value.message
-    assert (reason, last, "after" in zed.said(session)) == ("end_turn", "completed", True)
+    assert (reason, last, "after" in zed.reply_text(session)) == ("end_turn", "completed", True)
     events = await log_of(small_disk / DATABASE, session)
     begun = [event.turn_id for event in events if isinstance(event, Prompted)]
     ended = [event.turn_id for event in events if isinstance(event, TurnEnded)]
@@ -68,7 +79,7 @@ async def test_an_editors_session_goes_on_when_there_is_space_again(tmp_path: Pa
     assert check(small_disk / DATABASE).problems == ()
 
 
-async def test_an_editor_that_was_started_on_a_full_disk_gets_its_session_when_there_is_space(
+async def test_editor_started_on_a_full_disk_gets_its_session_when_there_is_space(
     tmp_path: Path, small_disk: Path
 ) -> None:
     home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
@@ -76,7 +87,7 @@ async def test_an_editor_that_was_started_on_a_full_disk_gets_its_session_when_t
     cwd.mkdir()
     ballast.take_all()
     async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
-        with pytest.raises(Refused) as full:
+        with pytest.raises(RpcError) as full:
             await zed.new(cwd)
         ballast.drop()
         session = await zed.new(cwd)
@@ -87,7 +98,7 @@ async def test_an_editor_that_was_started_on_a_full_disk_gets_its_session_when_t
 
 
 @pytest.mark.promise("ACP-09", "STO-01")
-async def test_a_call_whose_end_could_not_be_stored_is_told_step_by_step_when_there_is_space(
+async def test_end_of_a_call_that_could_not_be_stored_is_sent_when_there_is_space(
     tmp_path: Path, small_disk: Path
 ) -> None:
     home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
@@ -96,21 +107,21 @@ async def test_a_call_whose_end_could_not_be_stored_is_told_step_by_step_when_th
     started = cwd / "started"
     wait = {"started": str(started), "seconds": 2}
     async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
-        session, other = await zed.new(cwd, tools()), await zed.new(cwd, tools())
-        running = zed.begin_prompt(session, f"/call tools.wait {json.dumps(wait)}")
-        await zed.until(lambda zed: len(zed.called(session)) == 2)
+        session, other = await zed.new(cwd, tools_server()), await zed.new(cwd, tools_server())
+        running = zed.start_prompt(session, f"/call tools.wait {json.dumps(wait)}")
+        await zed.wait_until(lambda zed: len(zed.call_statuses(session)) == 2)
         while not started.exists():
             await asyncio.sleep(0.01)
         ballast.take_all()
         await prompt_until_full(zed, other)
-        with pytest.raises(Refused):
+        with pytest.raises(RpcError):
             await zed.prompt(other, '/call tools.echo {"text": "not made"}')
-        with pytest.raises(Refused) as full:
+        with pytest.raises(RpcError) as full:
             await running
-        while_full = [status for _, status in zed.called(session)]
+        while_full = [status for _, status in zed.call_statuses(session)]
         ballast.drop()
         reason = await zed.prompt(session, "/help")
-        steps = [status for _, status in zed.called(session)]
+        steps = [status for _, status in zed.call_statuses(session)]
         (last,) = [one for one in zed.updates(session, "tool_call_update") if one["status"] == "completed"]
 
     assert "No space is left to write" in full.value.message
@@ -121,26 +132,26 @@ async def test_a_call_whose_end_could_not_be_stored_is_told_step_by_step_when_th
 
 
 @pytest.mark.promise("STO-04")
-async def test_a_session_is_closed_on_a_full_disk_and_can_be_taken_up_again_when_there_is_space(
+async def test_session_closed_on_a_full_disk_can_be_loaded_when_there_is_space(
     tmp_path: Path, small_disk: Path
 ) -> None:
     home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
     home.mkdir()
     cwd.mkdir()
     async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as zed:
-        session = await zed.new(cwd, tools())
+        session = await zed.new(cwd, tools_server())
         await zed.prompt(session, "/call tools.whoami")
         (who,) = [
             step["rawOutput"] for step in zed.updates(session, "tool_call_update") if "rawOutput" in step
         ]
         ballast.take_all()
         await prompt_until_full(zed, session)
-        closed = await zed.ask("session/close", {"sessionId": session})
+        closed = await zed.request("session/close", {"sessionId": session})
         server_is_gone = not Path(f"/proc/{who['pid']}").exists()
         ballast.drop()
         async with editor(home, environ={"HOLDFAST_DATA_DIR": str(small_disk)}) as other:
             await zed.load(session, cwd)
-            await zed.ask("session/close", {"sessionId": session})
+            await zed.request("session/close", {"sessionId": session})
             await other.load(session, cwd)
             reason = await other.prompt(session, "/help")
 
@@ -148,16 +159,16 @@ async def test_a_session_is_closed_on_a_full_disk_and_can_be_taken_up_again_when
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_trust_that_was_lowered_on_a_full_disk_is_stored_when_there_is_space(
+async def test_trust_lowered_on_a_full_disk_is_stored_when_there_is_space(
     make_host: HostFactory, tmp_path: Path, again: bool
 ) -> None:
-    """When it is lowered once more, and when the session is closed at the latest."""
-    disk = Failing()
+    """It is stored when the trust is lowered again or, at the latest, when the session is closed."""
+    disk = FailingDisk()
     store = SqliteStore(tmp_path / "holdfast.db", connect=disk.open)
     async with store, Host(settings=make_host({}).settings, store=store) as host:
         session = await host.open(Opening(cwd=tmp_path))
         disk.fails_with = sqlite3.SQLITE_FULL
-        with refused(codes.STORE_FULL):
+        with raises_code(codes.STORE_FULL):
             await session.lower_trust()
         disk.fails_with = 0
         if again:
@@ -171,38 +182,84 @@ async def test_trust_that_was_lowered_on_a_full_disk_is_stored_when_there_is_spa
 
 
 @pytest.mark.promise("AUD-01")
-async def test_each_call_that_was_made_has_one_end_and_one_record_once_there_is_space(
+async def test_every_call_has_one_end_and_one_record_once_there_is_space(
     make_host: HostFactory, tmp_path: Path, small_disk: Path
 ) -> None:
-    ballast, heard = Ballast(small_disk), list[Event]()
+    ballast, published = Ballast(small_disk), list[Event]()
 
-    async def hear(event: Event) -> None:
-        heard.append(event)
+    async def on_event(event: Event) -> None:
+        published.append(event)
 
     host = make_host({"c": counter()}, durable=True, HOLDFAST_DATA_DIR=str(small_disk))
     async with host, host.session(cwd=tmp_path) as session:
-        session.record.listen(hear)
+        session.record.listen(on_event)
         slow = asyncio.create_task(session.call("c.sleep", {"seconds": 1}))
         await session.call("c.count")
         ballast.take_all()
-        with refused(codes.STORE_FULL):
+        with raises_code(codes.STORE_FULL):
             while True:
                 await asyncio.gather(*(session.call("c.count", {"text": LONG}) for _ in range(3)))
         ballast.drop()
-        answer, slept = await session.call("c.count"), await slow
-        await session.record.told()
-        kept = await notes(host, AuditKind.CALL)
+        result, slept = await session.call("c.count"), await slow
+        await session.record.wait_published()
+        records = await audit_records(host, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
     begun = [event.call_id for event in events if isinstance(event, ToolCalled)]
     ended = [event.call_id for event in events if isinstance(event, ToolEnded)]
-    assert (answer.ok, slept.ok) == (True, True)
+    assert (result.ok, slept.ok) == (True, True)
     assert sorted(begun) == sorted(ended)
-    ids = [note.call_id for note in kept]
-    assert len(ids) == len({*ids, *begun})  # each that was begun has one record
-    assert {note.outcome for note in kept if note.call_id not in begun} <= {Outcome.REFUSED}
-    made = [note for note in kept if note.outcome != Outcome.REFUSED]
-    assert sum(note.tool == "count" for note in made) == int(answer.text)  # as many as the server has counted
+    ids = [record.call_id for record in records]
+    assert len(ids) == len({*ids, *begun})  # one record per call
+    assert {record.outcome for record in records if record.call_id not in begun} <= {Outcome.REFUSED}
+    made = [record for record in records if record.outcome != Outcome.REFUSED]
+    assert sum(record.tool == "count" for record in made) == int(result.text)  # as many as the server counted
     assert [event for event in events if isinstance(event, ToolCalled | ToolEnded)] == [
-        event for event in heard if isinstance(event, ToolCalled | ToolEnded)
+        event for event in published if isinstance(event, ToolCalled | ToolEnded)
     ]
+
+
+@pytest.mark.promise("ACP-08")
+async def test_turns_cancelled_on_a_full_disk_end_as_cancelled_and_the_session_works_again(
+    make_host: HostFactory, tmp_path: Path
+):
+    agent = WaitingAgent()
+    async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
+        conversation = Conversation(session, agent)
+        prompts = [asyncio.create_task(conversation.prompt(text_prompt(text))) for text in ("one", "two")]
+        await agent.started.wait()
+        await session.record.wait_published()
+        disk.fails_with = sqlite3.SQLITE_FULL
+        conversation.cancel()
+        reasons = await asyncio.gather(*prompts)
+        disk.fails_with = 0
+        conversation.agent = ManualAgent()
+        after = await conversation.prompt(text_prompt("/help"))
+        events = [stored.event async for stored in host.store.events(session.context.session_id)]
+
+    assert (reasons, after) == ([StopReason.CANCELLED] * 2, StopReason.END_TURN)
+    begun = [event.turn_id for event in events if isinstance(event, Prompted)]
+    assert begun == [event.turn_id for event in events if isinstance(event, TurnEnded)]
+
+
+@pytest.mark.promise("ACP-08")
+async def test_turn_cancelled_during_a_call_on_a_full_disk_ends_as_cancelled(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
+        started = asyncio.Event()
+        conversation = Conversation(session, ManualAgent())
+        await session.settle()
+
+        async def on_event(event: Event) -> None:
+            if isinstance(event, ToolStarted):
+                started.set()
+
+        session.record.listen(on_event)
+        await conversation.permissions.change_mode(Mode.AUTO)
+        prompt = asyncio.create_task(conversation.prompt(text_prompt('/call c.sleep {"seconds": 60}')))
+        await started.wait()
+        disk.fails_with = sqlite3.SQLITE_FULL
+        conversation.cancel()
+
+        assert await prompt is StopReason.CANCELLED

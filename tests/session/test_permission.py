@@ -1,19 +1,23 @@
-"""Who is asked before a call, how often, and what the mode says in spite of it."""
+"""Permission for calls: by the mode, by the tool's hint, and by asking the user."""
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.agent.manual import Manual
+from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind
+from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
-from holdfast.session.permission import Mode
-from holdfast.session.turn import Conversation
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.session.conversation import Conversation
+from holdfast.session.permission import Mode, Permission, check_permission, tool_kind
+from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, counter, make_host
-from tests.session.test_audited import Person, notes
-from tests.session.test_turn import words
+from tests.session.support import ScriptedUser, audit_records, text_prompt
 
 __all__ = ["make_host"]
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-09")]
@@ -21,71 +25,113 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-09")]
 COUNT = "/call c.count"
 
 
-class Thoughtful(Person):
-    """Takes its time: it answers when it is told to, and knows how often it was asked."""
+def catalog_tool(annotations: Any = None, *, source: Source = Source.CLIENT, meta: Any = None) -> CatalogTool:
+    definition: dict[str, Any] = {"name": "t", "inputSchema": {"type": "object"}}
+    if annotations is not None:
+        definition["annotations"] = annotations
+    if meta is not None:
+        definition["_meta"] = meta
+    spec = ServerSpec(name="s", transport=Stdio(command="x"), source=source)
+    tool = msgspec.json.decode(msgspec.json.encode(definition), type=Tool)
+    return build_catalog([(spec, (tool,))]).tools[0]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "mode", "expected"),
+    [
+        ({"readOnlyHint": True}, Mode.ASK, Permission.ALLOWED),
+        ({"readOnlyHint": True}, Mode.READ_ONLY, Permission.ALLOWED),
+        ({"readOnlyHint": False}, Mode.ASK, Permission.MUST_ASK),
+        ({"readOnlyHint": "yes"}, Mode.ASK, Permission.MUST_ASK),
+        (None, Mode.ASK, Permission.MUST_ASK),
+        (None, Mode.AUTO, Permission.ALLOWED),
+        (None, Mode.READ_ONLY, Permission.REFUSED),
+    ],
+)
+def test_permission_follows_from_the_mode_and_the_read_only_hint(
+    annotations: Any, mode: Mode, expected: Permission
+):
+    assert check_permission(catalog_tool(annotations), mode) is expected
+
+
+def test_only_a_built_in_server_declares_the_kind_of_its_tools():
+    meta = {"dev.holdfast/kind": "edit"}
+
+    kinds = [tool_kind(catalog_tool(source=source, meta=meta)) for source in (Source.BUILTIN, Source.CLIENT)]
+
+    assert kinds == ["edit", "other"]
+
+
+class SlowUser(ScriptedUser):
+    """Answers when `may_answer` is set, and counts the questions."""
 
     def __init__(self, *decisions: Decision) -> None:
         super().__init__(*decisions)
-        self.asked = 0
+        self.questions = 0
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def permit(self, call: ToolCall, title: str) -> Decision:
-        self.asked += 1
+    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+        self.questions += 1
         self.is_asked.set()
         await self.may_answer.wait()
-        return await super().permit(call, title)
+        return await super().request_permission(call, title)
 
 
-async def test_mode_read_only_refuses_what_was_always_allowed_before(make_host: HostFactory, tmp_path: Path):
+async def test_mode_read_only_refuses_a_tool_that_was_always_allowed(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, Manual(), Person(Decision.ALLOW_ALWAYS))
+        conversation = Conversation(session, ManualAgent(), ScriptedUser(Decision.ALLOW_ALWAYS))
         for mode in (Mode.ASK, Mode.READ_ONLY, Mode.ASK):
-            await conversation.change_mode(mode)
-            await conversation.prompt(words(COUNT))
-        kept = await notes(host, AuditKind.CALL)
+            await conversation.permissions.change_mode(mode)
+            await conversation.prompt(text_prompt(COUNT))
+        records = await audit_records(host, AuditKind.CALL)
 
-    assert [note.outcome for note in kept] == ["completed", "refused", "completed"]
-
-
-async def test_mode_read_only_refuses_what_was_allowed_while_it_came(make_host: HostFactory, tmp_path: Path):
-    person = Thoughtful(Decision.ALLOW_ONCE)
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, Manual(), person)
-        turn = asyncio.create_task(conversation.prompt(words(COUNT)))
-        await person.is_asked.wait()
-        await conversation.change_mode(Mode.READ_ONLY)
-        person.may_answer.set()
-        await turn
-        kept = await notes(host, AuditKind.CALL)
-
-    assert [(note.outcome, note.reason) for note in kept] == [("refused", "NOT_PERMITTED")]
+    assert [record.outcome for record in records] == ["completed", "refused", "completed"]
 
 
-async def test_several_calls_of_a_tool_at_once_ask_one_by_one_and_always_is_asked_once(
+async def test_mode_read_only_refuses_a_call_allowed_after_the_mode_changed(
     make_host: HostFactory, tmp_path: Path
 ):
-    person = Thoughtful(Decision.ALLOW_ALWAYS)
+    user = SlowUser(Decision.ALLOW_ONCE)
+    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+        conversation = Conversation(session, ManualAgent(), user)
+        turn = asyncio.create_task(conversation.prompt(text_prompt(COUNT)))
+        await user.is_asked.wait()
+        await conversation.permissions.change_mode(Mode.READ_ONLY)
+        user.may_answer.set()
+        await turn
+        records = await audit_records(host, AuditKind.CALL)
+
+    assert [(record.outcome, record.reason) for record in records] == [("refused", "NOT_PERMITTED")]
+
+
+async def test_concurrent_calls_of_a_tool_ask_once_if_the_answer_is_always(
+    make_host: HostFactory, tmp_path: Path
+):
+    user = SlowUser(Decision.ALLOW_ALWAYS)
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
         await session.settle()
-        conversation = Conversation(session, Manual(), person)
-        turn = asyncio.create_task(conversation.prompt(words("\n".join([COUNT] * 3))))
-        await person.is_asked.wait()
-        person.may_answer.set()
+        conversation = Conversation(session, ManualAgent(), user)
+        turn = asyncio.create_task(conversation.prompt(text_prompt("\n".join([COUNT] * 3))))
+        await user.is_asked.wait()
+        user.may_answer.set()
         await turn
-        kept = await notes(host, AuditKind.CALL)
+        records = await audit_records(host, AuditKind.CALL)
 
-    assert (person.asked, [note.outcome for note in kept]) == (1, ["completed"] * 3)
+    assert (user.questions, [record.outcome for record in records]) == (1, ["completed"] * 3)
 
 
-async def test_of_several_calls_that_wait_each_is_asked_for_when_the_first_is_rejected(
+async def test_concurrent_calls_of_a_tool_ask_one_by_one_if_the_first_is_rejected(
     make_host: HostFactory, tmp_path: Path
 ):
-    person = Thoughtful(Decision.REJECT, Decision.ALLOW_ONCE, Decision.REJECT)
-    person.may_answer.set()
+    user = SlowUser(Decision.REJECT, Decision.ALLOW_ONCE, Decision.REJECT)
+    user.may_answer.set()
     async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, Manual(), person)
-        await conversation.prompt(words("\n".join([COUNT] * 3)))
-        kept = await notes(host, AuditKind.CALL)
+        conversation = Conversation(session, ManualAgent(), user)
+        await conversation.prompt(text_prompt("\n".join([COUNT] * 3)))
+        records = await audit_records(host, AuditKind.CALL)
 
-    assert (person.asked, sorted(note.outcome for note in kept)) == (3, ["completed", "refused", "refused"])
+    assert (user.questions, sorted(record.outcome for record in records)) == (
+        3,
+        ["completed", "refused", "refused"],
+    )

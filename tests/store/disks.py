@@ -1,20 +1,22 @@
-"""Disks that are small or fail, for tests of what happens then."""
+"""Small and failing disks, for tests."""
 
 import contextlib
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.store.database import Database, Rows, Synchronous, connect
+from holdfast.store.sqlite import SqliteStore
+from tests.store.sessions import new_session, reply
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 2 MB, if we may mount one."""
+    """A disk of 2 MB; skips the test if mounting is not permitted."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount("-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder))
@@ -22,15 +24,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.fixture
+async def read_only_disk(tmp_path: Path) -> AsyncIterator[Path]:
+    """A read-only disk with a store; skips the test if mounting is not permitted."""
+    original, folder = tmp_path / "original", tmp_path / "mounted"
+    folder.mkdir()
+    async with SqliteStore(original / "holdfast.db") as store:
+        await store.append(await new_session(store), reply(1))
+    mount("--bind", str(original), str(folder))
+    mount("-o", "remount,bind,ro", str(folder))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
 def mount(*arguments: str) -> None:
-    """Mount something, or skip the test."""
+    """Mount a file system, or skip the test."""
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"may not mount here: {done.stderr.strip()}")
+        pytest.skip(f"mounting is not permitted: {done.stderr.strip()}")
 
 
 class Ballast:
-    """A file that takes all the space there is, until it is dropped."""
+    """A file that fills the disk, until it is dropped."""
 
     def __init__(self, disk: Path) -> None:
         self._file = disk / "ballast"
@@ -44,8 +59,8 @@ class Ballast:
         self._file.unlink()
 
 
-class Failing:
-    """A real connection, whose commits fail with this error of SQLite's for as long as there is one."""
+class FailingDisk:
+    """A real connection whose commits fail with the SQLite error code `fails_with`, unless it is 0."""
 
     def __init__(self) -> None:
         self.fails_with = 0

@@ -1,7 +1,8 @@
-"""A session and its events, for the tests of the store."""
+"""Sessions, events and assertions for the tests of the store."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -9,12 +10,22 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
-from holdfast.testing.contract.given import create
+from holdfast.testing.store_contract.factories import create_session
 
 
 async def new_session(store: Store) -> SessionId:
-    return (await create(store)).context.session_id
+    return (await create_session(store)).context.session_id
+
+
+async def write_session(path: Path, count: int) -> None:
+    """Write a session with this many events to the file, and close the store."""
+    async with SqliteStore(path) as store:
+        session_id = await new_session(store)
+        async with store.appender(session_id) as stream:
+            for number in range(count):
+                await stream.append(reply(number))
 
 
 def reply(number: int) -> Replied:
@@ -28,7 +39,7 @@ async def texts(store: Store, session_id: SessionId) -> list[str]:
 
 
 @contextmanager
-def refused(code: Code) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
+def raises_code(code: Code) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
     with pytest.raises(HoldfastError) as caught:
         yield caught
     assert caught.value.code is code, caught.value

@@ -1,7 +1,7 @@
-"""A process that writes to a store until it is killed, and says what it was told is durable.
+"""A process that writes to a store until it is killed, and prints each event that the store acknowledged.
 
-It speaks in lines on standard output: `event N` for every event that was acknowledged. On a session that
-an earlier process left behind, it goes on where the log ends, and first repeats what it cannot be sure of.
+It prints a line `event N` for every acknowledged event. If an earlier process wrote to the session, it
+continues at the end of the log, and first repeats the events that may not have been acknowledged.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from pathlib import Path
 
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
-from holdfast.audit.record import AuditKind, Subject, record
+from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.model.event import Prompted, Replied
 from holdfast.model.ids import SessionId
-from holdfast.store.appender import Ticket
+from holdfast.store.appender import PendingEvent
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.sqlite import SqliteStore
 
-# As far back as a writer can be unsure: what was in flight when it was killed.
+# The number of events that may have been in flight when the writer was killed.
 WINDOW = 64
 
 
-async def write(path: Path, session_id: SessionId, *, early: bool) -> None:
+async def write(path: Path, session_id: SessionId, *, acknowledge_early: bool) -> None:
     async with (
         SqliteStore(path) as store,
-        Audit(store, FileAnchor.beside(path), anchor_seconds=0.01) as audit,
+        Audit(store, FileAnchor.for_database(path), anchor_seconds=0.01) as audit,
     ):
-        await store.hold(session_id)
+        await store.acquire(session_id)
         await store.write(lambda tx: end_interrupted(tx, session_id))
         session = await store.session(session_id)
         assert session is not None
@@ -35,15 +35,17 @@ async def write(path: Path, session_id: SessionId, *, early: bool) -> None:
         numbers = [int(stored.key) for stored in events if stored.key and stored.key.isdigit()]
         start = max(numbers, default=0)
         stream = store.appender(session_id, window=WINDOW)
-        told = asyncio.Queue[tuple[int, Ticket]](WINDOW)
-        telling = asyncio.create_task(_tell(told, early=early))
+        queue = asyncio.Queue[tuple[int, PendingEvent]](WINDOW)
+        printer = asyncio.create_task(_print_acknowledged(queue, acknowledge_early=acknowledge_early))
         number = max(0, start - WINDOW)
-        while not telling.done():
+        while not printer.done():
             number += 1
-            made = record(AuditKind.CALL, session.context, Subject(tool=str(number)), outcome="completed")
-            ticket = await stream.append(_event(number), key=str(number), also=audit.adds(made))
-            await told.put((number, ticket))
-        await telling
+            made = make_record(
+                AuditKind.CALL, session.context, Subject(tool=str(number)), outcome="completed"
+            )
+            pending = await stream.append(_event(number), key=str(number), on_append=audit.recorder(made))
+            await queue.put((number, pending))
+        await printer
 
 
 def _event(number: int) -> Replied | Prompted:
@@ -54,13 +56,15 @@ def _event(number: int) -> Replied | Prompted:
     return Replied(message_id=f"msg_r{number // 50}", text=f"{number} " + "x" * (number * 37 % 900))
 
 
-async def _tell(told: asyncio.Queue[tuple[int, Ticket]], *, early: bool) -> None:
+async def _print_acknowledged(
+    queue: asyncio.Queue[tuple[int, PendingEvent]], *, acknowledge_early: bool
+) -> None:
     while True:
-        number, ticket = await told.get()
-        if not early:
-            await ticket.durable()
+        number, pending = await queue.get()
+        if not acknowledge_early:
+            await pending.durable()
         os.write(1, b"event %d\n" % number)
 
 
 if __name__ == "__main__":
-    asyncio.run(write(Path(sys.argv[1]), SessionId(sys.argv[2]), early="--early" in sys.argv))
+    asyncio.run(write(Path(sys.argv[1]), SessionId(sys.argv[2]), acknowledge_early="--early" in sys.argv))

@@ -1,4 +1,4 @@
-"""A stream of events: in order, bounded, and clear about what failed."""
+"""Appenders: events in order, a bounded window, and errors."""
 
 import asyncio
 import sqlite3
@@ -9,13 +9,13 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.event import Replied, Titled, ToolCalled
 from holdfast.model.mask import MASKED, Mask
-from holdfast.store.appender import Ticket
+from holdfast.store.appender import PendingEvent
 from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
-from tests.store.disks import Failing
-from tests.store.sessions import new_session, refused, reply, texts
+from tests.store.disks import FailingDisk
+from tests.store.sessions import new_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -28,65 +28,65 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path):
         yield opened
 
 
-async def test_a_stream_keeps_its_order_and_tells_each_place(store: Store) -> None:
+async def test_events_keep_their_order_and_get_consecutive_numbers(store: Store) -> None:
     session_id = await new_session(store)
 
     async with store.appender(session_id, window=16) as stream:
-        tickets = [await stream.append(reply(number)) for number in range(500)]
+        pending = [await stream.append(reply(number)) for number in range(500)]
 
-    assert [await ticket.durable() for ticket in tickets] == list(range(1, 501))
+    assert [await event.durable() for event in pending] == list(range(1, 501))
     assert await texts(store, session_id) == [f"piece {number} " for number in range(500)]
 
 
 @pytest.mark.promise("STO-01")
-async def test_a_ticket_is_durable_only_when_another_connection_can_read_its_event(tmp_path: Path) -> None:
+async def test_pending_event_is_durable_only_when_another_connection_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store, SqliteStore(path) as other:
         session_id = await new_session(store)
         stream = store.appender(session_id)
 
         for number in range(50):
-            ticket = await stream.append(reply(number))
-            assert not ticket.is_durable
-            seq = await ticket.durable()
-            stored = await other.read(lambda reads: reads.session(session_id))
+            event = await stream.append(reply(number))
+            assert not event.is_durable
+            seq = await event.durable()
+            stored = await other.read(lambda tx: tx.session(session_id))
             assert stored is not None
             assert stored.last_seq == seq == number + 1
 
 
 @pytest.mark.promise("STO-01")
-async def test_many_waiting_writes_share_one_commit_in_wal_mode_at_full_durability(tmp_path: Path) -> None:
-    said: list[str] = []
-    async with SqliteStore(tmp_path / "holdfast.db", connect=_overheard(said)) as store:
+async def test_waiting_writes_share_commits_in_wal_mode_with_full_sync(tmp_path: Path) -> None:
+    statements: list[str] = []
+    async with SqliteStore(tmp_path / "holdfast.db", connect=_record_statements(statements)) as store:
         session_id = await new_session(store)
         settings = [
             store.write(lambda tx, name=name: _pragma(tx, name)) for name in ("journal_mode", "synchronous")
         ]
         assert await asyncio.gather(*settings) == ["wal", 2]
-        said.clear()
+        statements.clear()
 
         await asyncio.gather(*(store.append(session_id, reply(number)) for number in range(300)))
 
-    assert 1 <= said.count("COMMIT") <= 10
+    assert 1 <= statements.count("COMMIT") <= 10
 
 
-async def test_a_full_window_makes_the_writer_of_events_wait(store: Store) -> None:
+async def test_append_waits_while_the_window_is_full(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id, window=10)
-    tickets: list[Ticket] = []
+    pending: list[PendingEvent] = []
 
     async def produce() -> None:
         for number in range(1000):
-            tickets.append(await stream.append(reply(number)))
-            assert sum(not ticket.is_durable for ticket in tickets) <= 10
+            pending.append(await stream.append(reply(number)))
+            assert sum(not event.is_durable for event in pending) <= 10
 
     await produce()
     await stream.flush()
 
-    assert [ticket.is_durable for ticket in tickets] == [True] * 1000
+    assert [event.is_durable for event in pending] == [True] * 1000
 
 
-async def test_tasks_that_wait_for_room_get_it_in_their_order(store: Store) -> None:
+async def test_waiting_tasks_append_in_order(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id, window=2)
 
@@ -96,109 +96,109 @@ async def test_tasks_that_wait_for_room_get_it_in_their_order(store: Store) -> N
     assert await texts(store, session_id) == [f"piece {number} " for number in range(50)]
 
 
-async def test_one_failing_event_fails_itself_and_all_after_it_and_none_before(store: Store) -> None:
+async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id, window=100)
 
-    tickets = [
+    pending = [
         await stream.append(Titled(title="\ud800") if number == 30 else reply(number)) for number in range(90)
     ]
-    with refused(codes.STREAM_BROKEN):
+    with raises_code(codes.STREAM_BROKEN):
         await stream.flush()
 
-    assert [await ticket.durable() for ticket in tickets[:30]] == list(range(1, 31))
-    with refused(codes.UNSTORABLE):
-        await tickets[30].durable()
-    for ticket in [*tickets[31:], await stream.append(reply(99))]:
-        with refused(codes.STREAM_BROKEN) as caught:
-            await ticket.durable()
+    assert [await event.durable() for event in pending[:30]] == list(range(1, 31))
+    with raises_code(codes.UNSTORABLE):
+        await pending[30].durable()
+    for event in [*pending[31:], await stream.append(reply(99))]:
+        with raises_code(codes.STREAM_BROKEN) as caught:
+            await event.durable()
         assert session_id in caught.value.message
-        assert "cannot be written down" in caught.value.message
+        assert "cannot be encoded" in caught.value.message
     assert await texts(store, session_id) == [f"piece {number} " for number in range(30)]
 
 
-async def test_a_mended_stream_takes_events_again_and_what_failed_stays_failed(store: Store) -> None:
+async def test_reset_stream_accepts_events_and_failed_events_stay_failed(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id)
 
     await stream.append(reply(1))
     bad = await stream.append(Titled(title="\ud800"))
     late = await stream.append(reply(2))
-    await stream.settled()
-    was_broken = stream.broken
-    stream.mend()
+    await stream.wait_settled()
+    was_broken = stream.error
+    stream.reset()
     again = await stream.append(reply(3))
 
     assert was_broken is not None
     assert was_broken.code is codes.STREAM_BROKEN
-    assert (bad.has_failed, late.has_failed, stream.broken) == (True, True, None)
+    assert (bad.has_failed, late.has_failed, stream.error) == (True, True, None)
     assert await again.durable() == 2
     assert await texts(store, session_id) == ["piece 1 ", "piece 3 "]
 
 
-async def test_a_full_disk_is_told_by_its_name_to_all_that_wait_behind_the_first(tmp_path: Path) -> None:
-    disk = Failing()
+async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path) -> None:
+    disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
         session_id = await new_session(store)
         stream = store.appender(session_id)
         disk.fails_with = sqlite3.SQLITE_FULL
 
-        tickets = [await stream.append(reply(number)) for number in range(3)]
+        pending = [await stream.append(reply(number)) for number in range(3)]
 
-        for ticket in tickets:
-            with refused(codes.STORE_FULL) as caught:
-                await ticket.durable()
+        for event in pending:
+            with raises_code(codes.STORE_FULL) as caught:
+                await event.durable()
             assert "Free some space on that disk, then try again." in caught.value.message
         disk.fails_with = 0
 
 
-async def test_a_retried_stream_adds_only_what_is_missing(store: Store) -> None:
+async def test_retried_stream_adds_only_missing_events(store: Store) -> None:
     session_id = await new_session(store)
     async with store.appender(session_id) as stream:
         for number in range(60):
             await stream.append(reply(number), key=f"reply {number}")
 
     async with store.appender(session_id) as again:
-        tickets = [await again.append(reply(number), key=f"reply {number}") for number in range(40, 80)]
+        pending = [await again.append(reply(number), key=f"reply {number}") for number in range(40, 80)]
 
-    assert [await ticket.durable() for ticket in tickets] == list(range(41, 81))
+    assert [await event.durable() for event in pending] == list(range(41, 81))
     assert await texts(store, session_id) == [f"piece {number} " for number in range(80)]
 
 
-async def test_what_belongs_to_an_event_is_written_with_it_and_not_again_on_a_retry(store: Store) -> None:
+async def test_on_append_runs_once_and_not_on_a_retry(store: Store) -> None:
     session_id = await new_session(store)
     ran: list[str] = []
 
-    def also(tx: Tx) -> None:
-        ran.append("also")
+    def on_append(tx: Tx) -> None:
+        ran.append("ran")
 
     for _ in range(3):
         async with store.appender(session_id) as stream:
-            await stream.append(reply(1), key="once", also=also)
+            await stream.append(reply(1), key="once", on_append=on_append)
 
-    assert ran == ["also"]
+    assert ran == ["ran"]
 
 
-async def test_an_event_whose_companion_fails_is_not_kept(store: Store) -> None:
+async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id)
 
     def fail(tx: Tx) -> None:
         raise RuntimeError("no audit, no event")
 
-    ticket = await stream.append(reply(1), also=fail)
+    event = await stream.append(reply(1), on_append=fail)
 
     with pytest.raises(RuntimeError, match="no audit"):
-        await ticket.durable()
+        await event.durable()
     assert await texts(store, session_id) == []
 
 
-async def test_a_waiter_that_gives_up_does_not_stop_the_others(store: Store) -> None:
+async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id)
-    ticket = await stream.append(reply(1))
-    impatient = asyncio.ensure_future(ticket.durable())
-    patient = asyncio.ensure_future(ticket.durable())
+    event = await stream.append(reply(1))
+    impatient = asyncio.ensure_future(event.durable())
+    patient = asyncio.ensure_future(event.durable())
 
     impatient.cancel()
 
@@ -206,7 +206,7 @@ async def test_a_waiter_that_gives_up_does_not_stop_the_others(store: Store) -> 
 
 
 @pytest.mark.promise("AUD-03")
-async def test_a_stream_hides_the_secrets_it_was_told(store: Store) -> None:
+async def test_stream_masks_its_secrets(store: Store) -> None:
     session_id = await new_session(store)
     call = ToolCalled(
         call_id="c", server="s", tool="t", arguments={"url": "https://x/?k=hunter22", "api_key": "other"}
@@ -222,8 +222,8 @@ async def test_a_stream_hides_the_secrets_it_was_told(store: Store) -> None:
     assert second.arguments == {"url": f"https://x/?k={MASKED}", "api_key": MASKED}
 
 
-async def test_a_window_holds_at_least_one_event(store: Store) -> None:
-    with refused(codes.BAD_ARGUMENT):
+async def test_window_must_hold_at_least_one_event(store: Store) -> None:
+    with raises_code(codes.BAD_ARGUMENT):
         store.appender(await new_session(store), window=0)
 
 
@@ -231,10 +231,10 @@ def _pragma(tx: Tx, name: str) -> object:
     return tx._db.execute(f"PRAGMA {name}").fetchone()[0]  # type: ignore[attr-defined]
 
 
-def _overheard(said: list[str]):
-    """The real connection, with every statement noted."""
+def _record_statements(statements: list[str]):
+    """A real connection that records its statements."""
 
-    class Overheard:
+    class RecordingConnection:
         def __init__(self, db: Database) -> None:
             self._db = db
             self.close = db.close
@@ -244,48 +244,48 @@ def _overheard(said: list[str]):
             return self._db.in_transaction
 
         def execute(self, sql: str, parameters: object = (), /):
-            said.append(sql)
+            statements.append(sql)
             return self._db.execute(sql, parameters)  # type: ignore[arg-type]
 
     def open_it(path: Path, synchronous: Synchronous) -> Database:
-        return Overheard(connect(path, synchronous))
+        return RecordingConnection(connect(path, synchronous))
 
     return open_it
 
 
-async def test_of_many_events_without_keys_only_the_one_to_blame_and_those_after_it_fail(
+async def test_bad_event_in_a_batch_without_keys_fails_only_itself_and_later_events(
     store: Store,
 ) -> None:
     session_id = await new_session(store)
     stream = store.appender(session_id, window=100)
 
-    tickets = [await stream.append(reply(number)) for number in range(20)]
+    pending = [await stream.append(reply(number)) for number in range(20)]
     bad = await stream.append(Replied(message_id="m", text="\ud800"))
     late = await stream.append(reply(21))
-    outcomes = await asyncio.gather(*(ticket.durable() for ticket in tickets))
+    outcomes = await asyncio.gather(*(event.durable() for event in pending))
 
     assert outcomes == list(range(1, 21))
-    with refused(codes.UNSTORABLE):
+    with raises_code(codes.UNSTORABLE):
         await bad.durable()
-    with refused(codes.STREAM_BROKEN):
+    with raises_code(codes.STREAM_BROKEN):
         await late.durable()
     assert await texts(store, session_id) == [f"piece {number} " for number in range(20)]
 
 
-async def test_what_makes_sense_only_after_another_fails_with_it_though_the_stream_was_mended(
+async def test_event_fails_if_the_event_it_depends_on_failed(
     tmp_path: Path,
 ) -> None:
-    disk = Failing()
+    disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
         session_id = await new_session(store)
         appender = store.appender(session_id)
         disk.fails_with = sqlite3.SQLITE_FULL
         first = await appender.append(reply(1))
-        assert not await first.kept()
+        assert not await first.wait()
         disk.fails_with = 0
-        appender.mend()
+        appender.reset()
         after = await appender.append(reply(2), after=first)
         alone = await appender.append(reply(3))
 
-        assert (await after.kept(), await alone.kept()) == (False, True)
+        assert (await after.wait(), await alone.wait()) == (False, True)
         assert await texts(store, session_id) == ["piece 3 "]

@@ -1,4 +1,4 @@
-"""What was written down once can be read for ever."""
+"""The event codec: events of older versions can always be decoded."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ from holdfast.model.event import (
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store.codec import decode_event, encode_event
-from tests.store.sessions import refused
+from tests.store.sessions import raises_code
 
 WRITTEN = Path(__file__).parent / "events_v1.jsonl"
 EVENTS: tuple[Event, ...] = (
@@ -69,18 +69,18 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-def test_every_kind_of_event_that_was_ever_written_is_read_as_it_was() -> None:
+def test_events_of_older_versions_can_be_decoded() -> None:
     written = [json.loads(line) for line in WRITTEN.read_text(encoding="utf-8").splitlines()]
 
     assert tuple(decode_event(line["kind"], json.dumps(line["body"]).encode()) for line in written) == EVENTS
 
 
-def test_every_kind_of_event_is_among_the_examples() -> None:
+def test_examples_cover_every_event_type() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(Event))
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_is_read_as_it_was_written(event: Event) -> None:
+def test_encoded_event_decodes_to_the_same_event(event: Event) -> None:
     assert decode_event(*encode_event(event)) == event
 
 
@@ -94,7 +94,7 @@ json_values = st.recursive(
 @given(
     structured=json_values, content=st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=3)
 )
-def test_whatever_a_tool_answers_is_read_as_it_was_written(
+def test_any_tool_result_decodes_to_the_same_event(
     structured: object, content: list[dict[str, object]]
 ) -> None:
     event = ToolEnded(call_id="c", outcome=Outcome.COMPLETED, content=tuple(content), structured=structured)  # type: ignore[arg-type]
@@ -102,18 +102,18 @@ def test_whatever_a_tool_answers_is_read_as_it_was_written(
     assert decode_event(*encode_event(event)) == event
 
 
-def test_a_field_that_a_later_version_added_is_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert decode_event("Titled", b'{"title":"t","colour":"red"}') == Titled(title="t")
 
 
-def test_a_kind_that_a_later_version_added_is_named() -> None:
-    with refused(codes.EVENT_TOO_NEW) as caught:
+def test_unknown_event_kind_is_named_in_the_error() -> None:
+    with raises_code(codes.EVENT_TOO_NEW) as caught:
         decode_event("Danced", b"{}")
 
     assert "'Danced' was written by a newer version" in caught.value.message
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"title":1}', b"{}", b'{"title":"\xff"}'])
-def test_a_damaged_event_is_told_as_such(body: bytes) -> None:
-    with refused(codes.STORE_CORRUPT):
+def test_damaged_event_raises_store_corrupt(body: bytes) -> None:
+    with raises_code(codes.STORE_CORRUPT):
         decode_event("Titled", body)

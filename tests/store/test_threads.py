@@ -1,4 +1,4 @@
-"""The store's threads: they end with it, and nobody waits for them without need."""
+"""The store's threads: they end with the store, and do not block each other."""
 
 import asyncio
 import threading
@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.store.database import Database, Synchronous, connect
-from holdfast.store.rows import Appended
+from holdfast.store.rows import AppendResult
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
-from tests.store.sessions import new_session, refused, reply, texts
+from tests.store.sessions import new_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ def no_thread_is_left() -> Iterator[None]:
     assert [thread.name for thread in ours if thread.is_alive()] == []
 
 
-async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
+async def test_close_finishes_pending_writes(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
         session_id = await new_session(store)
@@ -38,59 +38,59 @@ async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
         assert len(await texts(store, session_id)) == 100
 
 
-async def test_reading_goes_on_while_a_write_takes_its_time(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+async def test_reads_do_not_wait_for_a_slow_write(tmp_path: Path) -> None:
+    started, proceed = threading.Event(), threading.Event()
 
-    def slow(tx: Tx) -> Appended:
+    def slow(tx: Tx) -> AppendResult:
         appended = tx.append(session_id, reply(1))
-        begun.set()
-        go_on.wait(30)
+        started.set()
+        proceed.wait(30)
         return appended
 
     async with SqliteStore(tmp_path / "holdfast.db") as store:
         session_id = await new_session(store)
         writing = asyncio.ensure_future(store.write(slow))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
 
         assert await texts(store, session_id) == []
 
-        go_on.set()
-        assert await writing == Appended(1, new=True)
+        proceed.set()
+        assert await writing == AppendResult(1, is_new=True)
         assert await texts(store, session_id) == ["piece 1 "]
 
 
-async def test_a_caller_that_gives_up_does_not_stop_the_write_or_the_store(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+async def test_cancelling_the_caller_does_not_stop_the_write(tmp_path: Path) -> None:
+    started, proceed = threading.Event(), threading.Event()
 
-    def slow(tx: Tx) -> Appended:
-        begun.set()
-        go_on.wait(30)
+    def slow(tx: Tx) -> AppendResult:
+        started.set()
+        proceed.wait(30)
         return tx.append(session_id, reply(1))
 
     async with SqliteStore(tmp_path / "holdfast.db") as store:
         session_id = await new_session(store)
         writing = asyncio.ensure_future(store.write(slow))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
 
         writing.cancel()
-        go_on.set()
+        proceed.set()
 
         assert (await store.append(session_id, reply(2))).seq == 2
 
 
-async def test_a_store_that_could_not_be_opened_leaves_no_thread(tmp_path: Path) -> None:
+async def test_failed_open_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "holdfast.db").mkdir()
 
-    with refused(codes.STORE_UNREADABLE):
+    with raises_code(codes.STORE_UNREADABLE):
         async with SqliteStore(tmp_path / "holdfast.db"):
             pass
 
 
-async def test_an_opening_that_was_cancelled_leaves_no_thread(tmp_path: Path) -> None:
-    opening, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+async def test_cancelled_open_leaves_no_thread(tmp_path: Path) -> None:
+    opening, proceed, closed = threading.Event(), threading.Event(), threading.Event()
 
-    class Told:
-        """A real connection that says when it is closed."""
+    class NotifyingConnection:
+        """A real connection that sets an event when it is closed."""
 
         def __init__(self, db: Database) -> None:
             self._db, self.execute = db, db.execute
@@ -105,16 +105,16 @@ async def test_an_opening_that_was_cancelled_leaves_no_thread(tmp_path: Path) ->
 
     def slow(path: Path, synchronous: Synchronous) -> Database:
         opening.set()
-        go_on.wait(30)
-        return Told(connect(path, synchronous))
+        proceed.wait(30)
+        return NotifyingConnection(connect(path, synchronous))
 
     store = SqliteStore(tmp_path / "holdfast.db", connect=slow)
     entering = asyncio.ensure_future(store.__aenter__())
     await asyncio.to_thread(opening.wait, 30)
 
     entering.cancel()
-    go_on.set()
+    proceed.set()
 
     assert await asyncio.to_thread(closed.wait, 30)
-    with refused(codes.STORE_CLOSED):
-        await store.write(lambda tx: tx.index())
+    with raises_code(codes.STORE_CLOSED):
+        await store.write(lambda tx: tx.index_messages())

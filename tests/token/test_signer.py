@@ -18,7 +18,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.token import Signer, Verifier, audience_of
-from tests.token.tokens import CONTEXT, FILES, NOW, refusal
+from tests.token.tokens import CONTEXT, FILES, NOW, refusal_reason
 
 
 class Clock:
@@ -40,7 +40,7 @@ def signer(tmp_path: Path, clock: Clock) -> Signer:
 
 
 @pytest.mark.promise("CTX-08")
-def test_a_token_carries_exactly_the_promised_claims_and_no_path(signer: Signer) -> None:
+def test_token_has_exactly_the_documented_claims_and_no_path(signer: Signer) -> None:
     context = SessionContext(
         session_id=CONTEXT.session_id,
         trust_level=Trust.SANDBOXED,
@@ -53,14 +53,14 @@ def test_a_token_carries_exactly_the_promised_claims_and_no_path(signer: Signer)
 
     header, claims, _ = (urlsafe_b64decode(part + "==") for part in signer.sign(context, FILES).split("."))
 
-    said = json.loads(claims)
+    payload = json.loads(claims)
     assert json.loads(header) == {
         "alg": "EdDSA",
         "kid": key_ids(signer)[0],
         "typ": "holdfast-context+jwt",
     }
-    assert len(said.pop("jti")) == 22
-    assert said == {
+    assert len(payload.pop("jti")) == 22
+    assert payload == {
         "iss": "holdfast",
         "aud": FILES,
         "sub": "sess_0123456789abcdef",
@@ -81,7 +81,7 @@ def test_a_token_carries_exactly_the_promised_claims_and_no_path(signer: Signer)
     parent=st.none() | st.just(SessionId("sess_fedcba9876543210")),
     request=st.none() | st.binary(),
 )
-def test_what_was_signed_is_what_is_verified(
+def test_verified_context_equals_the_signed_one(
     tmp_path_factory: pytest.TempPathFactory,
     trust: Trust,
     workspace: str,
@@ -106,7 +106,7 @@ def test_what_was_signed_is_what_is_verified(
 
 
 @pytest.mark.promise("CTX-08")
-def test_every_token_has_an_id_of_its_own(signer: Signer) -> None:
+def test_every_token_has_a_unique_id(signer: Signer) -> None:
     verifier = Verifier(signer.jwks())
 
     ids = {verifier.verify(signer.sign(CONTEXT, FILES), FILES, now=NOW).token_id for _ in range(100)}
@@ -115,33 +115,33 @@ def test_every_token_has_an_id_of_its_own(signer: Signer) -> None:
 
 
 @pytest.mark.promise("CTX-08")
-def test_another_library_verifies_our_tokens_with_our_key_set(tmp_path: Path) -> None:
+def test_pyjwt_verifies_our_tokens_with_our_key_set(tmp_path: Path) -> None:
     signer = Signer(tmp_path / "keys")
     (key,) = jwt.PyJWKSet.from_dict(json.loads(json.dumps(signer.jwks()))).keys
 
-    said = jwt.decode(
+    decoded = jwt.decode(
         signer.sign(CONTEXT, FILES), key, algorithms=["EdDSA"], audience=FILES, issuer="holdfast"
     )
 
-    assert (key.key_id, said["sub"]) == (key_ids(signer)[0], CONTEXT.session_id)
+    assert (key.key_id, decoded["sub"]) == (key_ids(signer)[0], CONTEXT.session_id)
 
 
-def test_a_lifetime_over_a_minute_is_a_mistake(tmp_path: Path) -> None:
+def test_lifetime_over_a_minute_raises(tmp_path: Path) -> None:
     for lifetime in (0, 61):
         with pytest.raises(ValueError, match="1 to 60 seconds"):
             Signer(tmp_path, lifetime=lifetime)
 
 
-def test_a_context_too_long_for_a_header_is_told(signer: Signer) -> None:
+def test_context_too_long_for_a_header_raises(signer: Signer) -> None:
     context = SessionContext(session_id=CONTEXT.session_id, trust_level=Trust.DIRECT, user_id="x" * 8000)
 
-    with pytest.raises(HoldfastError, match="8192 is the most") as caught:
+    with pytest.raises(HoldfastError, match="more than 8192") as caught:
         signer.sign(context, FILES)
 
     assert caught.value.code == codes.BAD_ARGUMENT
 
 
-def test_the_key_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_key_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         Signer(tmp_path / "deep" / "keys").jwks()
@@ -154,19 +154,21 @@ def test_the_key_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620])
-def test_a_key_file_that_others_may_open_is_refused_even_while_running(
+def test_key_file_that_others_can_open_is_refused_even_while_running(
     signer: Signer, tmp_path: Path, mode: int
 ) -> None:
     signer.sign(CONTEXT, FILES)
     (tmp_path / "keys" / "context-keys.json").chmod(mode)
 
     for refused in (signer, Signer(tmp_path / "keys")):
-        with pytest.raises(HoldfastError, match=r"Others may open it\. If none did: chmod 600") as caught:
+        with pytest.raises(
+            HoldfastError, match=r"Other users can open it\. If you are sure that none did, run: chmod 600"
+        ) as caught:
             refused.sign(CONTEXT, FILES)
         assert caught.value.code == codes.BAD_KEY
 
 
-def test_a_folder_that_others_may_open_is_refused_before_a_key_is_made_in_it(tmp_path: Path) -> None:
+def test_folder_that_others_can_open_is_refused_before_a_key_is_created(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     folder.mkdir()
     folder.chmod(0o755)
@@ -177,27 +179,27 @@ def test_a_folder_that_others_may_open_is_refused_before_a_key_is_made_in_it(tmp
     assert list(folder.iterdir()) == []
 
 
-def test_a_key_file_that_is_a_link_or_another_kind_of_thing_is_refused(tmp_path: Path) -> None:
+def test_key_file_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     Signer(tmp_path / "real").jwks()
     folder = tmp_path / "keys"
     folder.mkdir(mode=0o700)
     key = folder / "context-keys.json"
 
     key.symlink_to(tmp_path / "real" / "context-keys.json")
-    with pytest.raises(HoldfastError, match="must be a plain file"):
+    with pytest.raises(HoldfastError, match="must be a regular file"):
         Signer(folder).sign(CONTEXT, FILES)
     key.unlink()
     os.mkfifo(key, 0o600)
-    with pytest.raises(HoldfastError, match="must be a plain file"):
+    with pytest.raises(HoldfastError, match="must be a regular file"):
         Signer(folder).sign(CONTEXT, FILES)
     key.unlink()
     key.mkdir(mode=0o700)
-    with pytest.raises(HoldfastError, match="must be a plain file"):
+    with pytest.raises(HoldfastError, match="must be a regular file"):
         Signer(folder).sign(CONTEXT, FILES)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_key_file_of_another_user_is_refused(signer: Signer, tmp_path: Path) -> None:
+def test_key_file_of_another_user_is_refused(signer: Signer, tmp_path: Path) -> None:
     signer.jwks()
     os.chown(tmp_path / "keys" / "context-keys.json", 65534, 65534)
 
@@ -206,7 +208,7 @@ def test_a_key_file_of_another_user_is_refused(signer: Signer, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"keys": []}', b"\xff", b'{"keys": [{"kty": "OKP"}]}'])
-def test_a_broken_key_file_is_refused_and_not_overwritten(tmp_path: Path, content: bytes) -> None:
+def test_broken_key_file_is_refused_and_not_overwritten(tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "keys"
     folder.mkdir(mode=0o700)
     key = folder / "context-keys.json"
@@ -229,7 +231,7 @@ print(signer.jwks()["keys"][0]["kid"])
 
 
 @pytest.mark.promise("CTX-08")
-def test_eight_processes_that_need_a_key_at_once_end_up_with_one(tmp_path: Path) -> None:
+def test_eight_processes_that_start_at_once_share_one_key(tmp_path: Path) -> None:
     processes = [_started(MAKE, str(tmp_path / "keys")) for _ in range(8)]
     for process in processes:
         assert process.stdout
@@ -239,13 +241,13 @@ def test_eight_processes_that_need_a_key_at_once_end_up_with_one(tmp_path: Path)
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
-    told = [process.communicate(timeout=30)[0] for process in processes]
+    printed = [process.communicate(timeout=30)[0] for process in processes]
 
-    assert len(set(told)) == 1
-    assert told[0].strip() == key_ids(Signer(tmp_path / "keys"))[0]
+    assert len(set(printed)) == 1
+    assert printed[0].strip() == key_ids(Signer(tmp_path / "keys"))[0]
 
 
-def test_after_rotation_the_new_key_signs_and_the_old_one_verifies_until_its_tokens_expired(
+def test_after_rotation_the_old_key_verifies_until_its_tokens_have_expired(
     signer: Signer, clock: Clock
 ) -> None:
     before = signer.sign(CONTEXT, FILES)
@@ -255,14 +257,14 @@ def test_after_rotation_the_new_key_signs_and_the_old_one_verifies_until_its_tok
     after = signer.sign(CONTEXT, FILES)
 
     both = Verifier(signer.jwks())
-    assert [refusal(token, both) for token in (before, after)] == [None, None]
+    assert [refusal_reason(token, both) for token in (before, after)] == [None, None]
     assert old != key_ids(signer)[0]
     assert len(key_ids(signer)) == 2
     clock.now += 120
     assert old not in key_ids(signer)
 
 
-def test_a_verifier_drops_the_old_key_in_time_by_itself(signer: Signer) -> None:
+def test_verifier_drops_an_expired_key_by_itself(signer: Signer) -> None:
     signer.jwks()
     signer.rotate()
     old = signer.jwks()["keys"]
@@ -271,7 +273,7 @@ def test_a_verifier_drops_the_old_key_in_time_by_itself(signer: Signer) -> None:
     assert [key.get("exp") for key in old if isinstance(key, dict)] == [None, NOW + 120]
 
 
-def test_the_secret_of_an_old_key_is_gone_from_the_disk(signer: Signer, tmp_path: Path) -> None:
+def test_rotation_removes_the_old_secret_from_the_disk(signer: Signer, tmp_path: Path) -> None:
     def secrets() -> list[Any]:
         kept = json.loads((tmp_path / "keys" / "context-keys.json").read_text())
         return [key.get("d") for key in kept["keys"]]
@@ -285,18 +287,18 @@ def test_the_secret_of_an_old_key_is_gone_from_the_disk(signer: Signer, tmp_path
     assert '"d"' not in signer.public_file.read_text()
 
 
-def test_a_revoked_key_verifies_nothing_from_then_on(signer: Signer) -> None:
+def test_revoked_key_verifies_nothing(signer: Signer) -> None:
     stolen = signer.sign(CONTEXT, FILES)
     verifier = Verifier(signer.public_file)
-    assert refusal(stolen, verifier) is None
+    assert refusal_reason(stolen, verifier) is None
 
     signer.rotate(revoke=True)
 
-    assert refusal(stolen, verifier) == "unknown_key"
-    assert refusal(signer.sign(CONTEXT, FILES), verifier) is None
+    assert refusal_reason(stolen, verifier) == "unknown_key"
+    assert refusal_reason(signer.sign(CONTEXT, FILES), verifier) is None
 
 
-def test_another_process_signs_with_the_new_key_from_its_next_token_on(
+def test_other_processes_sign_their_next_token_with_the_new_key(
     signer: Signer, tmp_path: Path, clock: Clock
 ) -> None:
     other = Signer(tmp_path / "keys", clock=clock)
@@ -304,19 +306,19 @@ def test_another_process_signs_with_the_new_key_from_its_next_token_on(
 
     signer.rotate(revoke=True)
 
-    assert refusal(other.sign(CONTEXT, FILES), Verifier(signer.jwks())) is None
+    assert refusal_reason(other.sign(CONTEXT, FILES), Verifier(signer.jwks())) is None
 
 
-def test_a_lost_public_file_is_written_again(signer: Signer, tmp_path: Path) -> None:
+def test_missing_public_file_is_written_again(signer: Signer, tmp_path: Path) -> None:
     signer.jwks()
     signer.public_file.unlink()
 
     again = Signer(tmp_path / "keys", clock=lambda: NOW)
 
-    assert refusal(again.sign(CONTEXT, FILES), Verifier(again.public_file)) is None
+    assert refusal_reason(again.sign(CONTEXT, FILES), Verifier(again.public_file)) is None
 
 
-def test_rotations_at_once_lose_no_key(signer: Signer, tmp_path: Path) -> None:
+def test_concurrent_rotations_lose_no_key(signer: Signer, tmp_path: Path) -> None:
     signer.jwks()
     code = (
         "import sys, pathlib; from holdfast.token import Signer\nSigner(pathlib.Path(sys.argv[1])).rotate()"
@@ -340,7 +342,7 @@ def test_rotations_at_once_lose_no_key(signer: Signer, tmp_path: Path) -> None:
         ("https://files.example/MCP", "https://files.example/MCP"),
     ],
 )
-def test_an_audience_is_the_address_in_one_spelling(url: str, audience: str) -> None:
+def test_audience_is_the_normalized_address(url: str, audience: str) -> None:
     assert audience_of(url) == audience
     assert audience_of(audience) == audience
 
@@ -348,8 +350,8 @@ def test_an_audience_is_the_address_in_one_spelling(url: str, audience: str) -> 
 @pytest.mark.parametrize(
     "url", ["", "files", "ftp://files.example", "https://", "https://x:y:z/", "https://x:99999"]
 )
-def test_what_is_no_address_has_no_audience(url: str) -> None:
-    with pytest.raises(HoldfastError, match="is no http or https address"):
+def test_audience_of_a_bad_address_raises(url: str) -> None:
+    with pytest.raises(HoldfastError, match="is not an http or https address"):
         audience_of(url)
 
 

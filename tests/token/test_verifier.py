@@ -25,15 +25,15 @@ from tests.token.tokens import (
     NOW,
     OTHER_KEY,
     b64,
-    forged,
+    forge_token,
     jwks,
-    refusal,
+    refusal_reason,
 )
 
 
 @pytest.mark.promise("CTX-08")
-def test_a_good_token_gives_the_context_and_nothing_else() -> None:
-    claims = Verifier(jwks()).verify(forged(), FILES, now=NOW)
+def test_valid_token_gives_the_claims() -> None:
+    claims = Verifier(jwks()).verify(forge_token(), FILES, now=NOW)
 
     assert claims == Claims(
         context=SessionContext(
@@ -60,15 +60,15 @@ def test_a_good_token_gives_the_context_and_nothing_else() -> None:
         (NOW + 10**9, "expired"),
     ],
 )
-def test_a_token_is_good_in_its_time_give_or_take_five_seconds(now: float, reason: str | None) -> None:
-    assert refusal(forged(), now=now) == reason
+def test_token_is_valid_for_its_lifetime_with_five_seconds_of_leeway(now: float, reason: str | None) -> None:
+    assert refusal_reason(forge_token(), now=now) == reason
 
 
-def test_the_leeway_can_be_none_but_not_long() -> None:
+def test_leeway_is_limited() -> None:
     strict = Verifier(jwks(), leeway=0)
 
-    assert refusal(forged(), strict, now=NOW - 1) == "future"
-    assert refusal(forged(), strict, now=NOW + 60) == "expired"
+    assert refusal_reason(forge_token(), strict, now=NOW - 1) == "future"
+    assert refusal_reason(forge_token(), strict, now=NOW + 60) == "expired"
     with pytest.raises(ValueError, match="leeway is 0 to 30 seconds, not 31"):
         Verifier(jwks(), leeway=31)
 
@@ -106,20 +106,20 @@ def test_the_leeway_can_be_none_but_not_long() -> None:
     ],
     ids=str,
 )
-def test_a_claim_that_makes_no_sense_is_refused_however_well_signed(
-    changed: dict[str, Any], reason: str
-) -> None:
-    assert refusal(forged({**CLAIMS, **changed})) == reason
+def test_signed_token_with_an_invalid_claim_is_refused(changed: dict[str, Any], reason: str) -> None:
+    assert refusal_reason(forge_token({**CLAIMS, **changed})) == reason
 
 
 @pytest.mark.promise("CTX-08")
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_missing_claim_is_refused(name: str) -> None:
-    assert refusal(forged({key: value for key, value in CLAIMS.items() if key != name})) == "claims"
+def test_token_without_a_required_claim_is_refused(name: str) -> None:
+    assert (
+        refusal_reason(forge_token({key: value for key, value in CLAIMS.items() if key != name})) == "claims"
+    )
 
 
-def test_an_unknown_claim_changes_nothing() -> None:
-    assert refusal(forged({**CLAIMS, "cwd": "/etc", "new": 1})) is None
+def test_unknown_claim_is_ignored() -> None:
+    assert refusal_reason(forge_token({**CLAIMS, "cwd": "/etc", "new": 1})) is None
 
 
 @pytest.mark.parametrize(
@@ -133,148 +133,151 @@ def test_an_unknown_claim_changes_nothing() -> None:
         "no token at all",
         "é.é.é",
         "\0",
-        forged([]),
-        forged(b"{"),
-        forged(b'{"iss":"a","iss":"b"}'),
-        forged(b"\xff"),
-        forged(header=[]),
-        forged(header=b"{"),
-        forged(header=b"[" * 5000),
-        forged(header=b'{"alg":"EdDSA","alg":"none","kid":"k1","typ":"holdfast-context+jwt"}'),
-        forged(header=HEADER | {"typ": "JWT"}),
-        forged(header=HEADER | {"kid": 1}),
-        forged(header={name: value for name, value in HEADER.items() if name != "kid"}),
-        forged(header=HEADER | {"crit": ["exp"]}),
-        forged(header=HEADER | {"jwk": jwks()["keys"][0]}),
-        forged(header=HEADER | {"jku": "https://evil.example/jwks"}),
-        forged() + "=",
-        forged() + "\n",
-        " " + forged(),
-        "Bearer " + forged(),
+        forge_token([]),
+        forge_token(b"{"),
+        forge_token(b'{"iss":"a","iss":"b"}'),
+        forge_token(b"\xff"),
+        forge_token(header=[]),
+        forge_token(header=b"{"),
+        forge_token(header=b"[" * 5000),
+        forge_token(header=b'{"alg":"EdDSA","alg":"none","kid":"k1","typ":"holdfast-context+jwt"}'),
+        forge_token(header=HEADER | {"typ": "JWT"}),
+        forge_token(header=HEADER | {"kid": 1}),
+        forge_token(header={name: value for name, value in HEADER.items() if name != "kid"}),
+        forge_token(header=HEADER | {"crit": ["exp"]}),
+        forge_token(header=HEADER | {"jwk": jwks()["keys"][0]}),
+        forge_token(header=HEADER | {"jku": "https://evil.example/jwks"}),
+        forge_token() + "=",
+        forge_token() + "\n",
+        " " + forge_token(),
+        "Bearer " + forge_token(),
     ],
 )
-def test_what_is_no_token_of_ours_is_malformed(token: str) -> None:
-    assert refusal(token) == "malformed"
+def test_text_that_is_not_a_context_token_is_malformed(token: str) -> None:
+    assert refusal_reason(token) == "malformed"
 
 
 @pytest.mark.promise("CTX-08")
 @pytest.mark.parametrize(
     "alg", ["none", "None", "HS256", "ES256", "RS256", "EdDSA ", "eddsa", "Ed25519", "", None, ["EdDSA"]]
 )
-def test_any_other_algorithm_is_refused_whatever_the_signature(alg: object) -> None:
-    assert refusal(forged(header=HEADER | {"alg": alg})) == "algorithm"
+def test_any_other_algorithm_is_refused(alg: object) -> None:
+    assert refusal_reason(forge_token(header=HEADER | {"alg": alg})) == "algorithm"
 
 
-def test_a_long_token_is_refused_before_it_is_looked_at() -> None:
-    assert refusal("x" * 8193) == "too_long"
-    assert refusal(forged({**CLAIMS, "pad": "x" * 8000})) == "too_long"
+def test_long_token_is_refused_before_it_is_parsed() -> None:
+    assert refusal_reason("x" * 8193) == "too_long"
+    assert refusal_reason(forge_token({**CLAIMS, "pad": "x" * 8000})) == "too_long"
 
 
-def test_a_key_that_is_not_in_the_set_is_refused_as_unknown_so_that_the_caller_can_fetch_the_set_again() -> (
-    None
-):
-    assert refusal(forged(header=HEADER | {"kid": "k2"})) == "unknown_key"
+def test_key_that_is_not_in_the_set_is_refused_as_unknown() -> None:
+    assert refusal_reason(forge_token(header=HEADER | {"kid": "k2"})) == "unknown_key"
 
 
-def test_a_signature_by_another_key_of_the_same_name_is_refused() -> None:
-    assert refusal(forged(key=OTHER_KEY)) == "signature"
+def test_signature_by_another_key_with_the_same_id_is_refused() -> None:
+    assert refusal_reason(forge_token(key=OTHER_KEY)) == "signature"
 
 
 @pytest.mark.parametrize("signature", [b"", b"\0" * 64, b"\0" * 63, b"\xff" * 64, b"\0" * 114])
-def test_a_signature_of_any_length_that_does_not_fit_is_refused(signature: bytes) -> None:
-    signed = forged().rpartition(".")[0]
+def test_bad_signature_of_any_length_is_refused(signature: bytes) -> None:
+    signed = forge_token().rpartition(".")[0]
 
-    assert refusal(f"{signed}.{b64(signature)}") in ("signature", "malformed")
+    assert refusal_reason(f"{signed}.{b64(signature)}") in ("signature", "malformed")
 
 
-def test_a_signature_with_the_group_order_added_is_refused() -> None:
+def test_signature_with_the_group_order_added_is_refused() -> None:
     order = 2**252 + 27742317777372353535851937790883648493
-    signed = forged().rpartition(".")[0]
+    signed = forge_token().rpartition(".")[0]
     signature = KEY.sign(signed.encode())
     again = signature[:32] + (int.from_bytes(signature[32:], "little") + order).to_bytes(32, "little")
 
-    assert refusal(f"{signed}.{b64(again)}") == "signature"
+    assert refusal_reason(f"{signed}.{b64(again)}") == "signature"
 
 
 @pytest.mark.promise("CTX-08")
 @settings(deadline=None)
 @given(st.data())
-def test_any_change_of_one_byte_is_refused(data: st.DataObject) -> None:
-    token = forged().encode()
+def test_token_with_one_changed_byte_is_refused(data: st.DataObject) -> None:
+    token = forge_token().encode()
     place = data.draw(st.integers(0, len(token) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != token[place]))
 
     changed = token[:place] + bytes([byte]) + token[place + 1 :]
 
-    assert refusal(changed.decode("latin-1")) is not None
+    assert refusal_reason(changed.decode("latin-1")) is not None
 
 
 @pytest.mark.promise("CTX-08")
-def test_every_other_last_letter_is_refused_though_it_decodes_to_the_same_signature() -> None:
-    token = forged()
+def test_other_encodings_of_the_same_signature_are_refused() -> None:
+    token = forge_token()
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-    assert [letter for letter in letters if refusal(token[:-1] + letter) is None] == [token[-1]]
+    assert [letter for letter in letters if refusal_reason(token[:-1] + letter) is None] == [token[-1]]
 
 
 @settings(deadline=None)
 @given(st.text(), st.data())
-def test_one_letter_more_or_less_is_refused(text: str, data: st.DataObject) -> None:
-    token = forged()
+def test_token_with_one_character_more_or_less_is_refused(text: str, data: st.DataObject) -> None:
+    token = forge_token()
     place = data.draw(st.integers(0, len(token) - 1))
 
-    assert refusal(token[:place] + token[place + 1 :]) is not None
-    assert not text or refusal(token[:place] + text + token[place:]) is not None
+    assert refusal_reason(token[:place] + token[place + 1 :]) is not None
+    assert not text or refusal_reason(token[:place] + text + token[place:]) is not None
 
 
 @settings(deadline=None)
 @given(st.text(), st.binary())
-def test_no_text_makes_the_verifier_crash(text: str, data: bytes) -> None:
-    assert refusal(text) is not None
-    assert refusal(f"{b64(data)}.{b64(data)}.{b64(data)}") is not None
+def test_no_text_crashes_the_verifier(text: str, data: bytes) -> None:
+    assert refusal_reason(text) is not None
+    assert refusal_reason(f"{b64(data)}.{b64(data)}.{b64(data)}") is not None
 
 
 @pytest.mark.promise("CTX-08")
-def test_a_token_for_a_request_fits_that_body_alone(tmp_path: Path) -> None:
+def test_token_for_a_request_is_valid_only_with_that_body(tmp_path: Path) -> None:
     signer = Signer(tmp_path / "keys", clock=lambda: NOW)
     verifier = Verifier(signer.jwks())
     bound, loose = signer.sign(CONTEXT, FILES, BODY), signer.sign(CONTEXT, FILES)
 
-    assert refusal(bound, verifier, request=BODY) is None
-    assert refusal(bound, verifier, request=BODY.replace(b"5", b"5000")) == "request"
-    assert refusal(bound, verifier, request=b"") == "request"
-    assert refusal(loose, verifier, request=BODY) == "request"
-    assert refusal(bound, verifier) is None
+    assert refusal_reason(bound, verifier, request=BODY) is None
+    assert refusal_reason(bound, verifier, request=BODY.replace(b"5", b"5000")) == "request"
+    assert refusal_reason(bound, verifier, request=b"") == "request"
+    assert refusal_reason(loose, verifier, request=BODY) == "request"
+    assert refusal_reason(bound, verifier) is None
 
 
-def test_a_server_with_several_addresses_takes_tokens_for_each() -> None:
-    assert refusal(forged(), audience={FILES, MAIL}) is None
-    assert refusal(forged(), audience={MAIL}) == "audience"
-    assert refusal(forged(), audience=set[str]()) == "audience"
-    assert refusal(forged(), audience=FILES + " and " + MAIL) == "audience"
+def test_server_with_several_addresses_accepts_tokens_for_each() -> None:
+    assert refusal_reason(forge_token(), audience={FILES, MAIL}) is None
+    assert refusal_reason(forge_token(), audience={MAIL}) == "audience"
+    assert refusal_reason(forge_token(), audience=set[str]()) == "audience"
+    assert refusal_reason(forge_token(), audience=FILES + " and " + MAIL) == "audience"
 
 
-def test_the_key_set_may_be_a_dict_text_bytes_or_a_file(tmp_path: Path) -> None:
+def test_key_set_can_be_a_dict_text_bytes_or_a_file(tmp_path: Path) -> None:
     text = json.dumps(jwks())
     file = tmp_path / "jwks.json"
     file.write_text(text)
 
-    assert [refusal(forged(), Verifier(form)) for form in (jwks(), text, text.encode(), file)] == [None] * 4
+    assert [
+        refusal_reason(forge_token(), Verifier(form)) for form in (jwks(), text, text.encode(), file)
+    ] == [None] * 4
 
 
-def test_a_changed_file_is_read_again_and_a_replaced_set_forgets_the_old_keys(tmp_path: Path) -> None:
+def test_changed_key_file_is_read_again_and_a_replaced_set_drops_the_old_keys(tmp_path: Path) -> None:
     file = tmp_path / "jwks.json"
     file.write_text(json.dumps(jwks()))
-    watching, told = Verifier(file), Verifier(jwks())
+    watching, fixed = Verifier(file), Verifier(jwks())
     other = jwks(OTHER_KEY)
 
     file.write_text(json.dumps(other | {"more": 1}))
-    told.replace(other)
+    fixed.replace(other)
 
-    assert (refusal(forged(), watching), refusal(forged(), told)) == ("signature", "signature")
+    assert (refusal_reason(forge_token(), watching), refusal_reason(forge_token(), fixed)) == (
+        "signature",
+        "signature",
+    )
 
 
-def test_keys_of_other_kinds_in_the_set_are_passed_over() -> None:
+def test_keys_of_other_types_in_the_set_are_skipped() -> None:
     ours = jwks()["keys"][0]
     others = [
         {"kty": "RSA", "kid": "k1", "n": "AQAB", "e": "AQAB"},
@@ -286,9 +289,9 @@ def test_keys_of_other_kinds_in_the_set_are_passed_over() -> None:
         {**ours, "alg": "HS256"},
     ]
 
-    assert refusal(forged(), Verifier({"keys": [*others, ours]})) is None
+    assert refusal_reason(forge_token(), Verifier({"keys": [*others, ours]})) is None
     for other in others:
-        with pytest.raises(HoldfastError, match="It holds no Ed25519 key"):
+        with pytest.raises(HoldfastError, match="It has no Ed25519 key"):
             Verifier({"keys": [other]})
 
 
@@ -299,37 +302,37 @@ def test_keys_of_other_kinds_in_the_set_are_passed_over() -> None:
         ("[]", "It is not a JSON Web Key Set"),
         ({}, "It is not a JSON Web Key Set"),
         ({"keys": {}}, "It is not a JSON Web Key Set"),
-        ({"keys": []}, "It holds no Ed25519 key"),
+        ({"keys": []}, "It has no Ed25519 key"),
         (jwks(x="AAAA"), "It is not a JSON Web Key Set"),
         (jwks(x=None), "It is not a JSON Web Key Set"),
         (jwks(kid=None), "It is not a JSON Web Key Set"),
         (jwks(exp="soon"), "It is not a JSON Web Key Set"),
-        ({"keys": jwks()["keys"] * 2}, "Two of its keys have one id"),
-        (jwks(d=b64(bytes(32))), "It holds a secret key"),
+        ({"keys": jwks()["keys"] * 2}, "Two of its keys have the same id"),
+        (jwks(d=b64(bytes(32))), "It has a secret key"),
     ],
 )
-def test_a_bad_key_set_is_told_at_once(keys: Any, message: str) -> None:
+def test_bad_key_set_raises(keys: Any, message: str) -> None:
     with pytest.raises(HoldfastError, match=message) as caught:
         Verifier(keys)
 
     assert caught.value.code == codes.BAD_KEY
 
 
-def test_a_missing_key_file_is_told_by_name(tmp_path: Path) -> None:
+def test_missing_key_set_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"jwks\.json' cannot be read: No such file"):
         Verifier(tmp_path / "jwks.json")
 
 
-def test_a_key_past_its_end_verifies_nothing() -> None:
-    assert refusal(forged(), Verifier(jwks(exp=NOW + 1))) is None
-    assert refusal(forged(), Verifier(jwks(exp=NOW))) == "unknown_key"
+def test_expired_key_verifies_nothing() -> None:
+    assert refusal_reason(forge_token(), Verifier(jwks(exp=NOW + 1))) is None
+    assert refusal_reason(forge_token(), Verifier(jwks(exp=NOW))) == "unknown_key"
 
 
 @pytest.mark.promise("CTX-08")
-def test_nothing_heavy_is_imported_before_the_first_token() -> None:
+def test_cryptography_is_not_imported_before_the_first_token() -> None:
     code = (
-        "import sys, json, pathlib; from holdfast.token import Seen, Signer, Verifier\n"
-        "Verifier(sys.argv[1]); Seen(); Signer(pathlib.Path('nowhere'))\n"
+        "import sys, json, pathlib; from holdfast.token import ReplayCache, Signer, Verifier\n"
+        "Verifier(sys.argv[1]); ReplayCache(); Signer(pathlib.Path('nowhere'))\n"
         "print(*(name for name in ('cryptography', 'jwt', 'msgspec', 'asyncio') if name in sys.modules))"
     )
 

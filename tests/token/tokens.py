@@ -1,4 +1,4 @@
-"""Contexts, and tokens that our own signer would never make."""
+"""Contexts and tokens for tests, with tokens that our own signer would not make."""
 
 import json
 from base64 import urlsafe_b64encode
@@ -47,16 +47,16 @@ def jwks(key: Ed25519PrivateKey = KEY, **more: object) -> dict[str, Any]:
     return {"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": x, **more}]}
 
 
-def forged(claims: object = CLAIMS, header: object = HEADER, key: Ed25519PrivateKey = KEY) -> str:
-    """A token with any header and claims, signed in good form."""
+def forge_token(claims: object = CLAIMS, header: object = HEADER, key: Ed25519PrivateKey = KEY) -> str:
+    """A token with any header and claims, and a valid signature."""
     signed = ".".join(
         b64(part if isinstance(part, bytes) else json.dumps(part).encode()) for part in (header, claims)
     )
     return f"{signed}.{b64(key.sign(signed.encode()))}"
 
 
-def refusal(token: str, verifier: Verifier | None = None, **how: Any) -> object:
-    """The reason a token is refused for, or None when it is not; the message must not repeat the token."""
+def refusal_reason(token: str, verifier: Verifier | None = None, **how: Any) -> object:
+    """The reason why a token is refused, or None if it is accepted. Checks that the message does not repeat the token."""
     verifier = verifier or Verifier(jwks())
     try:
         verifier.verify(token, how.pop("audience", FILES), now=how.pop("now", NOW), **how)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from tests.toolkit.http import ROOT, served
+from tests.toolkit.server_process import ROOT, run_http_server
 
 Era = Literal["handshake", "modern"]
-WAYS = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
+TRANSPORTS_AND_ERAS = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 VERSIONS = {"handshake": "2025-11-25", "modern": "2026-07-28"}
 MODERN_META: dict[str, Any] = {
@@ -24,24 +24,26 @@ MODERN_META: dict[str, Any] = {
 }
 
 
-class Carrier(Protocol):
-    """Brings one message to a server, and back what it says about it."""
+class PlainTransport(Protocol):
+    """Sends one message to a server; a request returns all messages up to its response."""
 
-    def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]: ...
+    def request(self, message: dict[str, Any]) -> list[dict[str, Any]]: ...
 
-    def tell(self, message: dict[str, Any]) -> None: ...
+    def notify(self, message: dict[str, Any]) -> None: ...
 
 
 class Client:
     """One client of one server."""
 
-    def __init__(self, carrier: Carrier, era: Era, hello: dict[str, Any] | None = None) -> None:
-        self.carrier = carrier
+    def __init__(
+        self, transport: PlainTransport, era: Era, initialize_meta: dict[str, Any] | None = None
+    ) -> None:
+        self.transport = transport
         self.era = era
         self.notifications: list[dict[str, Any]] = []
         self._ids = iter(range(1, 1_000_000))
         if era == "handshake":
-            self.initialize(hello or {})
+            self.initialize(initialize_meta or {})
 
     def initialize(self, meta: dict[str, Any]) -> Any:
         offer: dict[str, Any] = {
@@ -50,14 +52,14 @@ class Client:
             "clientInfo": {"name": "tests", "version": "1"},
         }
         answer = self.request("initialize", {**offer, **({"_meta": meta} if meta else {})}, meta={})
-        self.carrier.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
 
     def request(self, method: str, params: dict[str, Any], meta: dict[str, Any] | None = None) -> Any:
         """The result; an error as `{"error": …}`."""
-        said = {**(MODERN_META if self.era == "modern" else {}), **(meta or {})}
-        params = {**params, **({"_meta": said} if said else {})}
-        *notifications, answer = self.carrier.ask(
+        merged_meta = {**(MODERN_META if self.era == "modern" else {}), **(meta or {})}
+        params = {**params, **({"_meta": merged_meta} if merged_meta else {})}
+        *notifications, answer = self.transport.request(
             {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         )
         self.notifications += notifications
@@ -69,7 +71,7 @@ class Client:
     def call(
         self, tool: str, arguments: dict[str, Any] | None = None, meta: dict[str, Any] | None = None
     ) -> Any:
-        """The envelope: the same as text, as structure and as `isError`."""
+        """The envelope, after checking that text, structured content and `isError` agree."""
         result = self.request("tools/call", {"name": tool, "arguments": arguments or {}}, meta)
         assert "structuredContent" in result, result
         envelope = result["structuredContent"]
@@ -81,7 +83,7 @@ class Client:
         return {tool["name"]: tool for tool in self.request("tools/list", {})["tools"]}
 
 
-class Pipes:
+class PlainStdioTransport:
     """A server that this process started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -91,21 +93,21 @@ class Pipes:
         self._stdin: IO[bytes] = process.stdin
         self._stdout: IO[bytes] = process.stdout
 
-    def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        self.tell(message)
-        said: list[dict[str, Any]] = []
-        while not said or said[-1].get("id") != message["id"]:
+    def request(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        self.notify(message)
+        received: list[dict[str, Any]] = []
+        while not received or received[-1].get("id") != message["id"]:
             line = self._stdout.readline()
-            assert line, "The server hung up."
-            said.append(json.loads(line))
-        return said
+            assert line, "The server closed its output."
+            received.append(json.loads(line))
+        return received
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def notify(self, message: dict[str, Any]) -> None:
         self._stdin.write(json.dumps(message).encode() + b"\n")
         self._stdin.flush()
 
 
-class Http:
+class PlainHttpTransport:
     """A server at an address."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
@@ -116,11 +118,11 @@ class Http:
         self.session_id = ""
         self.status = 0
 
-    def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+    def request(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         return self.post(json.dumps(message).encode(), {**mcp_headers(message), **self.headers})
 
-    def tell(self, message: dict[str, Any]) -> None:
-        self.ask(message)
+    def notify(self, message: dict[str, Any]) -> None:
+        self.request(message)
 
     def close(self) -> None:
         self.connection.close()
@@ -139,7 +141,7 @@ class Http:
 
 
 def mcp_headers(message: dict[str, Any]) -> dict[str, str]:
-    """What the modern era wants repeated in headers."""
+    """The headers that the modern era requires."""
     if "io.modelcontextprotocol/protocolVersion" not in message.get("params", {}).get("_meta", {}):
         return {}
     headers = {"MCP-Protocol-Version": VERSIONS["modern"], "Mcp-Method": message["method"]}
@@ -149,28 +151,28 @@ def mcp_headers(message: dict[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def spawned(
+def spawn_server(
     module: str,
     *arguments: str,
     environ: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int | None = None,
-) -> Iterator[Pipes]:
-    """`python -m module` on pipes; it must end by itself when its input ends."""
-    with started(
+) -> Iterator[PlainStdioTransport]:
+    """Run `python -m module` on pipes; it must exit by itself when its input ends."""
+    with spawn_command(
         [sys.executable, "-m", module, *arguments], cwd=ROOT, environ=environ, stderr=stderr
     ) as pipes:
         yield pipes
 
 
 @contextmanager
-def started(
+def spawn_command(
     command: list[str],
     *,
     cwd: Path,
     environ: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int | None = None,
-) -> Iterator[Pipes]:
-    """Any command on pipes."""
+) -> Iterator[PlainStdioTransport]:
+    """Run a command on pipes."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -181,7 +183,7 @@ def started(
     )
     with process:
         try:
-            pipes = Pipes(process)
+            pipes = PlainStdioTransport(process)
             yield pipes
             if process.stdin and not process.stdin.closed:
                 process.stdin.close()
@@ -191,18 +193,21 @@ def started(
 
 
 @contextmanager
-def client(
-    way: tuple[str, Era],
+def connect_client(
+    transport_and_era: tuple[str, Era],
     module: str,
     *arguments: str,
     environ: Mapping[str, str] | None = None,
-    hello: dict[str, Any] | None = None,
+    initialize_meta: dict[str, Any] | None = None,
 ) -> Iterator[Client]:
-    """A client of its own server, over this transport and in this era."""
-    transport, era = way
-    if transport == "stdio":
-        with spawned(module, *arguments, environ=environ) as pipes:
-            yield Client(pipes, era, hello)
+    """Start a server and connect a client to it, over this transport and in this era."""
+    kind, era = transport_and_era
+    if kind == "stdio":
+        with spawn_server(module, *arguments, environ=environ) as pipes:
+            yield Client(pipes, era, initialize_meta)
     else:
-        with served(module, *arguments, environ=environ) as url, closing(Http(url)) as carrier:
-            yield Client(carrier, era, hello)
+        with (
+            run_http_server(module, *arguments, environ=environ) as url,
+            closing(PlainHttpTransport(url)) as transport,
+        ):
+            yield Client(transport, era, initialize_meta)

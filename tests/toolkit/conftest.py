@@ -1,15 +1,15 @@
-"""What the tests of the toolkit share."""
+"""Fixtures for the toolkit's tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.toolkit.clients import WAYS, Client, Era, client
+from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client
 
 
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+@pytest.fixture(scope="module", params=TRANSPORTS_AND_ERAS, ids="-".join)
 def notes(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """A client of the notes server, over each transport in each era; nobody vouches for it."""
-    way: tuple[str, Era] = request.param
-    with client(way, "tests.toolkit.notes_server") as connected:
+    """An anonymous client of the notes server, over each transport in each era."""
+    transport_and_era: tuple[str, Era] = request.param
+    with connect_client(transport_and_era, "tests.toolkit.notes_server") as connected:
         yield connected

@@ -1,7 +1,6 @@
-"""Sessions, as a host would vouch for them."""
+"""Session contexts, and what the tool `who` returns for each."""
 
-from holdfast.model.carriers import META_KEY, context_env, context_meta
-from holdfast.model.context import SessionContext
+from holdfast.model.context import META_KEY, SessionContext, context_env, context_meta
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 
@@ -16,7 +15,7 @@ BOB = SessionContext(
     session_id=SessionId("sess_bbbbbbbbbbbbbbbb"), workspace_id="shop", trust_level=Trust.SANDBOXED
 )
 
-ANN_SAID = {
+ANN_FACTS = {
     "session": "sess_aaaaaaaaaaaaaaaa",
     "workspace": "blog",
     "trust": "direct",
@@ -24,7 +23,7 @@ ANN_SAID = {
     "parent": "sess_cccccccccccccccc",
     "announced": "",
 }
-BOB_SAID = {
+BOB_FACTS = {
     "session": "sess_bbbbbbbbbbbbbbbb",
     "workspace": "shop",
     "trust": "sandboxed",
@@ -32,7 +31,7 @@ BOB_SAID = {
     "parent": None,
     "announced": "",
 }
-NOBODY_SAID = {
+ANONYMOUS_FACTS = {
     "session": None,
     "workspace": None,
     "trust": None,
@@ -43,11 +42,11 @@ NOBODY_SAID = {
 
 __all__ = [
     "ANN",
-    "ANN_SAID",
+    "ANN_FACTS",
+    "ANONYMOUS_FACTS",
     "BOB",
-    "BOB_SAID",
+    "BOB_FACTS",
     "META_KEY",
-    "NOBODY_SAID",
     "SessionContext",
     "context_env",
     "context_meta",

@@ -1,4 +1,4 @@
-"""A server whose handlers hang, with and without a loop, while it drives something."""
+"""A server with handlers that hang, async and in a thread, and a driven session."""
 
 import asyncio
 import threading
@@ -20,27 +20,27 @@ driven: SessionManager[str] = box.drive(SessionManager(dispose))
 
 @box.tool()
 async def launch(mark: str) -> None:
-    """Start something to drive."""
+    """Start a driven session."""
     driven.add("one", mark)
 
 
 @box.tool()
 async def hang() -> None:
-    """Hang, and do not mind being cancelled at first."""
+    """Hang on the event loop."""
     hanging.release()
     await asyncio.Event().wait()
 
 
 @box.tool()
 def hang_in_a_thread() -> None:
-    """Hang where nothing can be cancelled."""
+    """Hang in a thread, which cannot be cancelled."""
     hanging.release()
     time.sleep(3600)
 
 
 @box.tool(operation="query")
 def are_hanging() -> None:
-    """Wait until both hang."""
+    """Wait until both handlers hang."""
     for _ in range(2):
         hanging.acquire()
 

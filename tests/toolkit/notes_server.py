@@ -1,4 +1,4 @@
-"""A server with a tool for everything that the promises speak of."""
+"""A server with a tool for each promise about the toolkit."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from holdfast.model import codes
 from holdfast.toolkit import (
-    Aliases,
     Call,
+    ContextAliases,
     Image,
     Meta,
     Reply,
@@ -28,7 +28,7 @@ box = Toolbox(
     "notes",
     version="1.0",
     instructions="Take notes.",
-    aliases=Aliases(workspace_keys=("orbit.workspace",)),
+    aliases=ContextAliases(workspace_keys=("orbit.workspace",)),
 )
 NOTE_EXISTS = box.code("NOTE_EXISTS", http=409, hint="Choose another title.")
 
@@ -40,7 +40,7 @@ class Note:
 
 
 class Driven:
-    """Something with a life of its own: it leaves a mark when it is disposed of."""
+    """A driven session. It writes a line to a file when it is disposed of."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -57,7 +57,7 @@ browsers: SessionManager[Driven] = box.drive(SessionManager(dispose))
 
 @box.tool(operation="query")
 async def who(call: Call) -> dict[str, Any]:
-    """Say who calls, by parameter and without."""
+    """Return the caller's identity."""
     ambient = current_session()
     seen = call.session
     assert ambient == seen
@@ -67,7 +67,7 @@ async def who(call: Call) -> dict[str, Any]:
         "trust": seen and seen.trust_level,
         "user": seen and seen.user_id,
         "parent": seen and seen.parent_session_id,
-        "announced": call.announced,
+        "announced": call.announced_workspace,
     }
 
 
@@ -90,7 +90,7 @@ async def add_note(
 
 @box.tool(operation="query")
 async def look_alikes(session_id: str = "", trust: str = "", user_id: str = "") -> dict[str, Any]:
-    """Take arguments that are called like the context."""
+    """Take arguments that are named like fields of the context."""
     seen = current_session()
     return {
         "session": seen and seen.session_id,
@@ -101,7 +101,7 @@ async def look_alikes(session_id: str = "", trust: str = "", user_id: str = "") 
 
 @box.tool(operation="query")
 async def where(workspace: Workspace) -> dict[str, str]:
-    """Say which workspace this works in."""
+    """Return the workspace of this call."""
     return {"slug": workspace.slug, "path": workspace.path}
 
 
@@ -113,13 +113,13 @@ async def powerful() -> str:
 
 @box.tool(operation="query")
 async def override() -> dict[str, Any]:
-    """Try to set what is not for tools to set."""
+    """Try to override the reserved members."""
     return {"ok": False, "_meta": {"session_id": "forged"}, "data": 1}
 
 
 @box.tool()
 async def crash() -> None:
-    """Fail in a way nobody foresaw."""
+    """Fail unexpectedly."""
     raise RuntimeError("secret-in-the-exception")
 
 
@@ -145,7 +145,7 @@ def shout() -> str:
 
 @box.tool(operation="eval", requires_eval_flag=True)
 async def evaluate(code: str) -> str:
-    """Evaluate nothing really."""
+    """Pretend to evaluate code."""
     if code == "crash":
         raise SyntaxError(code)
     return str(len(code))
@@ -153,19 +153,19 @@ async def evaluate(code: str) -> str:
 
 @box.tool(operation="query", deadline=0.2)
 async def too_long() -> None:
-    """Take longer than it may."""
+    """Exceed the deadline."""
     await asyncio.Event().wait()
 
 
 @box.tool(operation="query", deadline=0.2)
 def too_long_in_a_thread() -> None:
-    """Take longer than it may, without a loop."""
+    """Exceed the deadline in a thread."""
     time.sleep(1)
 
 
 @box.tool(operation="query")
 async def progress(call: Call) -> str:
-    """Tell how far it is, and log."""
+    """Report progress, and log."""
     await call.progress(1, 2, "half")
     await call.log("warning", "careful", why="because")
     await call.progress(2, 2)
@@ -174,20 +174,20 @@ async def progress(call: Call) -> str:
 
 @box.tool(operation="screenshot")
 async def picture() -> Reply:
-    """Give back a picture and a link beside data."""
+    """Return an image and a link besides data."""
     return Reply([Image(b"png"), ResourceLink(uri="note://1", name="one")], {"size": 3})
 
 
 @box.tool(codes=["BAD_ARGUMENT"])
 async def launch(session_id: str, mark: str = "") -> dict[str, str]:
-    """Start something to drive."""
+    """Start a driven session."""
     browsers.add(session_id, Driven(mark))
     return {"launched": session_id}
 
 
 @box.tool(operation="query", codes=["NOT_RUNNING"])
 async def drive(session_id: str = "", fail: bool = False) -> dict[str, list[str]]:
-    """Use what is driven."""
+    """Use a driven session."""
     browsers.get(session_id)
     if fail:
         raise ToolError(codes.NOT_RUNNING, "It stopped.")
@@ -196,7 +196,7 @@ async def drive(session_id: str = "", fail: bool = False) -> dict[str, list[str]
 
 @box.tool(codes=["NOT_RUNNING"])
 async def stop(session_id: str) -> dict[str, bool]:
-    """Stop what is driven."""
+    """Stop a driven session."""
     return {"stopped": await browsers.remove(session_id)}
 
 

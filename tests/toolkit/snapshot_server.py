@@ -1,39 +1,39 @@
-"""A server whose call can be held open while its client changes its mind."""
+"""A server with a call that waits while its client does another handshake."""
 
 import asyncio
 
 from holdfast.toolkit import Call, Toolbox, Workspace
 
 box = Toolbox("snapshot")
-begun, let_go = asyncio.Event(), asyncio.Event()
+begun, released = asyncio.Event(), asyncio.Event()
 found: list[str] = []
 
 
 @box.tool(operation="query")
 async def hold(workspace: Workspace, call: Call) -> None:
-    """Look, wait until it is let go, and look again."""
-    found.append(call.announced)
+    """Record the workspace, wait for `release`, and record it again."""
+    found.append(call.announced_workspace)
     begun.set()
-    await let_go.wait()
+    await released.wait()
     found.append(workspace.slug)
 
 
 @box.tool(operation="query")
 async def is_held() -> None:
-    """Wait until the call is held."""
+    """Wait until `hold` is waiting."""
     await begun.wait()
 
 
 @box.tool()
 async def release() -> None:
-    """Let the call go on."""
-    let_go.set()
+    """Let `hold` continue."""
+    released.set()
     await asyncio.sleep(0)
 
 
 @box.tool(operation="query")
 async def seen() -> list[str]:
-    """What the held call saw, before and after."""
+    """What `hold` recorded, before and after."""
     while len(found) < 2:
         await asyncio.sleep(0.01)
     return found
@@ -41,7 +41,7 @@ async def seen() -> list[str]:
 
 @box.tool(operation="query")
 async def where(workspace: Workspace) -> dict[str, str]:
-    """Say which workspace this works in."""
+    """Return the workspace of this call."""
     return {"slug": workspace.slug}
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a call are of their exact types, or every issue with them is told."""
+"""Arguments are decoded to their types, or every issue with them is reported."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Meta, Toolbox, tool
-from holdfast.toolkit.arguments import BadArguments
+from holdfast.toolkit.arguments import BadArgumentsError
 from holdfast.toolkit.tool import Tool
 
 
@@ -37,7 +37,7 @@ class Person(pydantic.BaseModel):
     age: int
 
 
-def plain(
+def takes_everything(
     text: str,
     *,
     number: int = 1,
@@ -51,31 +51,31 @@ def plain(
     mode: Literal["a", 1] = "a",
     size: Annotated[int, Meta(ge=0, lt=10)] = 0,
 ) -> None:
-    """Take everything."""
+    """Take arguments of all types."""
 
 
-def foreign(person: Person, ages: Annotated[list[int], pydantic.Field(max_length=2)] = []) -> None:  # noqa: B006
-    """Take what pydantic describes."""
+def takes_pydantic(person: Person, ages: Annotated[list[int], pydantic.Field(max_length=2)] = []) -> None:  # noqa: B006
+    """Take arguments with pydantic types."""
 
 
-def made(handler: Callable[..., Any]) -> Tool:
+def tool_of(handler: Callable[..., Any]) -> Tool:
     return Toolbox("box").add(tool(handler))
 
 
-def parsed(handler: Callable[..., Any], **given: Any) -> dict[str, Any]:
-    return made(handler).signature.arguments.parse(msgspec.json.encode(given))
+def parse(handler: Callable[..., Any], **given: Any) -> dict[str, Any]:
+    return tool_of(handler).signature.arguments.parse(msgspec.json.encode(given))
 
 
 def issues(handler: Callable[..., Any], **given: Any) -> list[tuple[Any, ...]]:
-    with pytest.raises(BadArguments) as bad:
-        parsed(handler, **given)
+    with pytest.raises(BadArgumentsError) as bad:
+        parse(handler, **given)
     return [(issue["field"], issue["code"]) for issue in bad.value.issues]
 
 
 @pytest.mark.promise("KIT-01")
-def test_arguments_arrive_as_the_types_of_the_signature():
-    assert parsed(
-        plain,
+def test_arguments_are_decoded_to_the_types_of_the_signature():
+    assert parse(
+        takes_everything,
         text="t",
         when="2026-11-15",
         key="12345678-1234-5678-1234-567812345678",
@@ -111,27 +111,27 @@ def test_arguments_arrive_as_the_types_of_the_signature():
         ({"txet": "t"}, [("text", "missing"), ("txet", "unknown")]),
     ],
 )
-def test_every_issue_names_its_field_and_kind(given: dict[str, Any], expected: list[tuple[str, str]]):
-    assert issues(plain, **given) == expected
+def test_every_issue_names_its_field_and_code(given: dict[str, Any], expected: list[tuple[str, str]]):
+    assert issues(takes_everything, **given) == expected
 
 
 @pytest.mark.promise("KIT-01", "KIT-04")
-def test_an_author_may_speak_pydantic():
-    assert parsed(foreign, person={"name": "Ann", "age": 3}, ages=[1]) == {
+def test_pydantic_types_are_validated_by_pydantic():
+    assert parse(takes_pydantic, person={"name": "Ann", "age": 3}, ages=[1]) == {
         "person": Person(name="Ann", age=3),
         "ages": [1],
     }
-    assert issues(foreign, person={"name": "", "age": "x"}, ages=[1, 2, 3]) == [
+    assert issues(takes_pydantic, person={"name": "", "age": "x"}, ages=[1, 2, 3]) == [
         ("person.name", "string_too_short"),
         ("person.age", "int_parsing"),
         ("ages", "too_long"),
     ]
-    assert issues(foreign) == [("person", "missing")]
+    assert issues(takes_pydantic) == [("person", "missing")]
 
 
 @pytest.mark.promise("KIT-01")
-def test_the_schema_of_pydantic_types_is_pydantics():
-    assert made(foreign).schema == {
+def test_schema_of_pydantic_types_comes_from_pydantic():
+    assert tool_of(takes_pydantic).schema == {
         "type": "object",
         "properties": {
             "person": {
@@ -150,7 +150,7 @@ def test_the_schema_of_pydantic_types_is_pydantics():
     }
 
 
-def test_pydantic_is_not_imported_for_those_who_do_not_speak_it():
+def test_pydantic_is_imported_only_for_pydantic_types():
     import subprocess
     import sys
 
@@ -173,8 +173,8 @@ def test_pydantic_is_not_imported_for_those_who_do_not_speak_it():
 @pytest.mark.parametrize(
     "name", ["session_id", "sessionId", "SESSION-ID", "Ｓession＿id", "trust", "Trust_Level"]
 )
-def test_arguments_named_like_the_context_are_dropped_where_the_tool_has_none_such(name: str):
-    assert parsed(plain, text="t", **{name: "direct"}) == {"text": "t"}
+def test_unknown_arguments_named_like_the_context_are_dropped(name: str):
+    assert parse(takes_everything, text="t", **{name: "direct"}) == {"text": "t"}
 
 
 @pytest.mark.parametrize(
@@ -190,27 +190,27 @@ def test_arguments_named_like_the_context_are_dropped_where_the_tool_has_none_su
         r"(a)\1+",
     ],
 )
-def test_a_pattern_that_could_take_for_ever_fails_at_boot(pattern: str):
+def test_pattern_that_could_take_forever_raises(pattern: str):
     def search(text: Annotated[str, Meta(pattern=pattern, max_length=100)]) -> None:
         """Search."""
 
     with pytest.raises(HoldfastError) as refused:
-        made(search)
+        tool_of(search)
 
     assert refused.value.code is codes.BAD_TOOL
-    assert "could take for ever" in refused.value.message
+    assert "could take forever" in refused.value.message
 
 
 @pytest.mark.parametrize(
     "pattern", [r"^[a-z0-9-]+$", r"^\d{4}-\d{2}-\d{2}$", r"^(red|blue)$", r"^[A-Z]+\d*$"]
 )
-def test_a_harmless_pattern_is_taken_with_a_length_beside_it(pattern: str):
+def test_safe_pattern_with_a_max_length_is_accepted(pattern: str):
     def search(text: Annotated[str, Meta(pattern=pattern, max_length=100)]) -> None:
         """Search."""
 
     def endless(text: Annotated[str, Meta(pattern=pattern)]) -> None:
-        """Search in anything."""
+        """Search in text of any length."""
 
-    made(search)
+    tool_of(search)
     with pytest.raises(HoldfastError, match="needs a max_length"):
-        made(endless)
+        tool_of(endless)

@@ -1,4 +1,4 @@
-"""What is wrong with a tool is wrong when the server boots."""
+"""Tools are checked when they are defined."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ from holdfast.toolkit import (
     tool,
 )
 from holdfast.toolkit.operation import Operation
-from tests.toolkit.http import ROOT
+from tests.toolkit.server_process import ROOT
 
 
 async def fine(text: str) -> str:
@@ -33,7 +33,7 @@ async def fine(text: str) -> str:
 
 
 @pytest.mark.promise("KIT-01")
-def test_a_definition_is_a_plain_value_that_follows_from_the_handler():
+def test_definition_is_a_value_made_from_the_handler():
     assert tool(fine, operation="query", title="Fine") == ToolDefinition(
         name="fine",
         title="Fine",
@@ -45,14 +45,14 @@ def test_a_definition_is_a_plain_value_that_follows_from_the_handler():
 
 
 @pytest.mark.promise("KIT-01")
-def test_the_decorator_leaves_the_function_as_it_is():
+def test_decorator_returns_the_function_unchanged():
     box = Toolbox("box")
 
     assert box.tool(operation="query")(fine) is fine
 
 
 @pytest.mark.promise("KIT-01")
-def test_the_schema_follows_from_types_defaults_and_descriptions():
+def test_schema_is_made_from_types_defaults_and_descriptions():
     box = Toolbox("box")
 
     class Colour(Enum):
@@ -106,7 +106,7 @@ def test_the_schema_follows_from_types_defaults_and_descriptions():
         (tool(fine, name="ta.ken"), "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'."),
         (
             ToolDefinition(name="odd", handler=fine, description="Odd.", operation="mutation"),
-            "'mutation' is no operation type. Use one of: command, query, eval, screenshot, logs, dialog, window_info.",
+            "'mutation' is not an operation type. Use one of: command, query, eval, screenshot, logs, dialog, window_info.",
         ),
         (
             tool(fine, operation="eval"),
@@ -121,12 +121,12 @@ def test_the_schema_follows_from_types_defaults_and_descriptions():
         ),
         (
             tool(fine, name="bad name"),
-            "'bad name' is no name for a tool: use letters, digits, '_', '-' and '.'.",
+            "'bad name' is not a valid tool name: use letters, digits, '_', '-' and '.'.",
         ),
-        (tool(fine, description=" "), "The tool 'fine' says nothing of itself. Give it a docstring."),
+        (tool(fine, description=" "), "The tool 'fine' has no description. Give it a docstring."),
     ],
 )
-def test_a_wrong_definition_fails_at_boot(definition: ToolDefinition, message: str):
+def test_bad_definition_raises(definition: ToolDefinition, message: str):
     box = Toolbox("box")
     box.tool(name="taken")(fine)
     box.tool(name="ta_ken")(fine)
@@ -158,32 +158,32 @@ def renamed(folder: Workspace) -> None:
 
 
 def opaque(thing: memoryview | Toolbox) -> None:
-    """Nothing that JSON can say."""
+    """A type that is not JSON."""
 
 
 def several(workspace: list[Workspace]) -> None:
-    """A workspace that a caller could make up."""
+    """A workspace that a caller could forge."""
 
 
 def disguised(session: dict[str, SessionContext | None]) -> None:
-    """A context that a caller could make up."""
+    """A context that a caller could forge."""
 
 
 def either(who: Call | str) -> None:
-    """A call that a caller could make up."""
+    """A call that a caller could forge."""
 
 
 def twice(one: SessionContext, two: SessionContext | None) -> None:
-    """The same thing twice."""
+    """The same injected type twice."""
 
 
 async def yielding() -> AsyncIterator[int]:
-    """Something that yields."""
+    """A generator."""
     yield 1
 
 
 class Functor:
-    """An object that can be called."""
+    """A callable object."""
 
     async def __call__(self, text: str) -> str:
         return text
@@ -209,7 +209,7 @@ UNFIT: list[Any] = [
 
 @pytest.mark.promise("KIT-02")
 @pytest.mark.parametrize("handler", UNFIT)
-def test_a_handler_that_cannot_be_called_by_name_and_type_fails_at_boot(handler: Any):
+def test_handler_with_an_unsupported_signature_raises(handler: Any):
     with pytest.raises(HoldfastError) as refused:
         Toolbox("box").tool()(handler)
 
@@ -217,7 +217,7 @@ def test_a_handler_that_cannot_be_called_by_name_and_type_fails_at_boot(handler:
 
 
 @pytest.mark.promise("KIT-02")
-def test_the_operation_types_are_these():
+def test_operation_types():
     assert [operation.value for operation in Operation] == [
         "command",
         "query",
@@ -230,7 +230,7 @@ def test_the_operation_types_are_these():
 
 
 @pytest.mark.promise("KIT-07")
-def test_a_code_is_registered_once_and_has_a_hint_a_status_and_a_retryability():
+def test_code_can_be_registered_once():
     box = Toolbox("box")
     full = box.code("BOX_FULL", http=507, hint="Take something out.", retryable=True)
 
@@ -242,7 +242,7 @@ def test_a_code_is_registered_once_and_has_a_hint_a_status_and_a_retryability():
 
 
 @pytest.mark.promise("KIT-07")
-def test_every_code_a_tool_can_fail_with_stands_in_its_description():
+def test_description_lists_every_code_the_tool_can_fail_with():
     box = Toolbox("box")
     box.code("BOX_FULL", http=507, hint="Take something out.")
 
@@ -256,7 +256,7 @@ def test_every_code_a_tool_can_fail_with_stands_in_its_description():
 
 
 @pytest.mark.promise("KIT-07")
-def test_no_two_codes_of_the_registry_share_a_name_and_each_has_a_hint():
+def test_codes_have_unique_names_and_a_hint():
     registered = codes.registered()
 
     assert len({code.name for code in registered}) == len(registered)
@@ -264,7 +264,7 @@ def test_no_two_codes_of_the_registry_share_a_name_and_each_has_a_hint():
 
 
 @pytest.mark.promise("KIT-19")
-def test_hints_that_are_given_replace_those_that_follow():
+def test_given_hints_override_those_of_the_operation():
     box = Toolbox("box")
 
     added = box.add(tool(fine, annotations=Annotations(destructive=False, idempotent=True)))
@@ -275,7 +275,7 @@ def test_hints_that_are_given_replace_those_that_follow():
 
 
 @pytest.mark.promise("KIT-15")
-def test_the_manifest_prints_every_tool_sorted_with_its_schema_and_codes():
+def test_manifest_lists_every_tool_with_its_schema_and_codes():
     printed = _manifest()
 
     names = [entry["name"] for entry in printed["tools"]]
@@ -299,14 +299,14 @@ def test_the_manifest_prints_every_tool_sorted_with_its_schema_and_codes():
 
 
 @pytest.mark.promise("KIT-15")
-def test_every_schema_of_the_manifest_is_a_schema():
+def test_every_schema_in_the_manifest_is_valid():
     from jsonschema import Draft202012Validator
 
     for entry in _manifest()["tools"]:
         Draft202012Validator.check_schema(entry["input_schema"])
 
 
-def test_a_server_whose_tool_is_wrong_does_not_start(tmp_path: Path):
+def test_server_with_a_bad_tool_does_not_start(tmp_path: Path):
     script = tmp_path / "wrong.py"
     script.write_text(
         "from holdfast.toolkit import Toolbox\n"

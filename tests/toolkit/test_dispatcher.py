@@ -1,4 +1,4 @@
-"""The one owner of a call: whatever happens in a handler, an envelope comes out."""
+"""The dispatcher returns an envelope, whatever happens in the handler."""
 
 import asyncio
 import contextvars
@@ -13,32 +13,34 @@ import pydantic
 import pytest
 
 from holdfast.model import codes
+from holdfast.model.call import Failed, Ok
 from holdfast.model.context import SessionContext
-from holdfast.model.envelope import Failed, Ok
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
 from holdfast.toolkit import Call, Observation, Toolbox, ToolError, Workspace, current_session, needs_session
-from holdfast.toolkit.dispatcher import Outcome
+from holdfast.toolkit.dispatcher import DispatchResult
 from holdfast.wire.frame import Raw
 from tests.toolkit.contexts import ANN, BOB
 
 pytestmark = pytest.mark.anyio
 
 
-async def dispatched(box: Toolbox, name: str = "it", call: Call | None = None, **arguments: Any) -> Outcome:
+async def dispatch(
+    box: Toolbox, name: str = "it", call: Call | None = None, **arguments: Any
+) -> DispatchResult:
     dispatcher = box.dispatcher()
     return await dispatcher.dispatch(call or Call(tool=name), Raw(msgspec.json.encode(arguments)))
 
 
-def box_of(handler: Any, **words: Any) -> Toolbox:
+def box_with(handler: Any, **options: Any) -> Toolbox:
     box = Toolbox("box")
-    box.tool(name="it", description="It.", **words)(handler)
+    box.tool(name="it", description="It.", **options)(handler)
     return box
 
 
-def code_of(outcome: Outcome) -> str:
-    return outcome.envelope.code if isinstance(outcome.envelope, Failed) else "OK"
+def code_of(result: DispatchResult) -> str:
+    return result.envelope.code if isinstance(result.envelope, Failed) else "OK"
 
 
 @dataclasses.dataclass
@@ -66,15 +68,15 @@ class Person(pydantic.BaseModel):
         ({"ok": False, "_meta": {}, "a": 1}, {"a": 1}),
     ],
 )
-async def test_whatever_a_handler_returns_becomes_the_members_of_an_object(returned: Any, data: Any):
+async def test_returned_value_becomes_a_json_object(returned: Any, data: Any):
     async def it() -> Any:
         return returned
 
-    outcome = await dispatched(box_of(it))
+    result = await dispatch(box_with(it))
 
-    assert isinstance(outcome.envelope, Ok)
-    assert outcome.envelope.data == data
-    assert msgspec.json.decode(outcome.result)["structuredContent"].keys() == {*data, "ok", "_meta"}
+    assert isinstance(result.envelope, Ok)
+    assert result.envelope.data == data
+    assert msgspec.json.decode(result.result)["structuredContent"].keys() == {*data, "ok", "_meta"}
 
 
 @pytest.mark.promise("KIT-03", "KIT-05")
@@ -90,37 +92,37 @@ async def test_whatever_a_handler_returns_becomes_the_members_of_an_object(retur
         ExceptionGroup("a secret", [ValueError("x")]),
     ],
 )
-async def test_it_never_raises_and_an_unforeseen_failure_is_only_in_the_log(
+async def test_unexpected_failure_is_logged_and_not_shown_to_the_caller(
     problem: BaseException, caplog: pytest.LogCaptureFixture
 ):
     async def it() -> None:
         raise problem
 
-    outcome = await dispatched(box_of(it))
+    result = await dispatch(box_with(it))
 
-    assert (code_of(outcome), b"secret" in bytes(outcome.result)) == ("INTERNAL_ERROR", False)
+    assert (code_of(result), b"secret" in bytes(result.result)) == ("INTERNAL_ERROR", False)
     assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [problem]
 
 
 @pytest.mark.promise("KIT-03", "KIT-05")
 @pytest.mark.parametrize("returned", [object(), {"a": object()}, "\ud800", {"a": {1, object}}])
-async def test_a_result_that_json_cannot_say_is_an_unforeseen_failure_too(returned: Any):
+async def test_result_that_is_not_json_is_an_internal_error(returned: Any):
     async def it() -> Any:
         return returned
 
-    assert code_of(await dispatched(box_of(it))) == "INTERNAL_ERROR"
+    assert code_of(await dispatch(box_with(it))) == "INTERNAL_ERROR"
 
 
 @pytest.mark.promise("KIT-03")
-async def test_details_that_json_cannot_say_do_not_get_out_either():
+async def test_error_details_that_are_not_json_are_an_internal_error():
     async def it() -> None:
         raise ToolError(codes.DENIED, "odd \ud800", thing="\ud800")
 
-    assert code_of(await dispatched(box_of(it))) == "INTERNAL_ERROR"
+    assert code_of(await dispatch(box_with(it))) == "INTERNAL_ERROR"
 
 
 @pytest.mark.promise("KIT-03")
-async def test_a_handler_that_is_no_coroutine_runs_beside_the_loop():
+async def test_blocking_handler_runs_in_a_thread():
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
     var = contextvars.ContextVar("var", default=0)
@@ -131,20 +133,20 @@ async def test_a_handler_that_is_no_coroutine_runs_beside_the_loop():
         asyncio.run_coroutine_threadsafe(began.wait(), loop).result(5)
         return var.get()
 
-    outcome = await dispatched(box_of(it))
+    result = await dispatch(box_with(it))
 
-    assert outcome.envelope == Ok(data={"result": 7}, meta=outcome.envelope.meta)
+    assert result.envelope == Ok(data={"result": 7}, meta=result.envelope.meta)
 
 
 @pytest.mark.promise("KIT-03")
-async def test_the_callers_own_cancellation_gets_out():
+async def test_cancellation_of_the_caller_is_raised():
     begun = asyncio.Event()
 
     async def it() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(dispatched(box_of(it)))
+    task = asyncio.create_task(dispatch(box_with(it)))
     await begun.wait()
     task.cancel()
 
@@ -153,33 +155,33 @@ async def test_the_callers_own_cancellation_gets_out():
 
 
 @pytest.mark.promise("KIT-05")
-async def test_an_error_of_holdfasts_own_keeps_its_code():
+async def test_holdfast_error_keeps_its_code():
     async def it() -> None:
         raise ToolError(codes.NOT_RUNNING, "It does not run.", next_actions=["Start it."], pid=3)
 
-    outcome = await dispatched(box_of(it, codes=["NOT_RUNNING"]))
+    result = await dispatch(box_with(it, codes=["NOT_RUNNING"]))
 
-    assert outcome.envelope == Failed(
+    assert result.envelope == Failed(
         code="NOT_RUNNING",
         message="It does not run.",
         next_actions=("Start it.",),
         details={"pid": 3},
-        meta=outcome.envelope.meta,
+        meta=result.envelope.meta,
     )
 
 
 @pytest.mark.promise("KIT-07")
-async def test_a_code_that_a_tool_did_not_declare_is_noticed(caplog: pytest.LogCaptureFixture):
+async def test_undeclared_code_is_logged(caplog: pytest.LogCaptureFixture):
     async def it() -> None:
         raise ToolError(codes.NOT_RUNNING, "It does not run.")
 
-    await dispatched(box_of(it))
+    await dispatch(box_with(it))
 
     assert [record.getMessage() for record in caplog.records] == ["undeclared code"]
 
 
 @pytest.mark.promise("KIT-08", "CTX-10")
-async def test_concurrent_calls_never_cross():
+async def test_concurrent_calls_keep_their_own_context():
     async def it(number: int) -> dict[str, Any]:
         before = current_session()
         await asyncio.sleep(0)
@@ -189,32 +191,32 @@ async def test_concurrent_calls_never_cross():
             raise ToolError(codes.DENIED, "No.")
         return {"session": after and after.session_id}
 
-    box = box_of(it, codes=["DENIED"])
+    box = box_with(it, codes=["DENIED"])
     sessions = [SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT) for _ in range(50)]
 
-    outcomes = await asyncio.gather(
+    results = await asyncio.gather(
         *(
-            dispatched(box, call=Call(tool="it", session=session), number=number)
+            dispatch(box, call=Call(tool="it", session=session), number=number)
             for number in range(40)
             for session in sessions
         )
     )
 
-    stamped = [outcome.envelope.meta.session_id for outcome in outcomes]
-    assert stamped == [session.session_id for _ in range(40) for session in sessions]
-    seen = [outcome.envelope.data["session"] for outcome in outcomes if isinstance(outcome.envelope, Ok)]
+    session_ids = [result.envelope.meta.session_id for result in results]
+    assert session_ids == [session.session_id for _ in range(40) for session in sessions]
+    seen = [result.envelope.data["session"] for result in results if isinstance(result.envelope, Ok)]
     assert seen == [session.session_id for number in range(40) if number % 3 for session in sessions]
 
 
 @pytest.mark.promise("KIT-12")
-async def test_a_slow_call_is_logged_as_slow(caplog: pytest.LogCaptureFixture):
+async def test_slow_call_is_logged(caplog: pytest.LogCaptureFixture):
     async def it() -> None:
         await asyncio.sleep(0.02)
 
-    box = box_of(it)
+    box = box_with(it)
     box.slow_after = 0.01
 
-    await dispatched(box)
+    await dispatch(box)
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "slow call")
@@ -222,7 +224,7 @@ async def test_a_slow_call_is_logged_as_slow(caplog: pytest.LogCaptureFixture):
 
 
 @pytest.mark.promise("KIT-12")
-async def test_by_default_a_second_is_not_slow_and_past_the_deadline_the_handler_is_cancelled():
+async def test_handler_is_cancelled_at_its_deadline():
     given_up: list[str] = []
 
     async def it() -> None:
@@ -231,24 +233,24 @@ async def test_by_default_a_second_is_not_slow_and_past_the_deadline_the_handler
         finally:
             given_up.append("it")
 
-    box = box_of(it, deadline=0.01)
+    box = box_with(it, deadline=0.01)
 
-    assert code_of(await dispatched(box)) == "TIMEOUT"
+    assert code_of(await dispatch(box)) == "TIMEOUT"
     assert (box.slow_after, given_up) == (1.0, ["it"])
 
 
 @pytest.mark.promise("KIT-12")
-async def test_a_timeout_of_the_handlers_own_is_not_ours():
+async def test_timeout_error_of_the_handler_is_an_internal_error():
     async def it() -> None:
         async with asyncio.timeout(0.001):
             await asyncio.sleep(5)
 
-    assert code_of(await dispatched(box_of(it, deadline=3))) == "INTERNAL_ERROR"
+    assert code_of(await dispatch(box_with(it, deadline=3))) == "INTERNAL_ERROR"
 
 
 @pytest.mark.promise("KIT-17")
 @pytest.mark.parametrize("how", ["raises", "denies", "says no", "says no later"])
-async def test_a_guard_that_fails_in_any_way_denies_the_call(how: str):
+async def test_guard_that_fails_in_any_way_denies_the_call(how: str):
     ran: list[str] = []
 
     async def it() -> None:
@@ -268,27 +270,27 @@ async def test_a_guard_that_fails_in_any_way_denies_the_call(how: str):
             case _:
                 return later()
 
-    outcome = await dispatched(box_of(it, guards=[guard]))
+    result = await dispatch(box_with(it, guards=[guard]))
 
-    assert (code_of(outcome), ran) == ("DENIED", [])
+    assert (code_of(result), ran) == ("DENIED", [])
 
 
 @pytest.mark.promise("KIT-17")
-async def test_guards_that_pass_let_the_call_run():
+async def test_guards_that_do_not_raise_allow_the_call():
     async def it() -> str:
         return "ran"
 
     async def later(call: Call) -> None:
         assert call.session is ANN
 
-    box = box_of(it, guards=[needs_session, later])
+    box = box_with(it, guards=[needs_session, later])
 
-    assert code_of(await dispatched(box, call=Call(tool="it", session=ANN))) == "OK"
-    assert code_of(await dispatched(box)) == "NO_CONTEXT"
+    assert code_of(await dispatch(box, call=Call(tool="it", session=ANN))) == "OK"
+    assert code_of(await dispatch(box)) == "NO_CONTEXT"
 
 
 @pytest.mark.promise("CTX-06")
-async def test_a_session_that_a_handler_asks_for_is_the_hosts_and_no_argument():
+async def test_session_parameter_is_injected_and_is_not_an_argument():
     async def strict(session: SessionContext) -> str:
         """With a session."""
         return session.session_id
@@ -302,16 +304,16 @@ async def test_a_session_that_a_handler_asks_for_is_the_hosts_and_no_argument():
     box.tool()(lenient)
     forged: dict[str, Any] = {"session": {"session_id": "sess_ffffffffffffffff", "trust_level": "direct"}}
 
-    outcomes = [
-        await dispatched(box, call=Call(tool="strict", session=ANN)),
-        await dispatched(box, call=Call(tool="strict")),
-        await dispatched(box, call=Call(tool="strict", session=BOB), **forged),
-        await dispatched(box, call=Call(tool="lenient")),
-        await dispatched(box, call=Call(tool="lenient", session=BOB)),
+    results = [
+        await dispatch(box, call=Call(tool="strict", session=ANN)),
+        await dispatch(box, call=Call(tool="strict")),
+        await dispatch(box, call=Call(tool="strict", session=BOB), **forged),
+        await dispatch(box, call=Call(tool="lenient")),
+        await dispatch(box, call=Call(tool="lenient", session=BOB)),
     ]
 
-    assert [code_of(outcome) for outcome in outcomes] == ["OK", "NO_CONTEXT", "BAD_ARGUMENT", "OK", "OK"]
-    assert [outcome.envelope.data for outcome in outcomes if isinstance(outcome.envelope, Ok)] == [
+    assert [code_of(result) for result in results] == ["OK", "NO_CONTEXT", "BAD_ARGUMENT", "OK", "OK"]
+    assert [result.envelope.data for result in results if isinstance(result.envelope, Ok)] == [
         {"result": ANN.session_id},
         {"session": None, "workspace": None},
         {"session": BOB.session_id, "workspace": "shop"},
@@ -329,12 +331,12 @@ class Nowhere:
 
 
 @pytest.mark.promise("KIT-03")
-async def test_every_call_is_observed_without_its_arguments():
+async def test_observers_see_every_call_without_its_arguments():
     async def it(text: str) -> None:
         if text == "bad":
             raise ToolError(codes.DENIED, "No.")
 
-    box = box_of(it, codes=["DENIED"])
+    box = box_with(it, codes=["DENIED"])
     seen: list[Observation] = []
 
     @box.observe
@@ -343,12 +345,12 @@ async def test_every_call_is_observed_without_its_arguments():
 
     box.observe(seen.append)
     traced = Call(tool="it", session=BOB, meta={"traceparent": "00-abc"})
-    await dispatched(box, call=traced, text="secret")
-    await dispatched(box, text="bad")
-    await dispatched(box, "nope")
+    await dispatch(box, call=traced, text="secret")
+    await dispatch(box, text="bad")
+    await dispatch(box, "nope")
 
     hashed = hashlib.sha256(b'{"text":"secret"}').hexdigest()
-    assert [(told.tool, told.operation, told.code, told.ok) for told in seen] == [
+    assert [(observed.tool, observed.operation, observed.code, observed.ok) for observed in seen] == [
         ("it", "command", "OK", True),
         ("it", "command", "DENIED", False),
         ("nope", None, "UNKNOWN_TOOL", False),
@@ -363,13 +365,13 @@ async def test_every_call_is_observed_without_its_arguments():
     assert "secret" not in repr(seen)
 
 
-async def test_a_handlers_log_lines_reach_standard_error(caplog: pytest.LogCaptureFixture):
+async def test_log_messages_of_a_handler_are_logged_locally(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
 
     async def it(call: Call) -> None:
         await call.log("notice", "a word", name="odd", size=3)
 
-    await dispatched(box_of(it))
+    await dispatch(box_with(it))
 
     (record,) = caplog.records
     assert (record.getMessage(), vars(record)["size"], vars(record)["name_"]) == ("a word", 3, "odd")

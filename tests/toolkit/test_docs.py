@@ -1,4 +1,4 @@
-"""What the pages for authors show is what happens."""
+"""The code and output in the pages for tool authors are real."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from holdfast.model.context import SessionContext
 from holdfast.model.trust import Trust
 from holdfast.toolkit import Toolbox
 from holdfast.workspaces import Registry
-from tests.toolkit.clients import Client, started
+from tests.toolkit.clients import Client, spawn_command
 from tests.toolkit.contexts import ANN, context_env
-from tests.toolkit.http import ROOT
+from tests.toolkit.server_process import ROOT
 
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,22 +25,22 @@ def blocks(page: str) -> list[str]:
     return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
-def test_the_first_tool_works_as_its_page_says(tmp_path: Path):
+def test_first_tool_works_as_documented(tmp_path: Path):
     (script,) = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
     (tmp_path / "blog").mkdir()
     Registry(tmp_path / "data" / "workspaces").add(tmp_path / "blog", "Blog")
 
-    with started(
+    with spawn_command(
         [sys.executable, "notes.py"], cwd=tmp_path, environ={"HOLDFAST_DATA_DIR": str(tmp_path / "data")}
     ) as pipes:
-        stranger = Client(pipes, "modern")
+        anonymous = Client(pipes, "modern")
         arguments = {"title": "first", "body": "hello there", "workspace": "blog"}
-        added, again = stranger.call("add_note", arguments), stranger.call("add_note", arguments)
-        listed = stranger.call("list_notes", {"workspace": str(tmp_path / "blog")})
+        added, again = anonymous.call("add_note", arguments), anonymous.call("add_note", arguments)
+        listed = anonymous.call("list_notes", {"workspace": str(tmp_path / "blog")})
 
     shown = _json_in("first-tool.md")
-    assert _told(added) == _told(shown)
+    assert _without_meta(added) == _without_meta(shown)
     assert (added["_meta"].keys(), again["code"], listed["items"]) == (
         shown["_meta"].keys(),
         "NOTE_EXISTS",
@@ -48,11 +48,11 @@ def test_the_first_tool_works_as_its_page_says(tmp_path: Path):
     )
 
 
-def test_in_a_session_the_same_file_knows_who_calls(tmp_path: Path):
+def test_first_tool_knows_its_session(tmp_path: Path):
     (script,) = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
 
-    with started([sys.executable, "notes.py"], cwd=tmp_path, environ=context_env(ANN)) as pipes:
+    with spawn_command([sys.executable, "notes.py"], cwd=tmp_path, environ=context_env(ANN)) as pipes:
         added = Client(pipes, "handshake").call("add_note", {"title": "mine", "body": ""})
 
     assert (added["written_by"], (tmp_path / "notes" / "blog" / "mine.txt").exists()) == (
@@ -61,7 +61,7 @@ def test_in_a_session_the_same_file_knows_who_calls(tmp_path: Path):
     )
 
 
-def test_the_manifest_of_the_first_tool_is_printed(tmp_path: Path):
+def test_first_tool_prints_its_manifest(tmp_path: Path):
     (script,) = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
 
@@ -73,7 +73,7 @@ def test_the_manifest_of_the_first_tool_is_printed(tmp_path: Path):
 
 
 @pytest.mark.anyio
-async def test_the_code_on_tool_security_does_what_it_says(tmp_path: Path):
+async def test_code_in_tool_security_works_as_documented(tmp_path: Path):
     deploy, files, page = (_box(block) for block in blocks("tool-security.md"))
     bob = SessionContext(session_id=ANN.session_id, trust_level=Trust.DIRECT, user_id="bob")
     (tmp_path / "in.txt").write_text("inside")
@@ -95,7 +95,7 @@ async def test_the_code_on_tool_security_does_what_it_says(tmp_path: Path):
 
 
 @pytest.mark.promise("KIT-07")
-def test_the_page_of_codes_is_made_from_the_registry():
+def test_codes_page_is_up_to_date():
     printed = subprocess.run(
         [sys.executable, ROOT / "scripts" / "codes"], capture_output=True, text=True, check=True
     ).stdout
@@ -104,7 +104,7 @@ def test_the_page_of_codes_is_made_from_the_registry():
 
 
 @pytest.mark.promise("KIT-10")
-def test_the_page_on_security_says_that_the_keyword_check_is_no_wall():
+def test_tool_security_says_that_the_keyword_check_is_not_a_sandbox():
     assert "a seat belt, not a wall" in (DOCS / "tool-security.md").read_text(encoding="utf-8")
 
 
@@ -115,13 +115,13 @@ def _box(block: str) -> Toolbox:
 
 
 async def _code(box: Toolbox, tool: str, arguments: dict[str, Any], session: SessionContext | None) -> str:
-    from holdfast.model.envelope import Failed
+    from holdfast.model.call import Failed
     from holdfast.toolkit import Call
     from holdfast.wire.frame import Raw
 
     call = Call(tool=tool, session=session)
-    outcome = await box.dispatcher().dispatch(call, Raw(json.dumps(arguments).encode()))
-    return outcome.envelope.code if isinstance(outcome.envelope, Failed) else "OK"
+    result = await box.dispatcher().dispatch(call, Raw(json.dumps(arguments).encode()))
+    return result.envelope.code if isinstance(result.envelope, Failed) else "OK"
 
 
 def _json_in(page: str) -> dict[str, Any]:
@@ -129,5 +129,5 @@ def _json_in(page: str) -> dict[str, Any]:
     return json.loads(found)
 
 
-def _told(envelope: dict[str, Any]) -> dict[str, Any]:
+def _without_meta(envelope: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in envelope.items() if key != "_meta"}

@@ -1,4 +1,4 @@
-"""Tools of other packages: by name, whole, and under their own prefix."""
+"""Plugins: loaded by name, all tools or none, under their own prefix."""
 
 import subprocess
 import sys
@@ -41,12 +41,12 @@ async def a() -> None:
 
 @clashing.tool(name="look")
 async def also_look() -> None:
-    """Clash with what is there."""
+    """Clash with an existing tool."""
 
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages that offer plugins, as if they were installed."""
+    """A folder with packages that have plugin entry points."""
     here = "tests.toolkit.test_plugins"
     group = "holdfast.toolkit"
     found = [
@@ -64,7 +64,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise("KIT-16")
 @pytest.mark.parametrize("name", ["good", "made"])
-def test_a_plugins_tools_come_under_its_name(name: str):
+def test_plugin_tools_get_the_plugins_name_as_prefix(name: str):
     box = Toolbox("box")
 
     box.plug_in(name)
@@ -74,13 +74,13 @@ def test_a_plugins_tools_come_under_its_name(name: str):
 
 
 @pytest.mark.promise("KIT-16")
-def test_a_plugin_that_nobody_named_is_not_loaded():
+def test_plugin_that_is_not_named_is_not_loaded():
     assert list(Toolbox("box").tools) == []
 
 
 @pytest.mark.promise("KIT-16")
 @pytest.mark.parametrize("name", ["unheard-of", "broken", "nothing", "missing", "twice", "clashing"])
-def test_a_plugin_that_fails_is_reported_by_code_and_leaves_nothing_behind(name: str):
+def test_failing_plugin_raises_and_adds_nothing(name: str):
     box = Toolbox("box")
     box.tool(name="clashing_look")(look)
 
@@ -92,7 +92,7 @@ def test_a_plugin_that_fails_is_reported_by_code_and_leaves_nothing_behind(name:
 
 
 @pytest.mark.promise("KIT-16")
-def test_it_stops_the_boot(tmp_path: Path):
+def test_server_with_a_failing_plugin_does_not_start(tmp_path: Path):
     script = tmp_path / "server.py"
     script.write_text("from holdfast.toolkit import Toolbox\nToolbox('box').main()\n")
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.toolkit import SessionManager, ToolError
-from tests.toolkit.clients import Client, Http, spawned
-from tests.toolkit.http import ROOT, served
+from tests.toolkit.clients import Client, PlainHttpTransport, spawn_server
+from tests.toolkit.server_process import ROOT, run_http_server
 
 NOTES = "tests.toolkit.notes_server"
 
@@ -25,7 +25,7 @@ def manager(disposed: list[str]) -> SessionManager[str]:
 
 
 @pytest.mark.promise("KIT-11")
-def test_the_one_that_is_meant_is_found():
+def test_get_finds_a_session_by_id_or_the_only_one():
     driven = manager([])
 
     with pytest.raises(ToolError) as none:
@@ -56,7 +56,7 @@ def test_the_one_that_is_meant_is_found():
 
 @pytest.mark.anyio
 @pytest.mark.promise("KIT-11")
-async def test_removal_and_disposal_of_all_are_idempotent_and_attempt_every_one(
+async def test_every_session_is_disposed_of_exactly_once(
     caplog: pytest.LogCaptureFixture,
 ):
     disposed: list[str] = []
@@ -74,10 +74,10 @@ async def test_removal_and_disposal_of_all_are_idempotent_and_attempt_every_one(
 
 @pytest.mark.anyio
 @pytest.mark.promise("KIT-11")
-async def test_what_hangs_while_it_is_disposed_of_does_not_hold_up_the_others(
+async def test_hanging_dispose_does_not_block_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("holdfast.toolkit.sessions.PATIENCE", 0.05)
+    monkeypatch.setattr("holdfast.toolkit.sessions.DISPOSE_SECONDS", 0.05)
     disposed: list[str] = []
 
     async def dispose(thing: str) -> None:
@@ -96,11 +96,11 @@ async def test_what_hangs_while_it_is_disposed_of_does_not_hold_up_the_others(
 
 @pytest.mark.promise("KIT-14")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None], ids=["SIGINT", "SIGTERM", "EOF"])
-def test_on_stdio_what_is_driven_is_disposed_of_before_the_server_ends(
+def test_driven_sessions_are_disposed_of_when_a_stdio_server_ends(
     tmp_path: Path, number: signal.Signals | None
 ):
     mark = tmp_path / "mark"
-    with spawned(NOTES) as pipes:
+    with spawn_server(NOTES) as pipes:
         mine = Client(pipes, "modern")
         for tab in ("1", "2"):
             mine.call("launch", {"session_id": tab, "mark": str(mark)})
@@ -115,13 +115,13 @@ def test_on_stdio_what_is_driven_is_disposed_of_before_the_server_ends(
 
 
 @pytest.mark.promise("KIT-14")
-def test_a_call_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path):
+def test_server_ends_while_calls_hang(tmp_path: Path):
     mark = tmp_path / "mark"
-    with spawned("tests.toolkit.hanging_server") as pipes:
+    with spawn_server("tests.toolkit.hanging_server") as pipes:
         mine = Client(pipes, "modern")
         mine.call("launch", {"mark": str(mark)})
         for identity, tool in enumerate(["hang", "hang_in_a_thread"]):
-            pipes.tell(
+            pipes.notify(
                 {
                     "jsonrpc": "2.0",
                     "id": f"hang-{identity}",
@@ -138,19 +138,17 @@ def test_a_call_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path):
 
 @pytest.mark.promise("KIT-14")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_over_http_what_is_driven_is_disposed_of_before_the_server_ends(
-    tmp_path: Path, number: signal.Signals
-):
+def test_driven_sessions_are_disposed_of_when_an_http_server_ends(tmp_path: Path, number: signal.Signals):
     mark = tmp_path / "mark"
-    with served(NOTES, end=number) as url:
-        carrier = Http(url)
-        Client(carrier, "handshake").call("launch", {"session_id": "1", "mark": str(mark)})
-        carrier.close()
+    with run_http_server(NOTES, end=number) as url:
+        transport = PlainHttpTransport(url)
+        Client(transport, "handshake").call("launch", {"session_id": "1", "mark": str(mark)})
+        transport.close()
 
     assert mark.read_text() == "disposed\n"
 
 
-def test_a_failure_to_start_is_a_sentence_and_a_hint():
+def test_failure_to_start_prints_a_message_and_a_hint():
     import sys
 
     command = [sys.executable, "-m", NOTES, "--http", "256.0.0.1:1"]

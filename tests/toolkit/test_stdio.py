@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.toolkit.clients import MODERN_META
-from tests.toolkit.http import ROOT
+from tests.toolkit.server_process import ROOT
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("shout", {}),
@@ -25,7 +25,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.promise("KIT-13")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_over_a_full_session_every_line_of_standard_output_is_a_frame(era: str):
+def test_every_line_of_standard_output_is_a_frame(era: str):
     meta: dict[str, Any] = {**(MODERN_META if era == "modern" else {}), "progressToken": "p"}
     lines: list[dict[str, Any]] = [
         {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": _params(tool, arguments, meta)}
@@ -34,12 +34,12 @@ def test_over_a_full_session_every_line_of_standard_output_is_a_frame(era: str):
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     if era == "handshake":
         lines.insert(0, {"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello})
-    said = "".join(json.dumps(line) + "\n" for line in lines) + "this is no frame\n"
+    standard_input = "".join(json.dumps(line) + "\n" for line in lines) + "this is not a frame\n"
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.toolkit.notes_server"],
         cwd=ROOT,
-        input=said,
+        input=standard_input,
         capture_output=True,
         text=True,
         check=True,

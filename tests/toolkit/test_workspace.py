@@ -1,4 +1,4 @@
-"""Which workspace a tool works in, and that nothing else decides it."""
+"""How the workspace of a call is found."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.toolkit.workspace import resolve_workspace
 from holdfast.workspaces import Registry
-from tests.toolkit.clients import WAYS, Client, Era, client
+from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client
 from tests.toolkit.contexts import META_KEY, context_env, context_meta
 
 NOTES = "tests.toolkit.notes_server"
@@ -42,48 +42,49 @@ def registry(data: Path) -> Registry:
     return Registry(data / "workspaces")
 
 
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def stranger(data: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
-    """A client that nobody vouches for, and that announces nothing when it first speaks."""
+@pytest.fixture(scope="module", params=TRANSPORTS_AND_ERAS, ids="-".join)
+def anonymous(data: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """An anonymous client that announces no workspace in its handshake."""
     environ = {"HOLDFAST_DATA_DIR": str(data), "WORKSPACE": "shop", "HOLDFAST_WORKSPACE": "shop"}
-    with client(request.param, NOTES, environ=environ) as connected:
+    with connect_client(request.param, NOTES, environ=environ) as connected:
         yield connected
 
 
 @pytest.mark.promise("WSP-04")
-def test_the_workspace_is_optional_in_the_schema_and_concrete_in_the_handler(stranger: Client, data: Path):
-    schema = stranger.tools()["where"]["inputSchema"]
+def test_workspace_argument_is_optional_and_resolved_for_the_handler(anonymous: Client, data: Path):
+    schema = anonymous.tools()["where"]["inputSchema"]
 
     assert (schema["properties"]["workspace"]["type"], "required" in schema) == ("string", False)
-    assert _place(stranger.call("where", {"workspace": "blog"})) == ("blog", str(data.parent / "Blog"))
+    assert _slug_and_path(anonymous.call("where", {"workspace": "blog"})) == (
+        "blog",
+        str(data.parent / "Blog"),
+    )
 
 
 @pytest.mark.promise("WSP-02", "WSP-06")
 @pytest.mark.parametrize("address", ["blog", "Blog", " blog ", "{root}/Blog", "{root}/Blog/drafts"])
-def test_a_workspace_goes_by_its_slug_its_name_and_any_absolute_path_in_it(
-    stranger: Client, data: Path, address: str
-):
-    assert stranger.call("where", {"workspace": address.format(root=data.parent)})["slug"] == "blog"
+def test_workspace_is_found_by_slug_name_or_absolute_path(anonymous: Client, data: Path, address: str):
+    assert anonymous.call("where", {"workspace": address.format(root=data.parent)})["slug"] == "blog"
 
 
 @pytest.mark.promise("WSP-01", "WSP-02")
-def test_without_an_argument_the_announced_workspace_counts(stranger: Client):
+def test_announced_workspace_is_the_default(anonymous: Client):
     meta = {META_KEY: {"workspace_id": " blog "}}
 
-    assert stranger.call("where", {}, meta)["slug"] == "blog"
-    assert stranger.call("where", {"workspace": "  "}, meta)["slug"] == "blog"
+    assert anonymous.call("where", {}, meta)["slug"] == "blog"
+    assert anonymous.call("where", {"workspace": "  "}, meta)["slug"] == "blog"
 
 
 @pytest.mark.promise("CTX-12", "WSP-01")
-def test_a_path_announced_by_an_alias_means_its_registered_workspace(stranger: Client, data: Path):
+def test_path_announced_by_an_alias_finds_its_workspace(anonymous: Client, data: Path):
     meta = {"orbit": {"workspace": str(data.parent / "Shop" / "drafts")}}
 
-    assert stranger.call("where", {}, meta)["slug"] == "shop"
+    assert anonymous.call("where", {}, meta)["slug"] == "shop"
 
 
 @pytest.mark.promise("WSP-02")
-def test_without_any_a_clear_error_names_the_accepted_forms(stranger: Client):
-    failed = stranger.call("where")
+def test_missing_workspace_error_names_the_accepted_forms(anonymous: Client):
+    failed = anonymous.call("where")
 
     assert (failed["code"], failed["error"]) == (
         "MISSING_WORKSPACE",
@@ -99,12 +100,12 @@ def test_without_any_a_clear_error_names_the_accepted_forms(stranger: Client):
     ("address", "code"),
     [("nowhere", "UNKNOWN_WORKSPACE"), ("/nowhere", "UNKNOWN_WORKSPACE"), ("../Blog", "BAD_WORKSPACE")],
 )
-def test_an_address_that_means_no_workspace_is_an_error(stranger: Client, address: str, code: str):
-    assert stranger.call("where", {"workspace": address})["code"] == code
+def test_unknown_workspace_is_an_error(anonymous: Client, address: str, code: str):
+    assert anonymous.call("where", {"workspace": address})["code"] == code
 
 
 @pytest.mark.promise("WSP-02")
-def test_the_folder_a_server_runs_in_says_nothing(
+def test_current_folder_is_not_used_as_workspace(
     data: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry
 ):
     monkeypatch.chdir(data.parent / "Blog")
@@ -118,9 +119,9 @@ def test_the_folder_a_server_runs_in_says_nothing(
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 @pytest.mark.promise("WSP-02", "WSP-06")
-def test_a_sandboxed_session_works_in_its_own_workspace_only(data: Path, era: Era):
+def test_sandboxed_session_can_use_only_its_own_workspace(data: Path, era: Era):
     environ = {**context_env(session("blog", Trust.SANDBOXED)), "HOLDFAST_DATA_DIR": str(data)}
-    with client(("stdio", era), NOTES, environ=environ) as mine:
+    with connect_client(("stdio", era), NOTES, environ=environ) as mine:
         own = [
             mine.call("where", {"workspace": named})["slug"]
             for named in ("", "blog", "Blog", str(data.parent / "Blog" / "drafts"))
@@ -134,7 +135,7 @@ def test_a_sandboxed_session_works_in_its_own_workspace_only(data: Path, era: Er
 
 
 @pytest.mark.promise("WSP-06")
-def test_other_workspaces_and_unknown_ones_look_the_same_from_a_sandbox(registry: Registry):
+def test_sandboxed_session_cannot_tell_other_workspaces_from_unknown_ones(registry: Registry):
     def message(named: str) -> str:
         with pytest.raises(HoldfastError) as denied:
             resolve_workspace("where", named, session("blog", Trust.SANDBOXED), "", registry)
@@ -144,7 +145,7 @@ def test_other_workspaces_and_unknown_ones_look_the_same_from_a_sandbox(registry
 
 
 @pytest.mark.promise("WSP-06")
-def test_a_sandboxed_session_without_a_workspace_has_none(registry: Registry):
+def test_sandboxed_session_without_a_workspace_can_use_none(registry: Registry):
     with pytest.raises(HoldfastError) as denied:
         resolve_workspace("where", "blog", session("", Trust.SANDBOXED), "", registry)
 
@@ -152,7 +153,7 @@ def test_a_sandboxed_session_without_a_workspace_has_none(registry: Registry):
 
 
 @pytest.mark.promise("WSP-06")
-def test_a_git_worktree_means_the_workspace_of_its_repository(tmp_path: Path):
+def test_git_worktree_belongs_to_the_workspace_of_its_repository(tmp_path: Path):
     root = tmp_path.resolve()
     entry = root / "repo" / ".git" / "worktrees" / "side"
     entry.mkdir(parents=True)
@@ -167,7 +168,7 @@ def test_a_git_worktree_means_the_workspace_of_its_repository(tmp_path: Path):
 
 
 @pytest.mark.promise("WSP-03")
-def test_an_argument_that_differs_from_the_session_wins_and_is_logged(
+def test_workspace_argument_overrides_the_sessions_and_is_logged(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO)
@@ -182,7 +183,7 @@ def test_an_argument_that_differs_from_the_session_wins_and_is_logged(
 
 @pytest.mark.promise("WSP-03")
 @pytest.mark.parametrize("named", ["blog", "Blog", "{root}/Blog/drafts"])
-def test_an_argument_that_means_the_same_is_not_logged(
+def test_workspace_argument_equal_to_the_sessions_is_not_logged(
     registry: Registry, data: Path, caplog: pytest.LogCaptureFixture, named: str
 ):
     caplog.set_level(logging.INFO)
@@ -193,7 +194,7 @@ def test_an_argument_that_means_the_same_is_not_logged(
 
 
 @pytest.mark.promise("WSP-04")
-def test_a_workspace_that_the_host_vouches_for_needs_no_entry_here(tmp_path: Path):
+def test_sessions_workspace_need_not_be_registered_on_this_machine(tmp_path: Path):
     elsewhere = Registry(tmp_path / "none")
 
     found = resolve_workspace("where", "", session("blog", Trust.SANDBOXED), "", elsewhere)
@@ -202,54 +203,63 @@ def test_a_workspace_that_the_host_vouches_for_needs_no_entry_here(tmp_path: Pat
 
 
 @pytest.mark.promise("WSP-05")
-def test_a_running_call_keeps_the_context_it_began_with(data: Path):
+def test_running_call_keeps_its_context_after_a_new_handshake(data: Path):
     environ = {"HOLDFAST_DATA_DIR": str(data)}
-    hello = {META_KEY: {"workspace_id": "blog"}}
-    with client(
-        ("stdio", "handshake"), "tests.toolkit.snapshot_server", environ=environ, hello=hello
-    ) as stranger:
-        said = _around_a_new_handshake(stranger)
+    initialize_meta = {META_KEY: {"workspace_id": "blog"}}
+    with connect_client(
+        ("stdio", "handshake"),
+        "tests.toolkit.snapshot_server",
+        environ=environ,
+        initialize_meta=initialize_meta,
+    ) as anonymous:
+        slugs = _around_a_new_handshake(anonymous)
 
-    assert said == {"running": ["blog", "blog"], "next": "shop"}
+    assert slugs == {"running": ["blog", "blog"], "next": "shop"}
 
 
 @pytest.mark.promise("WSP-05", "KIT-18")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_requests_of_a_shared_server_keep_to_their_own_workspace(data: Path, era: Era):
+def test_requests_of_a_shared_server_use_their_own_workspace(data: Path, era: Era):
     environ = {"HOLDFAST_SHARED": "1", "HOLDFAST_DATA_DIR": str(data)}
-    with client(("stdio", era), NOTES, environ=environ) as shared:
-        said = [
+    with connect_client(("stdio", era), NOTES, environ=environ) as shared:
+        slugs = [
             shared.call("where", {}, context_meta(session(workspace)))["slug"]
             for workspace in ("blog", "shop") * 3
         ]
 
-    assert said == ["blog", "shop"] * 3
+    assert slugs == ["blog", "shop"] * 3
 
 
-def _around_a_new_handshake(stranger: Client) -> dict[str, Any]:
-    """Begin a call, shake hands anew with another workspace, then let the call go on."""
-    carrier: Any = stranger.carrier
+def _around_a_new_handshake(anonymous: Client) -> dict[str, Any]:
+    """Start a call, do another handshake with another workspace, then let the call continue."""
+    transport: Any = anonymous.transport
     call: dict[str, Any] = {
         "jsonrpc": "2.0",
         "id": 900,
         "method": "tools/call",
         "params": {"name": "hold", "arguments": {}},
     }
-    carrier.tell(call)
-    stranger.call("is_held")
-    stranger.initialize({META_KEY: {"workspace_id": "shop"}})
-    after = stranger.call("where")["slug"]
-    *_, released = carrier.ask(
+    transport.notify(call)
+    anonymous.call("is_held")
+    anonymous.initialize({META_KEY: {"workspace_id": "shop"}})
+    after = anonymous.call("where")["slug"]
+    *_, released = transport.request(
         {"jsonrpc": "2.0", "id": 901, "method": "tools/call", "params": {"name": "release", "arguments": {}}}
     )
     assert released["id"] == 901
-    return {"running": stranger.call("seen")["items"], "next": after}
+    return {"running": anonymous.call("seen")["items"], "next": after}
 
 
-def _place(envelope: dict[str, Any]) -> tuple[str, str]:
+def _slug_and_path(envelope: dict[str, Any]) -> tuple[str, str]:
     return envelope["slug"], envelope["path"]
 
 
 def _logged(record: logging.LogRecord) -> tuple[object, ...]:
-    said = vars(record)
-    return (record.levelname, record.getMessage(), said["tool"], said["argument"], said["session_workspace"])
+    fields = vars(record)
+    return (
+        record.levelname,
+        record.getMessage(),
+        fields["tool"],
+        fields["argument"],
+        fields["session_workspace"],
+    )

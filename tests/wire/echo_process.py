@@ -1,22 +1,22 @@
-"""A JSON-RPC server on standard input and output that sends params back: what the hostile tests attack."""
+"""A JSON-RPC server on standard input and output that returns the params of each request."""
 
 import asyncio
 from typing import Any
 
 from holdfast.wire.frame import Request
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_stdio
+from holdfast.wire.pipe import connect_stdio
 
 
 async def echo(request: Request) -> Any:
     if request.method == "print":
-        print("a stray word")
+        print("printed")
     return request.params
 
 
 async def main() -> None:
-    peer = Peer(handle=echo, answers_malformed=True)
-    async with over_stdio(peer):
+    peer = Peer(on_request=echo, answers_malformed=True)
+    async with connect_stdio(peer):
         await peer.ended.wait()
 
 

@@ -1,4 +1,4 @@
-"""A real process to talk to in raw bytes."""
+"""A real process that the tests send raw bytes to."""
 
 import json
 import subprocess
@@ -33,14 +33,14 @@ class Process:
         return self.read()
 
     def peak_bytes(self) -> int:
-        """The most memory the process has had so far."""
+        """The peak memory of the process so far."""
         status = Path(f"/proc/{self.popen.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 @contextmanager
 def echo() -> Iterator[Process]:
-    """An echo server; it must still end by itself when its input ends."""
+    """Run an echo server, which must exit by itself when its input ends."""
     command = [sys.executable, "-m", echo_process.__name__]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""One timer for all answers that are waited for."""
+"""One timer for the deadlines of all requests."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from holdfast.wire.frame import Id
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_expires_at_its_own_time_and_what_was_dropped_never_does():
+async def test_requests_expire_in_order_and_removed_ones_never_do():
     expired: list[Id] = []
     over = asyncio.Event()
 
@@ -20,21 +20,21 @@ async def test_each_expires_at_its_own_time_and_what_was_dropped_never_does():
             over.set()
 
     deadlines = Deadlines(asyncio.get_running_loop(), expire)
-    for identity, seconds in (("last", 0.06), ("first", 0.02), ("dropped", 0.03), ("second", 0.04)):
+    for identity, seconds in (("last", 0.06), ("first", 0.02), ("removed", 0.03), ("second", 0.04)):
         deadlines.add(identity, seconds)
-    deadlines.drop("dropped")
+    deadlines.remove("removed")
     await asyncio.wait_for(over.wait(), 5)
 
     assert expired == ["first", "second", "last"]
 
 
-async def test_a_call_that_was_answered_leaves_the_alarm_for_the_next():
+async def test_removing_a_request_keeps_the_timer():
     deadlines = Deadlines(asyncio.get_running_loop(), lambda identity: None)
-    alarms: list[object] = []
+    timers: list[object] = []
     for identity in range(3):
         deadlines.add(identity, 60)
-        alarms.append(deadlines._alarm)
-        deadlines.drop(identity)
+        timers.append(deadlines._timer)
+        deadlines.remove(identity)
     deadlines.close()
 
-    assert (len(set(map(id, alarms))), deadlines._alarm) == (1, None)
+    assert (len(set(map(id, timers))), deadlines._timer) == (1, None)

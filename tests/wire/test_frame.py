@@ -3,9 +3,9 @@ import json
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.limits import DEFAULT, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import (
-    EMPTY,
+    EMPTY_PARAMS,
     ErrorBody,
     ErrorResponse,
     Malformed,
@@ -16,31 +16,31 @@ from holdfast.wire.frame import (
     Response,
     error_line,
     notification_line,
-    parse,
+    parse_line,
     request_line,
     result_line,
 )
-from holdfast.wire.lines import Overlong
+from holdfast.wire.lines import OversizedLine
 
-TWICE = "The same key stands twice in the message."
+DUPLICATE = "The message has a duplicate key."
 
 
 def message(line: bytes | str) -> Message | None:
-    return parse(line.encode() if isinstance(line, str) else line, DEFAULT)
+    return parse_line(line.encode() if isinstance(line, str) else line, DEFAULT_LIMITS)
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY_PARAMS)),
         ('{"jsonrpc":"2.0","id":-7,"method":"m","params":[1]}', Request(-7, "m", Raw(b"[1]"))),
         (
             '{"jsonrpc": "2.0", "id": "é", "method": "m", "params": {"a": 1}}',
             Request("é", "m", Raw(b'{"a": 1}')),
         ),
-        ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY)),
-        ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY)),
-        ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY)),
+        ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY_PARAMS)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY_PARAMS)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY_PARAMS)),
         ('{"jsonrpc":"2.0","method":"m","params":{"a":1}}', Notification("m", Raw(b'{"a":1}'))),
         ('{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":3}', Response(3, Raw(b'{"a":1,"a":2}'))),
         ('{"jsonrpc":"2.0","id":3,"result":null}', Response(3, Raw(b"null"))),
@@ -53,7 +53,7 @@ def message(line: bytes | str) -> Message | None:
         (" \t\r", None),
     ],
 )
-def test_a_line_is_read_as_the_message_it_is(line: str, expected: Message | None):
+def test_line_is_parsed(line: str, expected: Message | None):
     assert message(line) == expected
 
 
@@ -68,8 +68,8 @@ def test_a_line_is_read_as_the_message_it_is(line: str, expected: Message | None
         ),
         (b'{"id":1', Malformed(codes.PARSE_ERROR, "The line is not JSON: Input data was truncated.")),
         (b"[]", Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")),
-        (b"1", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
-        (b"null", Malformed(codes.INVALID_REQUEST, "A message is an object.")),
+        (b"1", Malformed(codes.INVALID_REQUEST, "A message must be an object.")),
+        (b"null", Malformed(codes.INVALID_REQUEST, "A message must be an object.")),
         (b"{}", Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".')),
         (b'{"id":1,"method":"m"}', Malformed(codes.INVALID_REQUEST, '"jsonrpc" must be "2.0".', 1)),
         (
@@ -82,14 +82,14 @@ def test_a_line_is_read_as_the_message_it_is(line: str, expected: Message | None
         ),
     ],
 )
-def test_what_is_no_message_says_what_is_wrong(line: bytes, expected: Malformed):
+def test_invalid_line_gives_a_reason(line: bytes, expected: Malformed):
     assert message(line) == expected
 
 
 @pytest.mark.parametrize(
     "identity", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)]
 )
-def test_an_id_is_a_string_or_an_integer_of_moderate_size(identity: str):
+def test_id_must_be_a_short_string_or_an_integer(identity: str):
     assert message('{"jsonrpc":"2.0","id":%s,"method":"m"}' % identity) == Malformed(
         codes.INVALID_REQUEST, '"id" must be a string or an integer.'
     )
@@ -106,29 +106,29 @@ def test_an_id_is_a_string_or_an_integer_of_moderate_size(identity: str):
     ],
 )
 @pytest.mark.promise("ACP-11")
-def test_a_member_that_stands_twice_makes_the_message_invalid(line: str, identity: int | None):
+def test_duplicate_key_makes_the_message_invalid(line: str, identity: int | None):
     found = message(line)
 
     assert isinstance(found, Malformed)
-    assert (found.code, found.reason) == (codes.INVALID_REQUEST, TWICE)
+    assert (found.code, found.reason) == (codes.INVALID_REQUEST, DUPLICATE)
 
 
-def test_a_duplicate_beside_a_large_payload_is_found_without_reading_the_payload():
+def test_duplicate_key_beside_a_large_payload_is_found():
     payload = json.dumps([{"a": "x" * 100}] * 1000)
     clean = '{ "jsonrpc": "2.0", "id": 1, "result": %s}' % payload
     twice = '{ "jsonrpc": "2.0", "id": 2, "id": 1, "result": %s}' % payload
     hidden = '{ "jsonrpc": "2.0", "id": 1, "result": %s, "result": {}}' % payload
 
     assert message(clean) == Response(1, Raw(payload.encode()))
-    assert message(twice) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True, True)
-    assert message(hidden) == Malformed(codes.INVALID_REQUEST, TWICE, 1, True, True)
+    assert message(twice) == Malformed(codes.INVALID_REQUEST, DUPLICATE, 1, True, True)
+    assert message(hidden) == Malformed(codes.INVALID_REQUEST, DUPLICATE, 1, True, True)
 
 
-def test_params_are_read_strictly_and_results_are_passed_on():
+def test_params_are_checked_strictly_and_results_are_not():
     twice = '{"jsonrpc":"2.0","id":1,"%s":{"a":{"b":1,"b":2}}%s}'
 
     assert message(twice % ("params", ',"method":"m"')) == Malformed(
-        codes.INVALID_REQUEST, "The params cannot be read: the same key stands twice in one object.", 1
+        codes.INVALID_REQUEST, "The params are invalid: an object has a duplicate key.", 1
     )
     assert message(twice % ("result", "")) == Response(1, Raw(b'{"a":{"b":1,"b":2}}'))
 
@@ -143,26 +143,28 @@ def test_params_are_read_strictly_and_results_are_passed_on():
         b'{"params":{"a":oops},"method":"m","jsonrpc":"2.0","id":7}',
     ],
 )
-def test_a_broken_line_still_says_whose_it_is_where_that_can_be_seen(line: bytes):
+def test_id_of_a_broken_line_is_found(line: bytes):
     found = message(line)
 
     assert isinstance(found, Malformed)
-    assert (found.code, found.id, found.is_answer) == (codes.PARSE_ERROR, 7, False)
+    assert (found.code, found.id, found.is_response) == (codes.PARSE_ERROR, 7, False)
 
 
-def test_an_overlong_line_says_whose_it_is_by_its_two_ends():
+def test_id_of_an_oversized_line_is_found_at_its_ends():
     limits = Limits(line_bytes=10)
-    reason = "The line has 99 bytes; 10 is the most."
-    by_head = Overlong(99, b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"xx', b"xxx")
-    by_tail = Overlong(99, b'{"result":{"a":"xx', b'xx","id":5},"jsonrpc":"2.0","id":7}')
-    nested = Overlong(99, b'{"result":{"a":"xx', b'x"},{"id":7}]}')
+    reason = "The line has 99 bytes; the maximum is 10."
+    by_head = OversizedLine(99, b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"xx', b"xxx")
+    by_tail = OversizedLine(99, b'{"result":{"a":"xx', b'xx","id":5},"jsonrpc":"2.0","id":7}')
+    nested = OversizedLine(99, b'{"result":{"a":"xx', b'x"},{"id":7}]}')
 
-    assert parse(by_head, limits) == Malformed(codes.TOO_LARGE, reason, 7)
-    assert parse(by_tail, limits) == Malformed(codes.TOO_LARGE, reason, 7, is_answer=True, has_outcome=True)
-    assert parse(nested, limits) == Malformed(codes.TOO_LARGE, reason)
+    assert parse_line(by_head, limits) == Malformed(codes.TOO_LARGE, reason, 7)
+    assert parse_line(by_tail, limits) == Malformed(
+        codes.TOO_LARGE, reason, 7, is_response=True, has_result_or_error=True
+    )
+    assert parse_line(nested, limits) == Malformed(codes.TOO_LARGE, reason)
 
 
-def test_what_is_written_is_read_back():
+def test_encoded_messages_can_be_parsed():
     assert [
         message(line)
         for line in (
@@ -173,7 +175,7 @@ def test_what_is_written_is_read_back():
         )
     ] == [
         Request("a\n", "m", Raw(b'{"x":[1]}')),
-        Notification("n", EMPTY),
+        Notification("n", EMPTY_PARAMS),
         Response(2, Raw('{"é":null}'.encode())),
         ErrorResponse(None, ErrorBody(-5, "no", Raw(b'{"why":1}'))),
     ]

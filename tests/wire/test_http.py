@@ -1,4 +1,4 @@
-"""MCP over HTTP, as the application sees it: what is asked, what is answered, and what is refused."""
+"""The ASGI application: requests, responses and errors."""
 
 import asyncio
 import json
@@ -10,11 +10,10 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification
-from holdfast.wire.http import Gate, HttpApp, Terms
-from holdfast.wire.mcp.eras import Implementation, Introduction
-from holdfast.wire.mcp.mirrors import Mirrors
-from holdfast.wire.mcp.server import Ask
-from holdfast.wire.mcp.tools import CallParams, text_result
+from holdfast.wire.http import AllowedHosts, HttpApp, HttpLimits
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.mcp.tools import CallParams, ParamHeader, text_result
 
 pytestmark = pytest.mark.anyio
 
@@ -22,58 +21,62 @@ MODERN: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+INITIALIZE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "t", "version": "1"},
+}
 
 
 class Echo:
-    """Answers, tells, waits and crashes; remembers who it was."""
+    """A service whose tools notify, wait and crash."""
 
-    introduction = Introduction(who=Implementation("echo", "1"), capabilities={"tools": {}})
+    info = PeerInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.let_go = asyncio.Event()
-        self.over: list[str] = []
-        self.heard: list[str] = []
-        self.closed: list[str] = []
+        self.started = asyncio.Event()
+        self.release = asyncio.Event()
+        self.ended: list[str] = []
+        self.notifications: list[str] = []
+        self.closed_sessions: list[str] = []
 
-    async def answer(self, ask: Ask) -> Any:
-        if ask.method != "tools/call":
-            raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
-        name = ask.read(CallParams).name
+    async def answer(self, request: McpRequest) -> Any:
+        if request.method != "tools/call":
+            raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method!r}.")
+        name = request.decode_params(CallParams).name
         match name:
-            case "tell":
-                await ask.notify("notifications/progress", {"progress": 1})
-                return text_result("told")
+            case "notify":
+                await request.notify("notifications/progress", {"progress": 1})
+                return text_result("notified")
             case "wait":
-                self.begun.set()
+                self.started.set()
                 try:
-                    await self.let_go.wait()
+                    await self.release.wait()
                 finally:
-                    self.over.append("let go" if self.let_go.is_set() else "taken back")
+                    self.ended.append("finished" if self.release.is_set() else "cancelled")
                 return text_result("waited")
             case "crash":
                 raise RuntimeError("a secret")
             case _:
                 return text_result(
-                    f"{name} {ask.caller.era} {ask.exchange and ask.exchange.session_id != ''}"
+                    f"{name} {request.client.era} {request.http and request.http.session_id != ''}"
                 )
 
-    def hear(self, notification: Notification) -> None:
-        self.heard.append(notification.method)
+    def on_notification(self, notification: Notification) -> None:
+        self.notifications.append(notification.method)
 
-    def mirrors_of(self, tool: str) -> Mirrors:
+    def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return ()
 
-    def owner_of(self, headers: Mapping[str, str]) -> str:
+    def session_owner(self, headers: Mapping[str, str]) -> str:
         return headers.get("authorization", "")
 
-    def ended(self, session_id: str) -> None:
-        self.closed.append(session_id)
+    def on_session_end(self, session_id: str) -> None:
+        self.closed_sessions.append(session_id)
 
 
-class Answer:
-    """What a client got back."""
+class RecordedResponse:
+    """The response that a client received."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -101,11 +104,11 @@ class Answer:
 
 
 class Client:
-    """Speaks ASGI to an application: one request, its body in pieces, then silence until it hangs up."""
+    """Sends ASGI requests to an application. A body can be sent in parts; `disconnect` ends the request."""
 
     def __init__(self, app: HttpApp) -> None:
         self.app = app
-        self.hung_up = asyncio.Event()
+        self.disconnect = asyncio.Event()
 
     async def send(
         self,
@@ -113,8 +116,8 @@ class Client:
         body: bytes | list[bytes] = b"",
         headers: Mapping[str, str] | None = None,
         path: str = "/mcp",
-    ) -> Answer:
-        answer = Answer()
+    ) -> RecordedResponse:
+        answer = RecordedResponse()
         await self.start(method, body, headers, path, answer)
         return answer
 
@@ -124,7 +127,7 @@ class Client:
         body: bytes | list[bytes],
         headers: Mapping[str, str] | None,
         path: str,
-        answer: Answer,
+        answer: RecordedResponse,
     ) -> Awaitable[None]:
         usual = {
             "host": "localhost:8000",
@@ -151,7 +154,7 @@ class Client:
             if left:
                 piece = left.pop(0)
                 return {"type": "http.request", "body": piece, "more_body": bool(left) or piece == b"..."}
-            await self.hung_up.wait()
+            await self.disconnect.wait()
             return {"type": "http.disconnect"}
 
         return receive
@@ -168,18 +171,18 @@ def modern(tool: str, identity: int = 1) -> tuple[bytes, dict[str, str]]:
     return json.dumps(message).encode(), headers
 
 
-def handshake(method: str, params: Any = None, identity: int | None = 1) -> bytes:
+def handshake_message(method: str, params: Any = None, identity: int | None = 1) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params or {}}
     return json.dumps(message if identity is None else {**message, "id": identity}).encode()
 
 
-async def opened(client: Client, **headers: str) -> dict[str, str]:
-    answer = await client.send("POST", handshake("initialize", HELLO), headers)
+async def open_session(client: Client, **headers: str) -> dict[str, str]:
+    answer = await client.send("POST", handshake_message("initialize", INITIALIZE), headers)
     return {"mcp-session-id": answer.headers["mcp-session-id"], **headers}
 
 
 def call(tool: str, identity: int = 2) -> bytes:
-    return handshake("tools/call", {"name": tool, "arguments": {}}, identity)
+    return handshake_message("tools/call", {"name": tool, "arguments": {}}, identity)
 
 
 @pytest.fixture
@@ -190,18 +193,21 @@ def echo() -> Echo:
 @pytest.fixture
 def client(echo: Echo) -> Client:
     return Client(
-        HttpApp(echo, terms=Terms(body_bytes=4096, body_seconds=0.05, sessions=2, quiet_seconds=0.02))
+        HttpApp(
+            echo,
+            http_limits=HttpLimits(body_bytes=4096, body_seconds=0.05, sessions=2, keepalive_seconds=0.02),
+        )
     )
 
 
-def text(answer: Answer) -> Any:
+def text(answer: RecordedResponse) -> Any:
     return answer.json["result"]["content"][0]["text"]
 
 
 # Both eras
 
 
-async def test_a_modern_request_stands_alone(client: Client):
+async def test_modern_request_needs_no_session(client: Client):
     body, headers = modern("echo")
 
     answer = await client.send("POST", body, headers)
@@ -213,36 +219,36 @@ async def test_a_modern_request_stands_alone(client: Client):
     )
 
 
-async def test_a_handshake_opens_a_session_that_the_next_requests_name(client: Client):
-    session = await opened(client)
+async def test_initialize_opens_a_session(client: Client):
+    session = await open_session(client)
 
     answer = await client.send("POST", call("echo"), session)
 
     assert (answer.status, text(answer), len(session["mcp-session-id"])) == (200, "echo handshake True", 32)
 
 
-async def test_notifications_are_accepted_and_heard_by_their_session(client: Client, echo: Echo):
-    session = await opened(client)
+async def test_notifications_reach_the_service(client: Client, echo: Echo):
+    session = await open_session(client)
 
     statuses = [
-        (await client.send("POST", handshake(method, None, None), session)).status
+        (await client.send("POST", handshake_message(method, None, None), session)).status
         for method in ("notifications/initialized", "notifications/roots/list_changed")
     ]
 
-    assert (statuses, echo.heard) == ([202, 202], ["notifications/roots/list_changed"])
+    assert (statuses, echo.notifications) == ([202, 202], ["notifications/roots/list_changed"])
 
 
-async def test_goodbye_ends_a_session_and_what_it_waits_for(client: Client, echo: Echo):
-    session = await opened(client)
+async def test_delete_ends_a_session_and_cancels_its_requests(client: Client, echo: Echo):
+    session = await open_session(client)
     waiting = asyncio.ensure_future(client.send("POST", call("wait"), session))
-    await echo.begun.wait()
+    await echo.started.wait()
 
-    goodbye = await client.send("DELETE", b"", session)
+    deleted = await client.send("DELETE", b"", session)
     after = await client.send("POST", call("echo"), session)
     await waiting
 
-    assert (goodbye.status, after.status, echo.over) == (204, 404, ["taken back"])
-    assert echo.closed == [session["mcp-session-id"]]
+    assert (deleted.status, after.status, echo.ended) == (204, 404, ["cancelled"])
+    assert echo.closed_sessions == [session["mcp-session-id"]]
 
 
 @pytest.mark.parametrize(
@@ -266,17 +272,17 @@ async def test_goodbye_ends_a_session_and_what_it_waits_for(client: Client, echo
         ("POST", b'{"jsonrpc":"2.0","id":1,"result":{}}', {}, 202),
     ],
 )
-async def test_what_is_wrong_with_a_request_shows_in_its_status(
+async def test_invalid_request_has_the_right_status(
     client: Client, method: str, body: bytes, headers: dict[str, str], status: int
 ):
     assert (await client.send(method, body, headers)).status == status
 
 
-async def test_another_path_is_not_found(client: Client):
+async def test_other_path_is_not_found(client: Client):
     assert (await client.send("POST", call("echo"), path="/other")).status == 404
 
 
-async def test_a_crash_is_told_blandly(client: Client):
+async def test_crash_is_answered_as_internal_error(client: Client):
     body, headers = modern("crash")
 
     answer = await client.send("POST", body, headers)
@@ -284,13 +290,13 @@ async def test_a_crash_is_told_blandly(client: Client):
     assert answer.json["error"] == {"code": -32603, "message": "Internal error."}
 
 
-async def test_an_unknown_method_is_404_in_the_modern_era_and_200_before(client: Client):
+async def test_unknown_method_is_404_in_the_modern_era_and_200_in_the_handshake_era(client: Client):
     body, headers = modern("echo")
     body = body.replace(b"tools/call", b"no/such")
-    session = await opened(client)
+    session = await open_session(client)
 
     now = await client.send("POST", body, {**headers, "mcp-method": "no/such"})
-    before = await client.send("POST", handshake("no/such"), session)
+    before = await client.send("POST", handshake_message("no/such"), session)
 
     assert [(answer.status, answer.json["error"]["code"]) for answer in (now, before)] == [
         (404, -32601),
@@ -301,8 +307,8 @@ async def test_an_unknown_method_is_404_in_the_modern_era_and_200_before(client:
 # Streams
 
 
-async def test_what_is_told_before_the_answer_makes_a_stream_of_it(client: Client):
-    body, headers = modern("tell")
+async def test_notifications_before_the_result_make_the_response_a_stream(client: Client):
+    body, headers = modern("notify")
 
     answer = await client.send("POST", body, headers)
 
@@ -310,94 +316,87 @@ async def test_what_is_told_before_the_answer_makes_a_stream_of_it(client: Clien
     assert [event.get("method", "answer") for event in answer.events] == ["notifications/progress", "answer"]
 
 
-async def test_a_client_that_takes_no_stream_gets_the_answer_alone(client: Client):
-    body, headers = modern("tell")
+async def test_client_that_does_not_accept_a_stream_gets_only_the_result(client: Client):
+    body, headers = modern("notify")
 
     answer = await client.send("POST", body, {**headers, "accept": "application/json"})
 
-    assert (answer.headers["content-type"], text(answer)) == ("application/json", "told")
+    assert (answer.headers["content-type"], text(answer)) == ("application/json", "notified")
 
 
-async def test_a_long_silence_is_broken_by_signs_of_life(client: Client, echo: Echo):
+async def test_slow_request_sends_keepalives(client: Client, echo: Echo):
     body, headers = modern("wait")
-    answer = Answer()
+    answer = RecordedResponse()
     waiting = asyncio.ensure_future(client.start("POST", body, headers, "/mcp", answer))
     await answer.changed.wait()
-    echo.let_go.set()
+    echo.release.set()
     await waiting
 
     assert answer.body.startswith(b": still here\n\n")
     assert answer.events[-1]["result"]["content"][0]["text"] == "waited"
 
 
-async def test_in_the_modern_era_hanging_up_takes_a_request_back(client: Client, echo: Echo):
+async def test_disconnecting_cancels_a_modern_request(client: Client, echo: Echo):
     body, headers = modern("wait")
     waiting = asyncio.ensure_future(client.send("POST", body, headers))
-    await echo.begun.wait()
+    await echo.started.wait()
 
-    client.hung_up.set()
+    client.disconnect.set()
     await waiting
 
-    assert echo.over == ["taken back"]
+    assert echo.ended == ["cancelled"]
 
 
-async def test_in_the_handshake_era_it_takes_a_message_and_hanging_up_does_not(client: Client, echo: Echo):
-    session = await opened(client)
+async def test_handshake_request_is_cancelled_by_a_message_but_not_by_disconnecting(
+    client: Client, echo: Echo
+):
+    session = await open_session(client)
     one, two = Client(client.app), Client(client.app)
-    hung_up = asyncio.ensure_future(one.send("POST", call("wait", 5), session))
-    await echo.begun.wait()
-    one.hung_up.set()
+    disconnected = asyncio.ensure_future(one.send("POST", call("wait", 5), session))
+    await echo.started.wait()
+    one.disconnect.set()
     await asyncio.sleep(0.05)
-    survived = list(echo.over)
+    survived = list(echo.ended)
     cancelled = asyncio.ensure_future(two.send("POST", call("wait", 6), session))
     await asyncio.sleep(0)
-    taken_back = handshake("notifications/cancelled", {"requestId": 6}, None)
-    told = await client.send("POST", taken_back, session)
+    cancellation = handshake_message("notifications/cancelled", {"requestId": 6}, None)
+    accepted = await client.send("POST", cancellation, session)
     await cancelled
-    echo.let_go.set()
-    await hung_up
+    echo.release.set()
+    await disconnected
 
-    assert (survived, told.status, echo.over) == ([], 202, ["taken back", "let go"])
+    assert (survived, accepted.status, echo.ended) == ([], 202, ["cancelled", "finished"])
 
 
-async def test_nobody_cancels_a_request_of_another_session(client: Client, echo: Echo):
-    mine, other = await opened(client), await opened(client)
+async def test_session_cannot_cancel_a_request_of_another_session(client: Client, echo: Echo):
+    mine, other = await open_session(client), await open_session(client)
     waiting = asyncio.ensure_future(client.send("POST", call("wait", 5), mine))
-    await echo.begun.wait()
+    await echo.started.wait()
 
-    await client.send("POST", handshake("notifications/cancelled", {"requestId": 5}, None), other)
+    await client.send("POST", handshake_message("notifications/cancelled", {"requestId": 5}, None), other)
     await asyncio.sleep(0)
-    echo.let_go.set()
+    echo.release.set()
     await waiting
 
-    assert echo.over == ["let go"]
+    assert echo.ended == ["finished"]
 
 
-async def test_a_session_listens_on_one_stream_until_it_ends(client: Client):
-    session = await opened(client)
-    answer = Answer()
+async def test_session_has_one_get_stream_until_it_ends(client: Client):
+    session = await open_session(client)
+    answer = RecordedResponse()
     listening = asyncio.ensure_future(client.start("GET", b"", session, "/mcp", answer))
     await answer.changed.wait()
     second = await Client(client.app).send("GET", b"", session)
-    (opened_session,) = client.app.sessions._sessions.values()
-    await opened_session.outbox.put(b'{"jsonrpc":"2.0","method":"notifications/x"}\n')
-    while not answer.events:
-        answer.changed.clear()
-        await answer.changed.wait()
     await client.send("DELETE", b"", session)
     await listening
 
-    assert (second.status, answer.events, answer.over) == (
-        409,
-        [{"jsonrpc": "2.0", "method": "notifications/x"}],
-        True,
-    )
+    assert (second.status, answer.body[:14], answer.over) == (409, b": still here\n\n", True)
 
 
-# Bounds
+# Limits
 
 
-async def test_a_body_over_the_limit_is_refused_declared_or_not(client: Client):
+async def test_body_over_the_limit_is_refused(client: Client):
     declared = await client.send("POST", b"...", {"content-length": "5000"})
     streamed = await client.send("POST", [b"x" * 3000, b"x" * 3000])
     absurd = await client.send("POST", b"...", {"content-length": "9" * 40})
@@ -405,51 +404,53 @@ async def test_a_body_over_the_limit_is_refused_declared_or_not(client: Client):
     assert [answer.status for answer in (declared, streamed, absurd)] == [413, 413, 413]
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(client: Client):
+async def test_slow_body_times_out(client: Client):
     answer = await client.send("POST", [b'{"jsonrpc":', b"..."])
 
     assert (answer.status, answer.json["error"]["message"]) == (
         504,
-        "The body was not there within 0.05 s.",
+        "The body did not arrive within 0.05 s.",
     )
 
 
-async def test_the_number_of_sessions_is_bounded_and_a_malformed_hello_opens_none(client: Client):
+async def test_number_of_sessions_is_limited_and_an_invalid_initialize_opens_none(client: Client):
     for _ in range(3):
-        assert (await client.send("POST", handshake("initialize", {"protocolVersion": 1}))).status == 400
-    await opened(client)
-    await opened(client)
+        assert (
+            await client.send("POST", handshake_message("initialize", {"protocolVersion": 1}))
+        ).status == 400
+    await open_session(client)
+    await open_session(client)
 
-    third = await client.send("POST", handshake("initialize", HELLO))
+    third = await client.send("POST", handshake_message("initialize", INITIALIZE))
 
     assert (third.status, third.headers["retry-after"], len(client.app.sessions)) == (503, "1", 2)
 
 
-async def test_an_idle_session_is_forgotten_and_makes_room(echo: Echo):
-    client = Client(HttpApp(echo, terms=Terms(sessions=1, idle_seconds=0.0)))
-    first = await opened(client)
+async def test_idle_session_is_ended_when_another_opens(echo: Echo):
+    client = Client(HttpApp(echo, http_limits=HttpLimits(sessions=1, idle_seconds=0.0)))
+    first = await open_session(client)
     await asyncio.sleep(0.001)
 
-    second = await opened(client)
+    second = await open_session(client)
     after = await client.send("POST", call("echo"), first)
 
-    assert (after.status, second != first, echo.closed) == (404, True, [first["mcp-session-id"]])
+    assert (after.status, second != first, echo.closed_sessions) == (404, True, [first["mcp-session-id"]])
 
 
-async def test_requests_in_flight_are_bounded(echo: Echo):
-    client = Client(HttpApp(echo, terms=Terms(in_flight=1)))
+async def test_requests_in_flight_are_limited(echo: Echo):
+    client = Client(HttpApp(echo, http_limits=HttpLimits(in_flight=1)))
     waiting = asyncio.ensure_future(client.send("POST", *modern("wait")))
-    await echo.begun.wait()
+    await echo.started.wait()
 
     second = await client.send("POST", *modern("echo"))
-    echo.let_go.set()
+    echo.release.set()
     await waiting
 
     assert (second.status, second.json["error"]["code"]) == (429, codes.BUSY.rpc)
 
 
-async def test_a_session_is_unknown_to_all_but_its_owner(client: Client):
-    session = await opened(client, authorization="ann")
+async def test_session_is_unknown_to_other_owners(client: Client):
+    session = await open_session(client, authorization="ann")
 
     mine = await client.send("POST", call("echo"), session)
     other = await client.send("POST", call("echo"), {**session, "authorization": "bob"})
@@ -458,27 +459,27 @@ async def test_a_session_is_unknown_to_all_but_its_owner(client: Client):
     assert (mine.status, other.status, other.body) == (200, 404, never.body)
 
 
-async def test_one_id_cannot_be_in_flight_twice(client: Client, echo: Echo):
-    session = await opened(client)
+async def test_id_cannot_be_in_flight_twice(client: Client, echo: Echo):
+    session = await open_session(client)
     waiting = asyncio.ensure_future(client.send("POST", call("wait", 5), session))
-    await echo.begun.wait()
+    await echo.started.wait()
 
     second = await client.send("POST", call("echo", 5), session)
-    echo.let_go.set()
+    echo.release.set()
     await waiting
 
     assert (second.status, second.json["error"]["code"]) == (400, -32600)
 
 
-async def test_at_the_end_every_session_is_over(client: Client, echo: Echo):
-    sessions = [await opened(client), await opened(client)]
+async def test_closing_the_app_ends_every_session(client: Client, echo: Echo):
+    sessions = [await open_session(client), await open_session(client)]
 
     client.app.close()
 
-    assert echo.closed == [session["mcp-session-id"] for session in sessions]
+    assert echo.closed_sessions == [session["mcp-session-id"] for session in sessions]
 
 
-# The gate
+# Allowed hosts
 
 
 @pytest.mark.parametrize(
@@ -504,14 +505,14 @@ async def test_at_the_end_every_session_is_over(client: Client, echo: Echo):
         ({"origin": "file://localhost"}, False),
     ],
 )
-async def test_the_gate_knows_its_own_names_and_pages(echo: Echo, headers: dict[str, str], allowed: bool):
-    gate = Gate(
+async def test_host_and_origin_must_be_allowed(echo: Echo, headers: dict[str, str], allowed: bool):
+    allowed_hosts = AllowedHosts(
         hosts=frozenset({"localhost", "127.0.0.1", "[::1]", "tools.example"}),
         origins=frozenset({"https://app.example"}),
     )
-    client = Client(HttpApp(echo, gate=gate))
-    body, said = modern("echo")
+    client = Client(HttpApp(echo, allowed_hosts=allowed_hosts))
+    body, mcp_headers = modern("echo")
 
-    answer = await client.send("POST", body, {**said, **headers})
+    answer = await client.send("POST", body, {**mcp_headers, **headers})
 
     assert answer.status == (200 if allowed else 403)

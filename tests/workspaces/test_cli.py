@@ -5,17 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 
-def test_add_registers_a_folder_and_tells_where_more_can_be_set(data: Path, project: Path) -> None:
+def test_add_registers_a_folder_and_names_its_file(data: Path, project: Path) -> None:
     done = _run(
         data, "add", ".", "--trust", "FULL", "--servers", "git, files", "--tools", "none", cwd=project
     )
 
     file = data / "workspaces" / "my-project.toml"
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"Added 'my-project': {project}, direct.\nMore can be set in {file}\n"
+    assert done.stdout == f"Added 'my-project': {project}, direct.\nTo change more settings, edit {file}\n"
     assert file.read_text().splitlines()[1:] == [
         'name = "My Project"',
         f'path = "{project}"',
@@ -25,7 +27,7 @@ def test_add_registers_a_folder_and_tells_where_more_can_be_set(data: Path, proj
     ]
 
 
-def test_a_workspace_is_sandboxed_unless_told_otherwise(data: Path, project: Path) -> None:
+def test_added_workspace_is_sandboxed_by_default(data: Path, project: Path) -> None:
     done = _run(data, "add", str(project), "--name", "Blog", "--json")
 
     assert json.loads(done.stdout) == {
@@ -46,30 +48,37 @@ def test_a_workspace_is_sandboxed_unless_told_otherwise(data: Path, project: Pat
     }
 
 
-def test_mistakes_are_a_sentence_and_a_hint(data: Path, project: Path) -> None:
-    for arguments, message in (
-        (("add", str(project), "--trust", "root"), "Error: 'root' is no trust level. Use one of: direct, "),
-        (("add", str(project / "missing")), f"Error: There is no folder '{project / 'missing'}'."),
-        (("add", str(data.parent)), f"Error: '{data.parent}' overlaps with Holdfast's own data"),
-        (("add", str(project), "--name", "日本"), "Error: '日本' has no letter or digit"),
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("add", "{project}", "--trust", "root"), "Error: 'root' is not a trust level. Use one of: direct, "),
+        (("add", "{project}/missing"), "Error: There is no folder '{project}/missing'."),
+        (("add", "{data.parent}"), "Error: '{data.parent}' overlaps with Holdfast's data folder"),
+        (("add", "{project}", "--name", "日本"), "Error: '日本' has no letter or digit"),
         (("show", "blog"), "Error: There is no workspace 'blog'."),
         (("remove", "blog", "--yes"), "Error: There is no workspace 'blog'."),
-        (("remove", "../keys", "--yes"), "Error: '../keys' is no workspace name"),
-    ):
-        done = _run(data, *arguments)
-        error, hint = done.stderr.splitlines()
-        assert (done.returncode, done.stdout, error[: len(message)]) == (1, "", message)
-        assert hint.startswith("Hint: ")
+        (("remove", "../keys", "--yes"), "Error: '../keys' is not a workspace name"),
+    ],
+)
+def test_error_has_one_sentence_and_a_hint(
+    data: Path, project: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = _run(data, *(argument.format(project=project, data=data) for argument in arguments))
+
+    error, hint = done.stderr.splitlines()
+    expected = message.format(project=project, data=data)
+    assert (done.returncode, done.stdout, error[: len(expected)]) == (1, "", expected)
+    assert hint.startswith("Hint: ")
     assert not (data / "workspaces").exists()
 
 
-def test_list_shows_all_and_what_is_wrong_with_others(data: Path, project: Path) -> None:
+def test_list_shows_valid_workspaces_and_problems(data: Path, project: Path) -> None:
     empty = _run(data, "list")
     _run(data, "add", str(project))
     (data / "workspaces" / "old.toml").write_text("path = '/gone'\n")
     (data / "workspaces" / "bad.toml").write_text("path = '/x'\ntrust = '\\u001b[31m'\n")
 
-    done, told = _run(data, "list"), json.loads(_run(data, "list", "--json").stdout)
+    done, listed = _run(data, "list"), json.loads(_run(data, "list", "--json").stdout)
 
     assert empty.stdout == "There are no workspaces yet. Register a folder: holdfast workspaces add PATH\n"
     assert [line.split(maxsplit=4) for line in done.stdout.splitlines()] == [
@@ -79,11 +88,11 @@ def test_list_shows_all_and_what_is_wrong_with_others(data: Path, project: Path)
     ]
     assert done.stderr.startswith(f"Problem: {data / 'workspaces' / 'bad.toml'}: trust: ")
     assert "\x1b" not in done.stderr
-    assert [workspace["slug"] for workspace in told["workspaces"]] == ["my-project", "old"]
-    assert [Path(problem["file"]).name for problem in told["problems"]] == ["bad.toml"]
+    assert [workspace["slug"] for workspace in listed["workspaces"]] == ["my-project", "old"]
+    assert [Path(problem["file"]).name for problem in listed["problems"]] == ["bad.toml"]
 
 
-def test_show_takes_a_name_a_slug_or_a_path_and_never_prints_a_secret(data: Path, project: Path) -> None:
+def test_show_accepts_name_slug_or_path_and_never_prints_a_secret(data: Path, project: Path) -> None:
     (project / "deep").mkdir()
     _run(data, "add", str(project))
     with (data / "workspaces" / "my-project.toml").open("a") as file:
@@ -101,24 +110,24 @@ def test_show_takes_a_name_a_slug_or_a_path_and_never_prints_a_secret(data: Path
     assert "hunter2" not in shown[0] + as_json
 
 
-def test_remove_asks_first_and_leaves_the_folder(data: Path, project: Path) -> None:
+def test_remove_asks_first_and_keeps_the_folder(data: Path, project: Path) -> None:
     (project / "work.txt").touch()
     _run(data, "add", str(project))
 
-    unasked = _run(data, "remove", "my-project")
-    said_no, said_yes = (_on_a_terminal(data, answer, "remove", "my-project") for answer in "ny")
+    without_terminal = _run(data, "remove", "my-project")
+    said_no, said_yes = (_run_on_a_terminal(data, answer, "remove", "my-project") for answer in "ny")
 
-    assert "Nobody is there to ask. Add --yes" in unasked.stderr
-    assert (unasked.returncode, said_no, said_yes) == (2, 1, 0)
+    assert "There is no terminal to ask at. Add --yes" in without_terminal.stderr
+    assert (without_terminal.returncode, said_no, said_yes) == (2, 1, 0)
     assert list((data / "workspaces").glob("*.toml")) == []
     assert (project / "work.txt").exists()
 
 
-def test_remove_does_not_ask_when_told_so_and_removes_a_broken_one(data: Path) -> None:
+def test_remove_with_yes_removes_an_invalid_workspace_without_asking(data: Path) -> None:
     (data / "workspaces").mkdir(parents=True)
     (data / "workspaces" / "bad.toml").write_text("[")
 
-    assert _run(data, "remove", "bad", "--yes").stdout == "Removed 'bad'. Its folder stays as it is.\n"
+    assert _run(data, "remove", "bad", "--yes").stdout == "Removed 'bad'. Its folder was not touched.\n"
 
 
 def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -133,7 +142,7 @@ def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Com
     )
 
 
-def _on_a_terminal(data: Path, answer: str, *arguments: str) -> int:
+def _run_on_a_terminal(data: Path, answer: str, *arguments: str) -> int:
     ours, theirs = pty.openpty()
     try:
         os.write(ours, f"{answer}\n".encode())

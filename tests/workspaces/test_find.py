@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.aliases import Aliases
+from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.workspaces import Registry
-from holdfast.workspaces.worktree import repository_of
+from holdfast.workspaces.worktree import find_repository
 
 
 @pytest.mark.promise("WSP-06")
-def test_a_workspace_is_found_by_slug_name_path_and_any_path_inside(
+def test_workspace_is_found_by_slug_name_and_any_path_inside(
     registry: Registry, project: Path, tmp_path: Path
 ) -> None:
     added = registry.add(project)
@@ -29,7 +29,7 @@ def test_a_workspace_is_found_by_slug_name_path_and_any_path_inside(
 
 
 @pytest.mark.promise("WSP-06")
-def test_what_is_not_registered_is_not_found(registry: Registry, project: Path, tmp_path: Path) -> None:
+def test_other_addresses_find_nothing(registry: Registry, project: Path, tmp_path: Path) -> None:
     registry.add(project)
     (tmp_path / "My Projects").mkdir()
     (project / "out").symlink_to(tmp_path / "My Projects")
@@ -67,14 +67,14 @@ def test_what_is_not_registered_is_not_found(registry: Registry, project: Path, 
         "/" + "x" * 4096,
     ],
 )
-def test_an_address_that_is_none_is_an_error(registry: Registry, address: str) -> None:
+def test_invalid_address_is_an_error(registry: Registry, address: str) -> None:
     with pytest.raises(HoldfastError) as caught:
         registry.find(address)
 
     assert caught.value.code == codes.BAD_WORKSPACE
 
 
-def test_of_nested_workspaces_the_nearest_counts(registry: Registry, project: Path) -> None:
+def test_innermost_of_nested_workspaces_is_found(registry: Registry, project: Path) -> None:
     (project / "inner").mkdir()
     outer, inner = registry.add(project), registry.add(project / "inner")
 
@@ -82,16 +82,16 @@ def test_of_nested_workspaces_the_nearest_counts(registry: Registry, project: Pa
     assert registry.find(str(project / "other")) == outer
 
 
-def test_a_name_that_two_share_is_an_error_that_tells_their_slugs(registry: Registry, tmp_path: Path) -> None:
+def test_ambiguous_name_is_an_error_that_lists_the_slugs(registry: Registry, tmp_path: Path) -> None:
     for parent in "ab":
         (tmp_path / parent / "Blog").mkdir(parents=True)
         registry.add(tmp_path / parent / "Blog")
 
-    with pytest.raises(HoldfastError, match=r"'Blog' means several workspaces: blog-2, blog\."):
+    with pytest.raises(HoldfastError, match=r"'Blog' matches several workspaces: blog-2, blog\."):
         registry.find("Blog")
 
 
-def test_a_slug_wins_over_a_name(registry: Registry, project: Path, tmp_path: Path) -> None:
+def test_slug_takes_precedence_over_a_name(registry: Registry, project: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     first = registry.add(project, "blog")
     registry.add(tmp_path / "other", "Other")
@@ -101,17 +101,17 @@ def test_a_slug_wins_over_a_name(registry: Registry, project: Path, tmp_path: Pa
     assert registry.find("blog") == first
 
 
-def test_a_folder_that_two_files_claim_by_hand_is_an_error(registry: Registry, project: Path) -> None:
+def test_folder_claimed_by_two_files_is_an_error(registry: Registry, project: Path) -> None:
     registry.add(project)
     twin = registry.file_of("twin")
     twin.write_text(f"path = '{project}'\ntrust = 'direct'")
 
-    with pytest.raises(HoldfastError, match="means several workspaces: my-project, twin"):
+    with pytest.raises(HoldfastError, match="matches several workspaces: my-project, twin"):
         registry.find(str(project))
 
 
 @pytest.mark.parametrize("broken", ["trust = 'nonsense'", "[", "tools = 1"])
-def test_a_broken_workspace_is_an_error_for_whoever_asks_for_it_lest_its_limits_be_lost(
+def test_finding_an_invalid_workspace_is_an_error(
     registry: Registry, project: Path, tmp_path: Path, broken: str
 ) -> None:
     registry.add(project)
@@ -126,17 +126,15 @@ def test_a_broken_workspace_is_an_error_for_whoever_asks_for_it_lest_its_limits_
 
 @pytest.mark.promise("CTX-12")
 @pytest.mark.parametrize("form", ["nested", "flat"])
-def test_a_path_announced_by_an_alias_is_mapped_to_its_workspace(
-    registry: Registry, project: Path, form: str
-) -> None:
+def test_path_announced_by_an_alias_finds_its_workspace(registry: Registry, project: Path, form: str) -> None:
     added = registry.add(project)
-    aliases = Aliases(workspace_keys=("orbit.workspace",))
+    aliases = ContextAliases(workspace_keys=("orbit.workspace",))
     path = f" {project} "
     meta: dict[str, object] = (
         {"orbit": {"workspace": path}} if form == "nested" else {"orbit.workspace": path}
     )
 
-    assert registry.find(aliases.announced(meta)) == added
+    assert registry.find(aliases.workspace_in(meta)) == added
 
 
 class TestWorktree:
@@ -155,12 +153,14 @@ class TestWorktree:
         return tmp_path / "tree"
 
     @pytest.mark.promise("WSP-06")
-    def test_it_means_its_repository(self, registry: Registry, repository: Path, worktree: Path) -> None:
+    def test_worktree_finds_its_repository(
+        self, registry: Registry, repository: Path, worktree: Path
+    ) -> None:
         added = registry.add(repository)
 
         assert [registry.find(str(path)) for path in (worktree, worktree / "deep")] == [added] * 2
 
-    def test_it_means_itself_when_it_is_registered(
+    def test_registered_worktree_finds_itself(
         self, registry: Registry, repository: Path, worktree: Path
     ) -> None:
         registry.add(repository)
@@ -168,7 +168,7 @@ class TestWorktree:
 
         assert registry.find(str(worktree / "deep")) == own
 
-    def test_its_repository_is_nearer_than_a_folder_around_it(
+    def test_repository_takes_precedence_over_an_enclosing_workspace(
         self, registry: Registry, repository: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "around").mkdir()
@@ -190,7 +190,7 @@ class TestWorktree:
             registry.find(str(path)) for path in (repository, repository / "deep", repository / ".git")
         ] == [None] * 3
 
-    def test_one_of_a_bare_repository_means_that(
+    def test_worktree_of_a_bare_repository_finds_it(
         self, registry: Registry, repository: Path, tmp_path: Path
     ) -> None:
         _git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
@@ -199,7 +199,7 @@ class TestWorktree:
 
         assert registry.find(str(tmp_path / "tree")) == added
 
-    def test_a_relative_link_is_followed(self, registry: Registry, repository: Path, worktree: Path) -> None:
+    def test_relative_gitdir_is_resolved(self, registry: Registry, repository: Path, worktree: Path) -> None:
         added = registry.add(repository)
         entry = repository / ".git" / "worktrees" / "tree"
         (worktree / ".git").write_text(f"gitdir: {os.path.relpath(entry, worktree)}\n")
@@ -207,20 +207,20 @@ class TestWorktree:
 
         assert registry.find(str(worktree)) == added
 
-    def test_a_submodule_is_no_worktree(self, repository: Path) -> None:
+    def test_submodule_is_not_a_worktree(self, repository: Path) -> None:
         inside = repository / "sub"
         inside.mkdir()
         modules = repository / ".git" / "modules" / "sub"
         modules.mkdir(parents=True)
         (inside / ".git").write_text("gitdir: ../.git/modules/sub\n")
 
-        assert repository_of(inside) is None
+        assert find_repository(inside) is None
 
     @pytest.mark.promise("WSP-06")
-    def test_a_folder_that_only_claims_to_be_one_gets_nothing_by_it(
+    def test_forged_worktree_finds_nothing(
         self, registry: Registry, repository: Path, worktree: Path, tmp_path: Path
     ) -> None:
-        """The claim would give a stranger's folder the trust of the repository."""
+        """A forged worktree would get the trust of the repository."""
         registry.add(repository, trust=Trust.DIRECT)
         evil = tmp_path / "evil"
         evil.mkdir()
@@ -245,10 +245,10 @@ class TestWorktree:
             (evil / ".git").write_text(claim)
             assert (claim, registry.find(str(evil))) == (claim, None)
 
-    def test_control_without_the_way_back_the_claim_would_be_believed(
+    def test_control_forged_worktree_is_accepted_without_the_back_reference(
         self, worktree: Path, tmp_path: Path
     ) -> None:
-        """A reader that follows `.git` and `commondir` alone, as the real files allow."""
+        """A reader that checks only `.git` and `commondir`."""
         evil = tmp_path / "evil"
         evil.mkdir()
         (evil / ".git").write_text((worktree / ".git").read_text())
@@ -260,7 +260,7 @@ class TestWorktree:
         ).resolve() == tmp_path / "repository" / ".git"
 
     @pytest.mark.parametrize("kind", ["a link", "a pipe", "a loop"])
-    def test_a_git_file_of_another_kind_is_not_read(
+    def test_git_file_that_is_not_a_regular_file_is_ignored(
         self, registry: Registry, repository: Path, worktree: Path, kind: str
     ) -> None:
         registry.add(repository)

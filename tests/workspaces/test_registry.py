@@ -6,33 +6,39 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.choice import NONE, Choice
+from holdfast.model.allowlist import ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.workspaces import Registry
 
 
-def test_a_folder_is_registered_under_its_own_name(registry: Registry, project: Path) -> None:
+def test_folder_is_registered_under_its_own_name(registry: Registry, project: Path) -> None:
     added = registry.add(project)
 
     assert added == Workspace(slug="my-project", name="My Project", path=str(project))
-    assert (registry.list(), registry.get("my-project"), registry.problems) == ((added,), added, ())
+    assert (registry.list(), registry.get("my-project"), registry.invalid) == ((added,), added, ())
 
 
-def test_all_that_is_given_is_kept(registry: Registry, project: Path, data: Path) -> None:
-    git = Choice(frozenset({"git"}))
+def test_add_stores_all_its_arguments(registry: Registry, project: Path, data: Path) -> None:
+    git = Allowlist(frozenset({"git"}))
 
-    registry.add(project, "Blog", trust=Trust.DIRECT, servers=git, tools=NONE, model="m")
+    registry.add(project, "Blog", trust=Trust.DIRECT, servers=git, tools=ALLOW_NONE, model="m")
 
     again = Registry(data / "workspaces")
     expected = Workspace(
-        slug="blog", name="Blog", path=str(project), trust=Trust.DIRECT, servers=git, tools=NONE, model="m"
+        slug="blog",
+        name="Blog",
+        path=str(project),
+        trust=Trust.DIRECT,
+        servers=git,
+        tools=ALLOW_NONE,
+        model="m",
     )
     assert again.list() == (expected,)
 
 
-def test_its_file_is_its_owners_alone_and_nothing_else_is_left(
+def test_file_is_private_to_its_owner_and_no_temporary_file_is_left(
     registry: Registry, project: Path, data: Path
 ) -> None:
     before = os.umask(0)
@@ -47,7 +53,7 @@ def test_its_file_is_its_owners_alone_and_nothing_else_is_left(
 
 
 @pytest.mark.promise("RES-10")
-def test_a_name_collision_is_numbered_from_2(registry: Registry, tmp_path: Path) -> None:
+def test_name_collision_is_numbered_from_2(registry: Registry, tmp_path: Path) -> None:
     folders = [tmp_path / parent / "blog" for parent in "abc"]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -78,18 +84,18 @@ def test_a_name_collision_is_numbered_from_2(registry: Registry, tmp_path: Path)
         "%2e%2e",
     ],
 )
-def test_a_bad_slug_is_refused_before_the_disk_is_touched(slug: str, tmp_path: Path) -> None:
+def test_invalid_slug_is_refused_without_touching_the_disk(slug: str, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "nowhere" / "workspaces")
 
-    for ask in (registry.get, registry.remove, registry.file_of):
+    for method in (registry.get, registry.remove, registry.file_of):
         with pytest.raises(HoldfastError) as caught:
-            ask(slug)
+            method(slug)
         assert caught.value.code == codes.BAD_WORKSPACE
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a/b", "a\\b", "a\nb", "\x1b[31mred", "x" * 201, "日本"])
-def test_a_bad_name_is_refused(registry: Registry, project: Path, name: str) -> None:
+def test_invalid_name_is_refused(registry: Registry, project: Path, name: str) -> None:
     with pytest.raises(HoldfastError) as caught:
         registry.add(project, name)
 
@@ -110,88 +116,94 @@ for folder in sys.argv[2:]:
 
 
 @pytest.mark.promise("RES-10")
-def test_processes_that_add_at_once_never_overwrite_each_other(data: Path, tmp_path: Path) -> None:
+def test_concurrent_processes_never_overwrite_each_other(data: Path, tmp_path: Path) -> None:
     folders = [[tmp_path / f"{process}-{number}" / "blog" for number in range(10)] for process in range(6)]
     for folder in (folder for some in folders for folder in some):
         folder.mkdir(parents=True)
 
-    told = _at_once([[str(data / "workspaces"), *map(str, some)] for some in folders])
+    printed = _run_concurrently([[str(data / "workspaces"), *map(str, some)] for some in folders])
 
     registered = Registry(data / "workspaces").list()
-    assert sorted(told) == sorted(workspace.slug for workspace in registered)
-    assert sorted(told) == sorted(["blog", *(f"blog-{number}" for number in range(2, 61))])
+    assert sorted(printed) == sorted(workspace.slug for workspace in registered)
+    assert sorted(printed) == sorted(["blog", *(f"blog-{number}" for number in range(2, 61))])
     assert len({workspace.path for workspace in registered}) == 60
 
 
-def test_of_processes_that_add_one_folder_at_once_one_does(data: Path, project: Path) -> None:
-    told = _at_once([[str(data / "workspaces"), str(project)]] * 6)
+def test_only_one_of_several_processes_can_add_a_folder(data: Path, project: Path) -> None:
+    printed = _run_concurrently([[str(data / "workspaces"), str(project)]] * 6)
 
-    assert sorted(told) == ["WORKSPACE_EXISTS"] * 5 + ["my-project"]
+    assert sorted(printed) == ["WORKSPACE_EXISTS"] * 5 + ["my-project"]
 
 
-def test_a_folder_is_registered_once_whatever_link_leads_there(
+def test_folder_cannot_be_registered_again_through_a_symlink(
     registry: Registry, project: Path, tmp_path: Path
 ) -> None:
     registry.add(project)
     (tmp_path / "link").symlink_to(project)
 
-    with pytest.raises(HoldfastError, match="is registered already, as 'my-project'") as caught:
+    with pytest.raises(HoldfastError, match="is already registered as 'my-project'") as caught:
         registry.add(tmp_path / "link")
 
     assert caught.value.code == codes.WORKSPACE_EXISTS
 
 
-def test_only_a_folder_that_is_there_can_be_registered(registry: Registry, project: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("relative", "is not an absolute path"),
+        ("{project}/missing", "There is no folder"),
+        ("{project}/loop", "There is no folder"),
+        ("{project}/file", "is a file; a workspace is a folder"),
+    ],
+)
+def test_only_an_existing_folder_can_be_registered(
+    registry: Registry, project: Path, path: str, message: str
+) -> None:
     (project / "file").touch()
     (project / "loop").symlink_to(project / "loop")
 
-    for path, message in (
-        (Path("relative"), "is not an absolute path"),
-        (project / "missing", "There is no folder"),
-        (project / "loop", "There is no folder"),
-        (project / "file", "is a file; a workspace is a folder"),
-    ):
-        with pytest.raises(HoldfastError, match=message) as caught:
-            registry.add(path)
-        assert caught.value.code == codes.BAD_FOLDER
+    with pytest.raises(HoldfastError, match=message) as caught:
+        registry.add(Path(path.format(project=project)))
+
+    assert caught.value.code == codes.BAD_FOLDER
 
 
-def test_a_folder_that_holds_our_own_data_is_no_workspace(
+def test_folder_that_overlaps_with_the_data_folder_cannot_be_registered(
     registry: Registry, project: Path, data: Path, tmp_path: Path
 ) -> None:
-    """Otherwise a confined server could write itself more rights into the registry."""
+    """Otherwise a confined server could grant itself more rights by editing the registry."""
     registry.add(project)
     (data / "keys").mkdir()
     (tmp_path / "link").symlink_to(data)
 
     for folder in (tmp_path, data, data / "keys", data / "workspaces", Path("/"), tmp_path / "link"):
-        with pytest.raises(HoldfastError, match="overlaps with Holdfast's own data"):
+        with pytest.raises(HoldfastError, match="overlaps with Holdfast's data folder"):
             registry.add(folder)
 
 
-def test_a_file_that_names_such_a_folder_by_hand_is_a_problem(
+def test_file_edited_to_name_the_data_folder_is_invalid(
     registry: Registry, project: Path, tmp_path: Path
 ) -> None:
     registry.add(project)
     registry.file_of("my-project").write_text(f"path = '{tmp_path}'")
 
-    assert (registry.list(), len(registry.problems)) == ((), 1)
+    assert (registry.list(), len(registry.invalid)) == ((), 1)
 
 
-def test_removing_leaves_the_folder_as_it_is(registry: Registry, project: Path) -> None:
+def test_remove_does_not_touch_the_folder(registry: Registry, project: Path) -> None:
     (project / "work.txt").write_text("work")
     registry.add(project)
 
     registry.remove("my-project")
 
     assert (registry.list(), (project / "work.txt").read_text()) == ((), "work")
-    for ask in (registry.remove, registry.get):
+    for method in (registry.remove, registry.get):
         with pytest.raises(HoldfastError, match="There is no workspace 'my-project'") as caught:
-            ask("my-project")
+            method("my-project")
         assert caught.value.code == codes.UNKNOWN_WORKSPACE
 
 
-def test_a_broken_file_is_reported_by_name_and_hides_no_other(
+def test_invalid_file_is_reported_and_does_not_hide_others(
     registry: Registry, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "blog").mkdir()
@@ -202,24 +214,24 @@ def test_a_broken_file_is_reported_by_name_and_hides_no_other(
     (broken.parent / "Not a slug.toml").write_text("path = '/x'")
 
     assert registry.list() == (good,)
-    assert [problem.file.name for problem in registry.problems] == ["Not a slug.toml", "blog.toml"]
+    assert [problem.file.name for problem in registry.invalid] == ["Not a slug.toml", "blog.toml"]
     with pytest.raises(HoldfastError, match=r"blog\.toml: not valid TOML") as caught:
         registry.get("blog")
     assert caught.value.code == codes.BAD_WORKSPACE_FILE
     registry.remove("blog")
-    assert len(registry.problems) == 1
+    assert len(registry.invalid) == 1
 
 
 @pytest.mark.parametrize(
-    "trouble", ["writable by others", "a link", "a folder", "a pipe", "too long", "not utf-8"]
+    "defect", ["writable by others", "a link", "a folder", "a pipe", "too long", "not utf-8"]
 )
-def test_a_file_that_cannot_be_relied_on_is_a_problem(
-    registry: Registry, project: Path, tmp_path: Path, trouble: str
+def test_unsafe_or_unreadable_file_is_invalid(
+    registry: Registry, project: Path, tmp_path: Path, defect: str
 ) -> None:
     registry.add(project)
     file = registry.file_of("my-project")
     text = file.read_text()
-    match trouble:
+    match defect:
         case "writable by others":
             file.chmod(0o622)
         case "a link":
@@ -237,10 +249,10 @@ def test_a_file_that_cannot_be_relied_on_is_a_problem(
         case _:
             file.write_bytes(b"\xff" + text.encode())
 
-    assert (registry.list(), [problem.file for problem in registry.problems]) == ((), [file])
+    assert (registry.list(), [problem.file for problem in registry.invalid]) == ((), [file])
 
 
-def test_a_change_by_hand_is_seen_at_once(registry: Registry, project: Path) -> None:
+def test_edited_file_takes_effect_at_once(registry: Registry, project: Path) -> None:
     registry.add(project)
     file = registry.file_of("my-project")
 
@@ -251,10 +263,10 @@ def test_a_change_by_hand_is_seen_at_once(registry: Registry, project: Path) -> 
     assert registry.list() == ()
 
 
-def test_a_registry_that_does_not_exist_is_empty_and_stays_so(tmp_path: Path) -> None:
+def test_reading_a_missing_registry_does_not_create_it(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "data" / "workspaces")
 
-    assert (registry.list(), registry.problems, registry.find("x"), registry.find("/x")) == (
+    assert (registry.list(), registry.invalid, registry.find("x"), registry.find("/x")) == (
         (),
         (),
         None,
@@ -263,7 +275,7 @@ def test_a_registry_that_does_not_exist_is_empty_and_stays_so(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_registry(tmp_path: Path) -> None:
+def test_unreadable_registry_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "workspaces").write_text("a file where the folder should be")
 
     with pytest.raises(HoldfastError, match="cannot be read: Not a directory"):
@@ -280,7 +292,7 @@ while True:
 """
 
 
-def test_others_that_come_and_go_never_hide_a_workspace(
+def test_concurrent_changes_never_hide_a_workspace(
     registry: Registry, project: Path, tmp_path: Path, data: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -297,7 +309,7 @@ def test_others_that_come_and_go_never_hide_a_workspace(
     assert found == {added}
 
 
-def _at_once(calls: list[list[str]]) -> list[str]:
+def _run_concurrently(calls: list[list[str]]) -> list[str]:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", ADD, *call], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

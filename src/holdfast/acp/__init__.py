@@ -1,1 +1,1 @@
-"""The editors' door: the Agent Client Protocol, version 1."""
+"""The door for editors: the Agent Client Protocol (ACP), version 1."""

@@ -1,16 +1,16 @@
-"""An editor as a session sees it: it permits, and it reads and writes files."""
+"""The editor as a session's door: it asks the user, and reads and writes files."""
 
 from typing import Literal
 
 import msgspec
 
-from holdfast.acp.shapes import ClientCapabilities, Elicited, FileText, PermissionAnswer
+from holdfast.acp.messages import ClientCapabilities, ElicitationAnswer, FileContent, PermissionAnswer
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
-from holdfast.model.ports import Powers
 from holdfast.wire.frame import Raw
 from holdfast.wire.peer import Peer, PeerError
 
@@ -21,11 +21,11 @@ _OPTIONS = [
 ]
 _FILE_SECONDS = 30.0
 _NOT_FOUND = -32002
-"""The protocol's own number for a file that is not there."""
+"""ACP's error code for a file that does not exist."""
 
 
 class _Property(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One field of a form, as far as both protocols know it."""
+    """One field of a form: the keywords that both MCP and ACP define."""
 
     type: Literal["string", "number", "integer", "boolean"]
     title: str | None = None
@@ -57,33 +57,33 @@ class _Url(msgspec.Struct, rename="camel"):
 
 
 class EditorDoor:
-    """One editor, for one session."""
+    """The editor of one session."""
 
     def __init__(self, peer: Peer, capabilities: ClientCapabilities) -> None:
         self._peer = peer
         self._capabilities = capabilities
         self.session_id = ""
-        """Set as soon as the session has one."""
+        """Set as soon as the session has an id."""
 
     @property
-    def powers(self) -> Powers:
-        """What this editor said that it can do."""
+    def capabilities(self) -> DoorCapabilities:
+        """What the editor declared in `initialize`."""
         fs = self._capabilities.fs
-        return Powers(
-            permits=True,
-            elicits=self._elicits("form") or self._elicits("url"),
-            reads_files=fs.read_text_file,
-            writes_files=fs.write_text_file,
+        return DoorCapabilities(
+            permission=True,
+            elicitation=self._can_elicit("form") or self._can_elicit("url"),
+            read_files=fs.read_text_file,
+            write_files=fs.write_text_file,
         )
 
     @property
-    def takes_notices(self) -> bool:
-        """Whether it shows notices beside the conversation."""
+    def supports_notices(self) -> bool:
+        """Whether the editor shows notices beside the conversation."""
         session = self._capabilities.session
         return session is not None and session.get("notices") is not None
 
-    async def permit(self, call: ToolCall, title: str) -> Decision:
-        """Ask the person; whatever is no clear yes is a no. What is too long to be asked is nobody's answer, but an error."""
+    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+        """Ask the user; anything but a clear yes is a rejection. Raises TOO_LARGE if the question is too long to send."""
         params = {
             "sessionId": self.session_id,
             "toolCall": {
@@ -108,7 +108,7 @@ class EditorDoor:
         return Decision.REJECT
 
     async def read_text(self, path: str) -> str:
-        """A file with its unsaved changes; NO_FILE where the editor says that it has none."""
+        """Read a file with its unsaved changes. Raises NO_FILE if the editor has no such file."""
         params = {"sessionId": self.session_id, "path": path}
         try:
             raw = await self._peer.request("fs/read_text_file", params, timeout=_FILE_SECONDS)
@@ -117,7 +117,7 @@ class EditorDoor:
                 raise HoldfastError(codes.NO_FILE, f"The editor has no file {path!r}.") from None
             raise
         try:
-            return msgspec.json.decode(raw, type=FileText).content
+            return msgspec.json.decode(raw, type=FileContent).content
         except msgspec.ValidationError:
             raise HoldfastError(
                 codes.BAD_ANSWER, f"The editor's answer about {path!r} cannot be read."
@@ -129,43 +129,43 @@ class EditorDoor:
         await self._peer.request("fs/write_text_file", params, timeout=_FILE_SECONDS)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the person what a server wants to know; of its question only what the protocol has a place for."""
+        """Ask the user a server's question; parts of it that ACP does not define are dropped."""
         mode = params.get("mode", "form")
-        if not isinstance(mode, str) or not self._elicits(mode):
-            raise HoldfastError(codes.NOT_GRANTED, f"This editor asks nobody by {str(mode)[:40]!r}.")
+        if not isinstance(mode, str) or not self._can_elicit(mode):
+            raise HoldfastError(codes.NOT_GRANTED, f"This editor cannot ask by {str(mode)[:40]!r}.")
         raw = await self._peer.request(
-            "elicitation/create", {"sessionId": self.session_id, **question(params, mode)}
+            "elicitation/create", {"sessionId": self.session_id, **convert_elicitation(params, mode)}
         )
         try:
-            answer = msgspec.json.decode(raw, type=Elicited)
+            answer = msgspec.json.decode(raw, type=ElicitationAnswer)
         except msgspec.ValidationError:
             return {"action": "cancel"}
         if answer.action == "accept":
             return {"action": "accept", "content": answer.content or {}}
         return {"action": "decline" if answer.action == "decline" else "cancel"}
 
-    def _elicits(self, mode: str) -> bool:
-        known = self._capabilities.elicitation
+    def _can_elicit(self, mode: str) -> bool:
+        supported = self._capabilities.elicitation
         match mode:
             case "form":
-                return known is not None and known.form is not None
+                return supported is not None and supported.form is not None
             case "url":
-                return known is not None and known.url is not None
+                return supported is not None and supported.url is not None
             case _:
                 return False
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """No editor offers its model."""
+        """Refuse: ACP has no sampling."""
         raise HoldfastError(codes.NOT_GRANTED, "This editor does not offer its model.")
 
 
 _FIELDS = {"form": _Form, "url": _Url}
 
 
-def question(params: JsonObject, mode: str) -> JsonObject:
-    """A server's question in the editor's words; refused when it is not one."""
+def convert_elicitation(params: JsonObject, mode: str) -> JsonObject:
+    """Convert an MCP elicitation to ACP's; raises BAD_ARGUMENT if it is malformed."""
     try:
-        asked = msgspec.convert(params, _FIELDS[mode])
+        elicitation = msgspec.convert(params, _FIELDS[mode])
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"The question cannot be read: {error}.") from None
-    return {"mode": mode, **msgspec.to_builtins(asked)}
+    return {"mode": mode, **msgspec.to_builtins(elicitation)}

@@ -1,4 +1,4 @@
-"""The folders that an editor names: absolute, there, and its own to grant; each refused by its name in the message."""
+"""Checks the folders that a client names for a session."""
 
 import os
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.resolve.own import is_own
+from holdfast.resolve.protected import is_protected
 
 
-def grantable(name: str, value: Any, own: Sequence[str]) -> str:
-    """A folder that a session may work in: one that can be read, and not one of our own."""
-    folder = _folder(name, value)
-    if is_own(os.path.realpath(folder), own):
+def check_folder(name: str, value: Any, own: Sequence[str]) -> str:
+    """Return the folder if a session may work in it: absolute, readable, and not Holdfast's own."""
+    folder = _check_readable(name, value)
+    if is_protected(os.path.realpath(folder), own):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{name}: {folder!r} is Holdfast's own and cannot be granted. Name another folder.",
@@ -21,13 +21,13 @@ def grantable(name: str, value: Any, own: Sequence[str]) -> str:
     return folder
 
 
-def real(name: str, value: str) -> str:
-    """Where a path really leads, whether or not there is a folder."""
-    return os.path.realpath(_absolute(name, value))
+def resolve_path(name: str, value: str) -> str:
+    """Resolve the links of an absolute path; the folder need not exist."""
+    return os.path.realpath(_check_absolute(name, value))
 
 
-def _folder(name: str, value: Any) -> str:
-    path = Path(_absolute(name, value))
+def _check_readable(name: str, value: Any) -> str:
+    path = Path(_check_absolute(name, value))
     try:
         if path.is_dir() and os.access(path, os.R_OK | os.X_OK):
             return str(path)
@@ -37,7 +37,7 @@ def _folder(name: str, value: Any) -> str:
     raise HoldfastError(codes.BAD_ARGUMENT, f"{name}: {reason} {value[:200]!r}.")
 
 
-def _absolute(name: str, value: Any) -> str:
+def _check_absolute(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{name} must be the absolute path of a folder.")
     if not Path(value).is_absolute() or "\0" in value:

@@ -1,153 +1,187 @@
-"""Serve one editor on standard input and output, until it leaves."""
+"""Serves one editor on standard input and output, until it disconnects."""
 
 import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.acp.greeting import INITIALIZE, Greeting
-from holdfast.acp.refusal import refusal
-from holdfast.acp.terms import Terms
+import msgspec
+
+from holdfast.acp.initialize import INITIALIZE, Initialization
+from holdfast.acp.messages import SessionParams
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.trust import Trust
 from holdfast.settings import Settings
 from holdfast.wire.frame import Notification, Request
-from holdfast.wire.peer import ACP, Peer, PeerError
-from holdfast.wire.pipe import over_stdio
+from holdfast.wire.peer import ACP_CANCEL, Peer, PeerError
+from holdfast.wire.pipe import connect_stdio
 
 if TYPE_CHECKING:
-    from holdfast.acp.editor import Editor
+    from holdfast.acp.methods import SessionMethods
     from holdfast.agent.agent import Agent
 
-_GRACE = 2.0
-"""How long turns may go on when the editor has left, and how long their end may take."""
-# The store's thread needs Python for a moment between its statements. At the default of 5 ms it waits for that most of the
-# time, and its work is not done beside ours but after it: 90,000 updates/s, durable each, and 115,000 with this.
+_GRACE_SECONDS = 2.0
+"""How long turns may go on after the editor has disconnected, and how long stopping them may take."""
+# The store's thread needs the interpreter lock for a moment between its statements. With the default switch interval of 5 ms
+# it mostly waits for that instead of working in parallel: 90,000 durable updates/s, and 115,000 with this.
 _SWITCH_SECONDS = 0.0002
+_ACP_NAMES = {"session_id": "sessionId"}
+_MAX_ID_LENGTH = 256
 
 
-async def serve(settings: Settings, terms: Terms, agent: "Callable[[], Agent] | None" = None) -> None:
-    """Answer the editor. At the end of input, SIGTERM, SIGINT or SIGHUP every server is closed and every event is on disk."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDefaults:
+    """What every session starts with: the trust and the workspace given on the command line."""
+
+    trust: Trust | None = None
+    workspace: str = ""
+
+
+async def serve(
+    settings: Settings, defaults: SessionDefaults, agent: "Callable[[], Agent] | None" = None
+) -> None:
+    """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP.
+
+    Then every server is closed and every event is on disk.
+    """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
-    leaving = asyncio.Event()
+    signalled = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under `nohup`
-            loop.add_signal_handler(number, leaving.set)
+            loop.add_signal_handler(number, signalled.set)
     async with AsyncExitStack() as stack:
-        front = _Front(settings, terms, agent, stack)
-        front.peer = Peer(
-            handle=front.handle,
-            notice=front.notice,
-            dialect=ACP,
+        server = _Server(settings, defaults, agent, stack)
+        server.peer = Peer(
+            on_request=server.handle,
+            on_notification=server.on_notification,
+            cancel_method=ACP_CANCEL,
             limits=settings.wire,
             answers_malformed=True,
         )
-        async with over_stdio(front.peer, grace=_GRACE):
-            told_to_leave = asyncio.create_task(leaving.wait())
-            await _first(asyncio.create_task(front.peer.ended.wait()), told_to_leave)
-            # What was asked before the editor left is still answered, unless there is a hurry.
-            await _first(asyncio.create_task(front.idle()), told_to_leave, timeout=_GRACE)
-            stopping = asyncio.create_task(front.stop())
-            await asyncio.wait([stopping], timeout=_GRACE)
-            told_to_leave.cancel()
+        async with connect_stdio(server.peer, grace=_GRACE_SECONDS):
+            signal_task = asyncio.create_task(signalled.wait())
+            await _wait_first(asyncio.create_task(server.peer.ended.wait()), signal_task)
+            # Requests from before the disconnect are still answered, unless a signal arrives.
+            await _wait_first(asyncio.create_task(server.idle()), signal_task, timeout=_GRACE_SECONDS)
+            stopping = asyncio.create_task(server.stop())
+            await asyncio.wait([stopping], timeout=_GRACE_SECONDS)
+            signal_task.cancel()
         await stopping
 
 
-async def _first(*tasks: asyncio.Task[Any], timeout: float | None = None) -> None:
+async def _wait_first(*tasks: asyncio.Task[Any], timeout: float | None = None) -> None:
     await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     tasks[0].cancel()
 
 
-class _Front:
-    """Answers the introduction at once; what sessions need is loaded behind it."""
+class _Server:
+    """Answers `initialize` at once, and loads everything else in the background."""
 
     def __init__(
         self,
         settings: Settings,
-        terms: Terms,
+        defaults: SessionDefaults,
         agent: "Callable[[], Agent] | None",
         stack: AsyncExitStack,
     ) -> None:
         self._settings = settings
-        self._terms = terms
+        self._defaults = defaults
         self._agent = agent
         self._stack = stack
-        self._greeting = Greeting()
-        self._opening: asyncio.Task[Editor] | None = None
-        self._editor: Editor | None = None
+        self._initialization = Initialization()
+        self._loading: asyncio.Task[SessionMethods] | None = None
+        self._methods: SessionMethods | None = None
         self.peer: Peer
 
     async def handle(self, request: Request) -> Any:
-        """Answer one request, or say why not and what to do."""
+        """Answer one request."""
         try:
             return await self._answer(request)
-        except PeerError:  # it is the editor's own
+        except PeerError:  # the editor's own error
             raise
         except HoldfastError as error:
-            raise refusal(error, request) from error
+            raise editor_error(error, request) from error
 
     async def _answer(self, request: Request) -> Any:
         if request.method == INITIALIZE:
-            answer = self._greeting.answer(request)
-            self._behind()
-            return answer
-        client = self._greeting.check(request)
-        editor = await asyncio.shield(self._behind())
-        return await editor.handle(request, client)
+            response = self._initialization.respond(request)
+            self._load_methods()
+            return response
+        client = self._initialization.check(request)
+        methods = await asyncio.shield(self._load_methods())
+        return await methods.handle(request, client)
 
-    def _behind(self) -> "asyncio.Task[Editor]":
-        """What answers about sessions; where it could not be opened, as on a full disk, it is tried again."""
-        opening = self._opening
-        if opening is None or (opening.done() and opening.exception() is not None):
-            opening = self._opening = asyncio.create_task(self._open())
-        return opening
+    def _load_methods(self) -> "asyncio.Task[SessionMethods]":
+        """Start loading the session methods, unless that is done. A failed attempt (on a full disk, say) is repeated."""
+        loading = self._loading
+        if loading is None or (loading.done() and loading.exception() is not None):
+            loading = self._loading = asyncio.create_task(self._open_host())
+        return loading
 
-    def notice(self, notification: Notification) -> None:
-        """Hear a notification; one that comes early is heard behind the requests that came before it."""
-        if self._editor is not None:
-            self._editor.notice(notification)
+    def on_notification(self, notification: Notification) -> None:
+        """Handle a notification; while the methods are loading, it waits behind the requests that came before it."""
+        if self._methods is not None:
+            self._methods.on_notification(notification)
         else:
-            asyncio.get_running_loop().call_soon(self._notice_late, notification)
+            asyncio.get_running_loop().call_soon(self._notify_later, notification)
 
-    def _notice_late(self, notification: Notification) -> None:
-        """By now whatever came before it waits for the same; after that there is an editor, or nothing to hear."""
+    def _notify_later(self, notification: Notification) -> None:
+        # The earlier requests wait for the same task by now, and their callbacks run first.
+        def notify(_: object) -> None:
+            if self._methods is not None:
+                self._methods.on_notification(notification)
 
-        def notice(_: object) -> None:
-            if self._editor is not None:
-                self._editor.notice(notification)
-
-        if self._opening is not None:
-            self._opening.add_done_callback(notice)
+        if self._loading is not None:
+            self._loading.add_done_callback(notify)
 
     async def idle(self) -> None:
-        """Wait until nothing that was asked is unanswered."""
-        await self.peer.idle()
+        """Wait until every request is answered."""
+        await self.peer.wait_idle()
 
     async def stop(self) -> None:
-        """End every turn as cancelled, stored and told."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
-        if self._editor is not None:
-            await self._editor.stop()
+        """Cancel every turn; its end is stored and sent."""
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+        if self._methods is not None:
+            await self._methods.stop()
 
-    async def _open(self) -> "Editor":
-        editor, host = await asyncio.to_thread(_load)
+    async def _open_host(self) -> "SessionMethods":
+        methods, host = await asyncio.to_thread(_import_host)
         opened = await self._stack.enter_async_context(host(settings=self._settings))
-        self._editor = editor(opened, (self._agent or _manual)(), self._terms, self.peer)
-        return self._editor
+        self._methods = methods(opened, (self._agent or _manual_agent)(), self._defaults, self.peer)
+        return self._methods
 
 
-def _load() -> "tuple[type[Editor], Any]":
-    """Import what the introduction does without."""
-    from holdfast.acp.editor import Editor
-    from holdfast.host import Host
+def _import_host() -> "tuple[type[SessionMethods], Any]":
+    """Import what `initialize` does not need."""
+    from holdfast.acp.methods import SessionMethods
+    from holdfast.host.host import Host
 
-    return Editor, Host
+    return SessionMethods, Host
 
 
-def _manual() -> "Agent":
-    from holdfast.agent.manual import Manual
+def _manual_agent() -> "Agent":
+    from holdfast.agent.manual import ManualAgent
 
-    return Manual()
+    return ManualAgent()
+
+
+def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
+    """The error in ACP's defaults, with a hint and the session that the request named."""
+    details = {_ACP_NAMES.get(key, key): value for key, value in error.details.items()}
+    return HoldfastError(
+        error.code, error.message, **{"hint": error.code.hint, **_session_details(request), **details}
+    )
+
+
+def _session_details(request: Request) -> JsonObject:
+    with suppress(msgspec.MsgspecError):
+        return {
+            "sessionId": msgspec.json.decode(request.params, type=SessionParams).session_id[:_MAX_ID_LENGTH]
+        }
+    return {}

@@ -1,1 +1,1 @@
-"""Who decides the next step: a model, or a person typing commands."""
+"""Agents, which decide the next step of a turn: a model, or the user typing commands."""

@@ -1,19 +1,19 @@
-"""What an agent is, and what a turn lends it."""
+"""The agent protocol, and what an agent can use during a turn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.connect.call import Answer
-from holdfast.connect.catalog import Offer
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
-from holdfast.model.resolution import Caution, Refusal
+from holdfast.model.resolution import Refusal, ServerWarning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Something a person can type: its name, what it does, and what follows it."""
+    """A slash command: its name, what it does, and a hint for its argument."""
 
     name: str
     description: str
@@ -21,57 +21,57 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The session's servers: who is up, who is starting, who fell, and what to beware of."""
+class ServerStatus:
+    """The state of the session's servers."""
 
-    up: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    cautions: tuple[Caution, ...] = ()
-    held_back: Mapping[str, tuple[str, ...]]
-    """The tools that wait for approval, by server."""
+    warnings: tuple[ServerWarning, ...] = ()
+    awaiting_approval: Mapping[str, tuple[str, ...]]
+    """The tools that await approval, by server."""
 
 
-class Desk(Protocol):
-    """What an agent works with during one turn. Everything it says or does is stored before it is told."""
+class TurnContext(Protocol):
+    """What an agent uses during one turn. Everything it says or does is stored before it is published."""
 
     async def reply(self, text: str) -> None:
-        """Say a piece of the answer."""
+        """Send a piece of the reply."""
         ...
 
     async def think(self, text: str) -> None:
-        """Think aloud."""
+        """Send a piece of the agent's thoughts."""
         ...
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
-        """Show the plan as it stands now."""
+        """Show the plan, replacing the earlier one."""
         ...
 
-    def used(self, usage: JsonObject) -> None:
-        """Say how full the context is (`used` and `size`, in tokens) and, if known, the session's `cost` so far."""
+    def report_usage(self, usage: JsonObject) -> None:
+        """Report how full the context is (`used` and `size`, in tokens) and, if known, the session's `cost` so far."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Call a tool, asking for permission where that is due; whatever happens, there is an answer."""
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool, asking the user where the mode requires it. A failure is a result, too."""
         ...
 
-    async def tools(self) -> tuple[Offer, ...]:
-        """The tools there are by now; `standing` says which servers are still starting."""
+    async def tools(self) -> tuple[CatalogTool, ...]:
+        """The tools that are available by now; `server_status` says which servers are still starting."""
         ...
 
-    def standing(self) -> Standing:
-        """How the session's servers are."""
+    def server_status(self) -> ServerStatus:
+        """The state of the session's servers."""
         ...
 
 
 class Agent(Protocol):
-    """Decides what to do with a prompt."""
+    """Answers prompts."""
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """What a person can type to steer it."""
+        """The slash commands it understands."""
         ...
 
-    async def turn(self, blocks: Sequence[JsonObject], desk: Desk) -> StopReason:
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         """Answer one prompt. Cancelling the task ends the turn."""
         ...

@@ -1,129 +1,130 @@
-"""The agent that needs no model: a person lists and calls tools by typing."""
+"""The agent without a model: the user lists and calls tools by typing commands."""
 
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from holdfast.agent.agent import Command, Desk
-from holdfast.agent.arguments import described, example, required
-from holdfast.agent.typed import CALL, Typed, typed
-from holdfast.connect.call import Answer
-from holdfast.connect.catalog import Offer
+from holdfast.agent.agent import Command, TurnContext
+from holdfast.agent.commands import CALL, TypedCommand, parse_commands
+from holdfast.agent.tool_schema import describe_arguments, example_arguments, required_arguments
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.event import StopReason
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT
-from holdfast.wire.strict import Unreadable, read
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.server import FILES
+from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 COMMANDS = (
     Command(
         name="tools",
-        description="List the tools, those of a server, or all about one tool",
+        description="List all tools or those of one server, or describe one tool",
         hint="[server | server.tool]",
     ),
     Command(name="call", description="Call a tool", hint='server.tool {"argument": "value"}'),
-    Command(name="servers", description="Show the servers, and who was refused"),
-    Command(name="why", description="Say why a server was refused, or what to beware of", hint="server"),
-    Command(name="help", description="Say what can be typed"),
+    Command(name="servers", description="Show the servers, and which were refused"),
+    Command(name="why", description="Say why a server was refused, and show its warnings", hint="server"),
+    Command(name="help", description="List the commands"),
 )
 HELP = """This session has no model; you drive it yourself. Type:
 
-    /tools                       the tools there are
-    /tools server                those of one server, and what each needs
-    /tools server.tool           all about one: what it does, and its arguments
-    /call server.tool {json}     call a tool; the JSON may take several lines, and several calls run at once
-    /servers                     the servers, and who was refused
-    /why server                  why a server was refused
-    /help                        this text
+    /tools                       list all tools
+    /tools server                list one server's tools, with their required arguments
+    /tools server.tool           describe one tool and its arguments
+    /call server.tool {json}     call a tool; the JSON may span several lines, and several calls run at once
+    /servers                     list the servers, and which were refused
+    /why server                  say why a server was refused, and show its warnings
+    /help                        show this text
 """
-_SHORT = 4000
+_MAX_TEXT = 4000
 
 
-class Manual:
-    """Does what the typed commands say; other words are answered with what can be typed."""
+class ManualAgent:
+    """Runs the commands of a prompt; other text is answered with the list of commands."""
 
     commands = COMMANDS
 
-    async def turn(self, blocks: Sequence[JsonObject], desk: Desk) -> StopReason:
-        """Run every command of the prompt: calls side by side, the rest one after another."""
-        commands = typed(blocks)
-        for one in commands:
-            if one.command not in ("", CALL):
-                await desk.reply(await _answer(one, desk))
-        calls = [one for one in commands if one.command == CALL]
-        for answer in await asyncio.gather(*(_call(one, desk) for one in calls)):
-            await desk.reply(answer)
-        if not commands or any(not one.command for one in commands):
-            await desk.reply(HELP)
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
+        """Run every command of the prompt: first the others, in order, then all calls at once."""
+        commands = parse_commands(blocks)
+        for command in commands:
+            if command.name not in ("", CALL):
+                await turn.reply(await _answer(command, turn))
+        calls = [command for command in commands if command.name == CALL]
+        for text in await asyncio.gather(*(_call(command, turn) for command in calls)):
+            await turn.reply(text)
+        if not commands or any(not command.name for command in commands):
+            await turn.reply(HELP)
         return StopReason.END_TURN
 
 
-async def _answer(one: Typed, desk: Desk) -> str:
-    match one.command:
+async def _answer(command: TypedCommand, turn: TurnContext) -> str:
+    match command.name:
         case "/tools":
-            return await _tools(desk, one.rest)
+            return await _tools(turn, command.argument)
         case "/servers":
-            return _servers(desk)
+            return _servers(turn)
         case "/why":
-            return _why(desk, one.rest)
+            return _why(turn, command.argument)
         case "/help":
             return HELP
         case _:
-            return f"There is no command {one.command[:80]}. /help says what can be typed.\n"
+            return f"There is no command {command.name[:80]}. /help lists the commands.\n"
 
 
-async def _call(one: Typed, desk: Desk) -> str:
-    name, *given = one.rest.split(maxsplit=1)[:2] or [""]
+async def _call(command: TypedCommand, turn: TurnContext) -> str:
+    name, *given = command.argument.split(maxsplit=1)[:2] or [""]
     if not name:
-        return "Say which tool: /call server.tool {json}. /tools lists them.\n"
-    if one.open:
-        return f"The JSON for {name} is not closed: a bracket is open where it ends. Nothing was called; close it and send it again.\n"
+        return "Name a tool: /call server.tool {json}. /tools lists the tools.\n"
+    if command.is_unclosed:
+        return f"The JSON for {name} is incomplete: a bracket is not closed. Nothing was called; complete it and send it again.\n"
     try:
-        arguments = read("".join(given or "{}").encode(), dict[str, Any], DEFAULT)
-    except (Unreadable, UnicodeEncodeError) as error:
+        arguments = decode_strict("".join(given or "{}").encode(), dict[str, Any], DEFAULT_LIMITS)
+    except (StrictJsonError, UnicodeEncodeError) as error:
         return (
-            f"The arguments of {name} are no JSON object: {error}. Nothing was called. "
-            f'Write /call {name} {{"key": "value"}}; /tools {name} says what it takes.\n'
+            f"The arguments of {name} are not a JSON object: {error}. Nothing was called. "
+            f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
         )
-    return _told(name, await desk.call(name, arguments))
+    return _show_result(name, await turn.call(name, arguments))
 
 
-def _told(name: str, answer: Answer) -> str:
-    others = [str(block.get("type")) for block in answer.content if block.get("type") != "text"]
-    text = _readable(name, answer) or ("" if others else "(empty)")
-    shown = text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({len(text)} characters in all)"
-    beside = f" (and {', '.join(others)})" if others else ""
-    return f"{name}{'' if answer.ok else ' failed'}{beside}:\n{shown}\n"
+def _show_result(name: str, result: ToolResult) -> str:
+    others = [str(block.get("type")) for block in result.content if block.get("type") != "text"]
+    text = _result_text(name, result) or ("" if others else "(empty)")
+    shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
+    extra = f" (and {', '.join(others)})" if others else ""
+    return f"{name}{'' if result.ok else ' failed'}{extra}:\n{shown}\n"
 
 
-def _readable(name: str, answer: Answer) -> str:
-    """The answer in words; of a toolkit's envelope, what is in it."""
-    match answer.data:
+def _result_text(name: str, result: ToolResult) -> str:
+    """The result as text; a toolkit envelope is unpacked."""
+    match result.data:
         case {"ok": True, "_meta": dict(), "text": str(text)}:
             return text
         case {"ok": True, "_meta": dict(), **data}:
-            # What our file tools changed is shown beside it, as a diff.
+            # The diff of a built-in file tool is rendered separately.
             shown = {
-                key: value for key, value in data.items() if key != "diff" or not name.startswith("files.")
+                key: value for key, value in data.items() if key != "diff" or not name.startswith(f"{FILES}.")
             }
             return json.dumps(shown, indent=2, ensure_ascii=False)
         case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint), **more}:
             return f"{code}: {error} {hint}{''.join(_issues(more.get('details')))}"
-        case data if answer.ok and not answer.text and data is not None:
+        case data if result.ok and not result.text and data is not None:
             return json.dumps(data, indent=2, ensure_ascii=False)
         case _:
-            return f"{answer.text} {_hint(answer)}".rstrip()
+            return f"{result.text} {_hint(result)}".rstrip()
 
 
-def _hint(answer: Answer) -> str:
-    """What to do about a failure; whoever did not permit a call has said so."""
-    known = codes.find(answer.code)
+def _hint(result: ToolResult) -> str:
+    """What to do about a failure. The user who rejected a call needs no hint."""
+    known = codes.find(result.code)
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
 
 
 def _issues(details: Json) -> Iterator[str]:
-    """What is wrong with each argument, on a line of its own."""
+    """One line per invalid argument."""
     match details:
         case {"issues": list() as issues}:
             for issue in issues:
@@ -136,80 +137,82 @@ def _issues(details: Json) -> Iterator[str]:
             pass
 
 
-async def _tools(desk: Desk, wanted: str) -> str:
-    offers = await desk.tools()
+async def _tools(turn: TurnContext, wanted: str) -> str:
+    tools = await turn.tools()
     if wanted:
-        of_server = [offer for offer in offers if offer.server.name == wanted]
-        named = [offer for offer in offers if wanted in (offer.name, offer.model_name)]
+        of_server = [tool for tool in tools if tool.server.name == wanted]
+        named = [tool for tool in tools if wanted in (tool.name, tool.model_name)]
         if of_server or not named:
-            return "".join(map(_with_needs, of_server)) or _no_tools(desk, wanted)
-        return _about(named[0])
-    shown = "".join(f"- {offer.name}{_first_line(offer)}\n" for offer in offers)
-    none = "This session has no tools. /servers says how the servers are.\n"
-    return (shown or none) + _still_starting(desk)
+            return "".join(map(_summarize, of_server)) or _no_tools(turn, wanted)
+        return _describe(named[0])
+    shown = "".join(f"- {tool.name}{_first_line(tool)}\n" for tool in tools)
+    none = "This session has no tools. /servers lists the servers and their state.\n"
+    return (shown or none) + _still_starting(turn)
 
 
-def _with_needs(offer: Offer) -> str:
-    needs = ", ".join(required(offer.tool))
-    return f"- {offer.name} ({needs or 'needs nothing'}){_first_line(offer)}\n"
+def _summarize(tool: CatalogTool) -> str:
+    needs = ", ".join(required_arguments(tool.definition))
+    return f"- {tool.name} ({needs or 'no arguments required'}){_first_line(tool)}\n"
 
 
-def _about(offer: Offer) -> str:
-    tool = offer.tool
-    title = f"{offer.name}: {tool.title}" if tool.title else offer.name
-    said = f"{tool.description.strip()}\n\n" if tool.description else ""
-    return f"{title}\n\n{said}{described(tool)}\n    /call {offer.name} {example(tool)}\n"
+def _describe(tool: CatalogTool) -> str:
+    definition = tool.definition
+    title = f"{tool.name}: {definition.title}" if definition.title else tool.name
+    description = f"{definition.description.strip()}\n\n" if definition.description else ""
+    return f"{title}\n\n{description}{describe_arguments(definition)}\n    /call {tool.name} {example_arguments(definition)}\n"
 
 
-def _first_line(offer: Offer) -> str:
-    line = (offer.tool.description or offer.tool.title or "").strip().partition("\n")[0]
+def _first_line(tool: CatalogTool) -> str:
+    line = (tool.definition.description or tool.definition.title or "").strip().partition("\n")[0]
     return f"  {line}" if line else ""
 
 
-def _still_starting(desk: Desk) -> str:
-    starting = desk.standing().starting
-    return f"Still starting, their tools come later: {', '.join(starting)}.\n" if starting else ""
+def _still_starting(turn: TurnContext) -> str:
+    starting = turn.server_status().starting
+    return f"Still starting: {', '.join(starting)}. Their tools are listed later.\n" if starting else ""
 
 
-def _no_tools(desk: Desk, wanted: str) -> str:
-    if wanted in desk.standing().starting:
-        return f"{wanted} is still starting; its tools come later.\n"
-    if wanted in dict(_standing(desk)):
+def _no_tools(turn: TurnContext, wanted: str) -> str:
+    if wanted in turn.server_status().starting:
+        return f"{wanted} is still starting; its tools are listed later.\n"
+    if wanted in dict(_server_states(turn)):
         return f"{wanted} has no tools now. /why {wanted} may say why.\n"
-    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_still_starting(desk)}"
+    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_still_starting(turn)}"
 
 
-def _servers(desk: Desk) -> str:
-    return "".join(f"- {name}: {state}\n" for name, state in _standing(desk)) or "There are no servers.\n"
+def _servers(turn: TurnContext) -> str:
+    return (
+        "".join(f"- {name}: {state}\n" for name, state in _server_states(turn)) or "There are no servers.\n"
+    )
 
 
-def _standing(desk: Desk) -> Iterator[tuple[str, str]]:
-    standing = desk.standing()
-    yield from ((name, "up") for name in standing.up)
-    yield from ((name, "starting") for name in standing.starting)
-    yield from ((refusal.server, f"refused ({refusal.stage})") for refusal in standing.refusals)
-    for name, held in standing.held_back.items():
-        if held:
+def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
+    status = turn.server_status()
+    yield from ((name, "available") for name in status.available)
+    yield from ((name, "starting") for name in status.starting)
+    yield from ((refusal.server, f"refused ({refusal.stage})") for refusal in status.refusals)
+    for name, unapproved in status.awaiting_approval.items():
+        if unapproved:
             yield (
                 name,
-                "1 tool waits for approval" if len(held) == 1 else f"{len(held)} tools wait for approval",
+                "1 tool awaits approval"
+                if len(unapproved) == 1
+                else f"{len(unapproved)} tools await approval",
             )
 
 
-def _why(desk: Desk, server: str) -> str:
+def _why(turn: TurnContext, server: str) -> str:
     if not server:
-        return f"Say which server: /why server. There are:\n\n{_servers(desk)}"
-    standing = desk.standing()
-    lines = [
-        f"{refusal.stage}: {refusal.reason}" for refusal in standing.refusals if refusal.server == server
-    ]
-    lines += [f"beware: {caution.text}" for caution in standing.cautions if caution.server == server]
-    if held := standing.held_back.get(server):
+        return f"Name a server: /why server. The servers are:\n\n{_servers(turn)}"
+    status = turn.server_status()
+    lines = [f"{refusal.stage}: {refusal.reason}" for refusal in status.refusals if refusal.server == server]
+    lines += [f"warning: {warning.text}" for warning in status.warnings if warning.server == server]
+    if unapproved := status.awaiting_approval.get(server):
         lines.append(
-            f"held back until approved: {', '.join(held)}. To look at them and approve: holdfast servers approve"
+            f"awaiting approval: {', '.join(unapproved)}. To review and approve them, run: holdfast servers approve"
         )
     if not lines:
-        known = server in (*standing.up, *standing.starting)
+        known = server in (*status.available, *status.starting)
         unknown = f"There is no server {server[:80]!r} here. /servers lists them."
         lines = [f"{server} was not refused." if known else unknown]
     return "\n".join(lines) + "\n"

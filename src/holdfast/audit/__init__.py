@@ -1,1 +1,1 @@
-"""What was done, by whom, and what came of it: a chain of records that cannot be changed unseen."""
+"""The audit: a hash chain of records of tool calls, refusals and decisions."""

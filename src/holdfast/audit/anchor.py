@@ -1,4 +1,4 @@
-"""The anchor: the chain's head, kept outside of the table, so that a chain that was cut off or begun anew is seen."""
+"""The anchor: the chain's head, stored outside of the database, to detect a truncated or recomputed chain."""
 
 import glob
 import os
@@ -11,77 +11,77 @@ from typing import Protocol
 import msgspec
 
 from holdfast.audit.chain import DIGEST_BYTES, Head
-from holdfast.store.database import told
+from holdfast.store.errors import translate_errors
 
-_LARGEST = 4096
-# After this, nobody is about to put it in the anchor's place any more.
-_LEFT_SECONDS = 60.0
+_MAX_BYTES = 4096
+# A temporary file older than this was stale by a crash.
+_STALE_SECONDS = 60.0
 
 
 class Anchor(Protocol):
-    """Where the head is kept."""
+    """Stores the head of the chain."""
 
     def read(self) -> Head | None:
-        """The head that was kept last; None when there is none, or none that can be read."""
+        """The stored head, or None if it is missing or unreadable."""
         ...
 
     def write(self, head: Head) -> None:
-        """Keep this head instead."""
+        """Replace the stored head."""
         ...
 
 
-class _Written(msgspec.Struct, forbid_unknown_fields=True):
+class _AnchorFile(msgspec.Struct, forbid_unknown_fields=True):
     seq: int
     digest: str
 
 
 class FileAnchor:
-    """A small file beside the database, replaced whole."""
+    """A small file beside the database, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def beside(cls, database: Path) -> "FileAnchor":
-        """The anchor that belongs to a database."""
+    def for_database(cls, database: Path) -> "FileAnchor":
+        """The anchor of a database file."""
         return cls(database.with_name(database.name + "-anchor"))
 
     def read(self) -> Head | None:
-        """The head that was kept last."""
+        """The stored head, or None if it is missing or unreadable."""
         try:
-            written = msgspec.json.decode(self._text(), type=_Written)
-            head = Head(written.seq, bytes.fromhex(written.digest))
+            content = msgspec.json.decode(self._read_bytes(), type=_AnchorFile)
+            head = Head(content.seq, bytes.fromhex(content.digest))
         except (ValueError, msgspec.DecodeError):
             return None
         return head if head.seq >= 0 and len(head.digest) == DIGEST_BYTES else None
 
     def write(self, head: Head) -> None:
-        """Keep this head instead; whoever reads meanwhile sees the one or the other."""
-        # A name that nobody else has: two hosts may share a process, and two containers a process id.
+        """Replace the stored head atomically."""
+        # A unique name: two hosts may share a process, and two containers a process id.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
-        with told(self.path):
-            self._remove_what_a_crash_left()
+        with translate_errors(self.path):
+            self._remove_stale_files()
             self._replace(new, head)
 
-    def _text(self) -> bytes:
-        with told(self.path):
+    def _read_bytes(self) -> bytes:
+        with translate_errors(self.path):
             try:
                 with self.path.open("rb") as file:
-                    return file.read(_LARGEST)
+                    return file.read(_MAX_BYTES)
             except FileNotFoundError:
                 return b""
 
-    def _remove_what_a_crash_left(self) -> None:
-        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.new"):
+    def _remove_stale_files(self) -> None:
+        for stale in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.new"):
             with suppress(OSError):
-                if left.stat().st_mtime < time.time() - _LEFT_SECONDS:
-                    left.unlink()
+                if stale.stat().st_mtime < time.time() - _STALE_SECONDS:
+                    stale.unlink()
 
     def _replace(self, new: Path, head: Head) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(_Written(head.seq, head.digest.hex())) + b"\n")
+                file.write(msgspec.json.encode(_AnchorFile(head.seq, head.digest.hex())) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
@@ -91,15 +91,15 @@ class FileAnchor:
 
 
 class MemoryAnchor:
-    """An anchor for tests, and for a store in memory."""
+    """An anchor for tests and for the in-memory store."""
 
     def __init__(self) -> None:
         self._head: Head | None = None
 
     def read(self) -> Head | None:
-        """The head that was kept last."""
+        """The stored head, or None."""
         return self._head
 
     def write(self, head: Head) -> None:
-        """Keep this head instead."""
+        """Replace the stored head."""
         self._head = head

@@ -1,4 +1,4 @@
-"""The audit of a store: adds records to the chain, in the commit of the event they are about, and keeps the anchor."""
+"""The audit of a store: adds records to the chain, in the same commit as their event, and updates the anchor."""
 
 import threading
 import time
@@ -6,26 +6,26 @@ from logging import getLogger
 from types import TracebackType
 
 from holdfast.audit.anchor import Anchor
-from holdfast.audit.chain import Head, Verdict, genesis, link, verify
-from holdfast.audit.record import AuditRecord, cut, interrupted, write_record
+from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
+from holdfast.audit.record import AuditRecord, encode_record, interrupted_record, truncate_record
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.model.mask import Mask
-from holdfast.store.appender import Also
-from holdfast.store.database import passes
+from holdfast.store.appender import OnAppend
+from holdfast.store.errors import is_transient
 from holdfast.store.interrupted import end_interrupted
-from holdfast.store.store import Reads, Store, Tx
+from holdfast.store.store import ReadTx, Store, Tx
 
 log = getLogger(__name__)
 
-# The anchor is a file of its own, with a sync of its own: once a second is often enough.
+# The anchor is a separate file with its own sync, so it is updated at most once a second.
 ANCHOR_SECONDS = 1.0
-_MOST_OWED = 1000
+_MAX_DEFERRED = 1000
 
 
 class Audit:
-    """Open it around the work and close it before the store: closing anchors the last record."""
+    """Use it as a context manager, and close it before the store: closing anchors the last record."""
 
     def __init__(
         self,
@@ -36,123 +36,123 @@ class Audit:
         anchor_seconds: float = ANCHOR_SECONDS,
     ) -> None:
         self.keeps_arguments = arguments
-        """Whether the arguments of calls are kept themselves, and not their hash alone."""
+        """Whether to store the arguments of calls, and not only their hash."""
         self._store = store
         self._anchor = anchor
         self._seconds = anchor_seconds
-        self._behind = False
-        """Whether the anchor may not have the last record yet."""
-        self._next = 0.0
-        self._trouble = ""
-        """Why the anchor could not be moved the last time."""
+        self._is_behind = False
+        """Whether the anchor may be behind the last record."""
+        self._next_update = 0.0
+        self._last_error = ""
+        """The last error of updating the anchor, to log each error once."""
         self._stopped = False
-        # The writing thread moves the anchor while the work goes on, a reading one when it ends.
+        # The writer thread updates the anchor after commits, and a reader thread on close.
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> "Audit":
-        # The first anchor comes before the first record: from then on a missing one means that it was removed.
-        await self._store.read(self._begin)
-        await self._store.read(self._advance_or_tell)
+        # Write the anchor before the first record: from then on, a missing anchor means that it was removed.
+        await self._store.read(self._write_first_anchor)
+        await self._store.read(self._advance_or_log)
         self._store.after_commit(self._after_commit)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._store.read(self._advance_or_tell)
+        await self._store.read(self._advance_or_log)
         self._stopped = True
 
     def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record within a transaction; its place in the chain."""
-        row = link(_head(tx), write_record(record, mask or Mask()))
+        """Add a record in this transaction, and return its number in the chain."""
+        row = next_row(_head(tx), encode_record(record, mask or Mask()))
         tx.audit_append(row)
-        self._behind = True
+        self._is_behind = True
         return row.seq
 
-    def adds(self, record: AuditRecord, mask: Mask | None = None) -> Also:
-        """What an appender does along with an event: add this record."""
+    def recorder(self, record: AuditRecord, mask: Mask | None = None) -> OnAppend:
+        """An `on_append` callback that adds this record."""
         return lambda tx: self.add(tx, record, mask)
 
     def add_interrupted(self, tx: Tx, context: SessionContext, called: ToolCalled) -> int:
-        """Add the record of a call that was cut off, within the transaction that ends it."""
-        return self.add(tx, interrupted(context, called, keep=self.keeps_arguments))
+        """Add the record of an interrupted call, in the transaction that ends it."""
+        return self.add(tx, interrupted_record(context, called, keep_arguments=self.keeps_arguments))
 
     def end_interrupted(self, tx: Tx, context: SessionContext) -> None:
-        """End what was cut off in a session, each call with its record."""
+        """End the open calls and the open turn of a session, and add a record for each call."""
         end_interrupted(tx, context.session_id, lambda called: self.add_interrupted(tx, context, called))
 
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record that belongs to no event; returns when it is durable."""
-        record = cut(record)
+        """Add a record without an event; returns when it is durable."""
+        record = truncate_record(record)
         try:
             return await self._store.write(lambda tx: self.add(tx, record, mask))
         except HoldfastError as error:
-            # Who asks in vain again and again on a full disk must not fill the memory as well.
-            if passes(error) and self._store.owes < _MOST_OWED:
-                self._store.owe(lambda tx: self.add(tx, record, mask))
+            # Limited, so that repeated attempts on a full disk do not fill the memory.
+            if is_transient(error) and self._store.deferred_writes < _MAX_DEFERRED:
+                self._store.defer(lambda tx: self.add(tx, record, mask))
             raise
 
     async def verify(self) -> Verdict:
-        """Follow the whole chain."""
+        """Verify the whole chain."""
         anchor = self._anchor.read()
-        return await self._store.read(lambda reads: verify_store(reads, anchor))
+        return await self._store.read(lambda tx: verify_store(tx, anchor))
 
-    def _begin(self, reads: Reads) -> None:
-        if self._anchor.read() is None and reads.audit_head() is None:
-            self._anchor.write(genesis(reads.store_id()))
+    def _write_first_anchor(self, tx: ReadTx) -> None:
+        if self._anchor.read() is None and tx.audit_head() is None:
+            self._anchor.write(genesis(tx.store_id()))
 
-    def _after_commit(self, reads: Reads) -> float | None:
-        """Look after the anchor once in a while, whoever's record it lacks; again and again until it has the last one."""
+    def _after_commit(self, tx: ReadTx) -> float | None:
+        """Update the anchor, at most every `anchor_seconds`, until it has the last record, including other hosts' records."""
         if self._stopped:
             return None
-        if time.monotonic() >= self._next:
-            self._advance_or_tell(reads)
-        return max(0.0, self._next - time.monotonic()) if self._behind else None
+        if time.monotonic() >= self._next_update:
+            self._advance_or_log(tx)
+        return max(0.0, self._next_update - time.monotonic()) if self._is_behind else None
 
-    def _advance_or_tell(self, reads: Reads) -> None:
+    def _advance_or_log(self, tx: ReadTx) -> None:
         try:
-            self._advance(reads)
+            self._advance(tx)
         except (HoldfastError, OSError) as error:
-            if str(error) != self._trouble:
+            if str(error) != self._last_error:
                 log.exception("audit not anchored")
-            self._trouble = str(error)
+            self._last_error = str(error)
         else:
-            self._trouble = ""
+            self._last_error = ""
 
-    def _advance(self, reads: Reads) -> None:
-        """Move the anchor to the head, but never away from a record that the table does not have any more.
+    def _advance(self, tx: ReadTx) -> None:
+        """Move the anchor to the head, unless the record that it names was changed or removed.
 
         Only what is committed may be anchored, so this never runs inside a transaction that writes.
         """
         with self._lock:
-            self._next = time.monotonic() + self._seconds
-            # The anchor first: another process may move it on to records that an earlier look did not see.
+            self._next_update = time.monotonic() + self._seconds
+            # Read the anchor first: another process may move it to records that we have not read yet.
             anchor = self._anchor.read()
-            head = _head(reads)
-            if anchor is None or not _fits(reads, anchor):
+            head = _head(tx)
+            if anchor is None or not _matches(tx, anchor):
                 self._stopped = True
                 log.error(
-                    "audit does not fit its anchor; run: holdfast audit verify", extra={"seq": head.seq}
+                    "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # After a write it is looked at once more: a slower neighbour may put an earlier head in its place.
-            self._behind = head.seq > anchor.seq
-            if self._behind:
+            # Check again after a write: a slower process may replace it with an earlier head.
+            self._is_behind = head.seq > anchor.seq
+            if self._is_behind:
                 self._anchor.write(head)
 
 
-def verify_store(reads: Reads, anchor: Head | None) -> Verdict:
-    """Follow a store's whole chain, row by row; the anchor was read before."""
-    return verify(reads.audit_rows(), genesis(reads.store_id()), anchor)
+def verify_store(tx: ReadTx, anchor: Head | None) -> Verdict:
+    """Verify a store's whole chain. Read the anchor before you call this."""
+    return verify(tx.audit_rows(), genesis(tx.store_id()), anchor)
 
 
-def _head(reads: Reads) -> Head:
-    row = reads.audit_head()
-    return genesis(reads.store_id()) if row is None else Head(row.seq, row.digest)
+def _head(tx: ReadTx) -> Head:
+    row = tx.audit_head()
+    return genesis(tx.store_id()) if row is None else Head(row.seq, row.digest)
 
 
-def _fits(reads: Reads, anchor: Head) -> bool:
+def _matches(tx: ReadTx, anchor: Head) -> bool:
     if anchor.seq == 0:
-        return anchor == genesis(reads.store_id())
-    row = reads.audit_row(anchor.seq)
+        return anchor == genesis(tx.store_id())
+    row = tx.audit_row(anchor.seq)
     return row is not None and row.digest == anchor.digest

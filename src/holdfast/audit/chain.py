@@ -1,4 +1,4 @@
-"""The chain: each record's digest covers the one before, so that none can be changed, moved or left out unseen."""
+"""The hash chain: each record's digest covers the previous one, so that every change is detected."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A place in the chain and its digest; place 0 is before the first record."""
+    """The number and digest of a record in the chain; number 0 is before the first record."""
 
     seq: int
     digest: bytes
@@ -19,34 +19,33 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How far the chain holds. `seq` is the last good record, or the first bad one when there is a problem."""
+    """The result of verifying a chain. `seq` is the last good record, or the first bad one if there is a problem."""
 
     seq: int
     anchored: int
     problem: str = ""
 
     @property
-    def good(self) -> bool:
-        """Whether nothing is wrong."""
+    def is_good(self) -> bool:
         return not self.problem
 
 
 def genesis(store_id: bytes) -> Head:
-    """Where the chain of this store begins; records of another store do not fit."""
+    """The start of this store's chain. It differs for every store."""
     return Head(0, hashlib.sha256(b"holdfast audit 1\0" + store_id).digest())
 
 
-def link(before: Head, body: str) -> AuditRow:
-    """The next row after a head."""
-    seq, text = before.seq + 1, body.encode("utf-8", "surrogateescape")
-    digest = hashlib.sha256(before.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
+def next_row(head: Head, body: str) -> AuditRow:
+    """The row with this body that follows a head."""
+    seq, text = head.seq + 1, body.encode("utf-8", "surrogateescape")
+    digest = hashlib.sha256(head.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
     return AuditRow(seq=seq, body=body, digest=digest.digest())
 
 
 def verify(rows: Iterable[AuditRow], start: Head, anchor: Head | None) -> Verdict:
-    """Follow the chain row by row and name the first place where it does not hold.
+    """Verify the chain row by row, up to the first problem.
 
-    The anchor must have been read before the rows: it may lag behind them, and never runs ahead.
+    Read the anchor before the rows: it may be behind them, but never ahead.
     """
     anchored = 0 if anchor is None else anchor.seq
     if anchor is None:
@@ -61,18 +60,18 @@ def verify(rows: Iterable[AuditRow], start: Head, anchor: Head | None) -> Verdic
     for row in rows:
         if row.seq != head.seq + 1:
             return Verdict(seq=head.seq + 1, anchored=anchored, problem=f"Record {head.seq + 1} is missing.")
-        if link(head, row.body) != row:
+        if next_row(head, row.body) != row:
             return Verdict(
                 seq=row.seq,
                 anchored=anchored,
-                problem=f"Record {row.seq} was changed, or stands where another one stood: its digest does not fit.",
+                problem=f"Record {row.seq} was changed or moved: its digest does not match.",
             )
         head = Head(row.seq, row.digest)
         if row.seq == anchor.seq and row.digest != anchor.digest:
             return Verdict(
                 seq=row.seq,
                 anchored=anchored,
-                problem=f"Record {row.seq} was written anew: it is not the one anchored.",
+                problem=f"Record {row.seq} was rewritten: it is not the anchored one.",
             )
     if head.seq < anchor.seq:
         return Verdict(

@@ -1,4 +1,4 @@
-"""One thing that was done, or attempted: what the audit says about it."""
+"""Audit records: how they are made, encoded and decoded."""
 
 import hashlib
 import json
@@ -19,14 +19,14 @@ from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
 from holdfast.store.interrupted import INTERRUPTED
 
-_LONGEST_NAME = 256
-_LONGEST_REASON = 2000
-_WAITING = 4000  # characters of each that may wait for the disk
-_LONGEST_ARGUMENTS = 16 * 1024
+_MAX_NAME = 256
+_MAX_REASON = 2000
+_MAX_WAITING = 4000  # characters per field while a record waits for the disk
+_MAX_ARGUMENTS = 16 * 1024
 
 
 class AuditKind(StrEnum):
-    """What kind of thing was done."""
+    """What a record is about."""
 
     CALL = "call"
     REFUSAL = "refusal"
@@ -36,7 +36,7 @@ class AuditKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a record is about: which tool of which server, in which call."""
+    """The server, tool and call of a record."""
 
     server: str = ""
     tool: str = ""
@@ -45,7 +45,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """When, whose session, what, and what came of it; arguments by their hash, and themselves only where configured."""
+    """Time, session, subject and outcome of an action. Arguments are hashed, and stored only if configured."""
 
     at: datetime
     kind: AuditKind
@@ -63,10 +63,10 @@ class AuditRecord:
     arguments: JsonObject | None = None
 
 
-def record(
+def make_record(
     kind: AuditKind, context: SessionContext, subject: Subject, *, outcome: str, reason: str = ""
 ) -> AuditRecord:
-    """A record of something that happens now in this session."""
+    """A record of an action in this session, with the current time."""
     return AuditRecord(
         at=datetime.now(UTC),
         kind=kind,
@@ -82,73 +82,73 @@ def record(
     )
 
 
-def cut(record: AuditRecord) -> AuditRecord:
-    """The record without what would only fill the memory while it waits: what is kept in the end is shorter still."""
+def truncate_record(record: AuditRecord) -> AuditRecord:
+    """The record with shortened fields, to save memory while it waits. The stored fields are shorter still."""
     return replace(
         record,
-        server=record.server[:_WAITING],
-        tool=record.tool[:_WAITING],
-        reason=record.reason[:_WAITING],
+        server=record.server[:_MAX_WAITING],
+        tool=record.tool[:_MAX_WAITING],
+        reason=record.reason[:_MAX_WAITING],
     )
 
 
 def hash_arguments(arguments: bytes) -> str:
-    """The SHA-256 of a call's arguments, as the JSON text they came in."""
+    """The SHA-256 of a call's arguments, as the JSON text that was received."""
     return hashlib.sha256(arguments).hexdigest()
 
 
-def kept_arguments(arguments: bytes) -> JsonObject:
-    """A call's arguments as a record keeps them where that is configured; of large ones, their size."""
-    if len(arguments) > _LONGEST_ARGUMENTS:
+def limit_arguments(arguments: bytes) -> JsonObject:
+    """A call's arguments for a record; for large arguments, only their size."""
+    if len(arguments) > _MAX_ARGUMENTS:
         return {"too_large": f"{len(arguments)} bytes"}
     value: Json = msgspec.json.decode(arguments)
     return value if isinstance(value, dict) else {"value": value}
 
 
-def interrupted(context: SessionContext, called: ToolCalled, *, keep: bool) -> AuditRecord:
-    """The record of a call that was cut off; all that is known of it is what was stored when it began."""
+def interrupted_record(context: SessionContext, called: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
+    """The record of an interrupted call, from the event of its start."""
     subject = Subject(server=called.server, tool=called.tool, call_id=called.call_id)
     text = msgspec.json.encode(called.arguments)
     return replace(
-        record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
-        # Of arguments that were masked, the hash is not known any more.
+        make_record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
+        # The hash of masked arguments is unknown.
         arguments_hash="" if MASKED.encode() in text else hash_arguments(text),
-        arguments=kept_arguments(text) if keep else None,
+        arguments=limit_arguments(text) if keep_arguments else None,
     )
 
 
-def write_record(record: AuditRecord, mask: Mask) -> str:
-    """The record as the chain keeps it: one line of plain ASCII, whatever is in its names, and no secret."""
+def encode_record(record: AuditRecord, mask: Mask) -> str:
+    """The record as one line of ASCII, with secrets masked."""
     fields: dict[str, Any] = {
         "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
         "kind": record.kind,
         "session_id": record.session_id,
         "workspace_id": record.workspace_id,
         "trust_level": record.trust_level,
-        "user_id": mask.text(record.user_id)[:_LONGEST_NAME],
-        "server": mask.text(record.server)[:_LONGEST_NAME],
-        "tool": mask.text(record.tool)[:_LONGEST_NAME],
-        "call_id": mask.text(record.call_id)[:_LONGEST_NAME],
-        "outcome": mask.text(record.outcome)[:_LONGEST_NAME],
-        "reason": mask.line(record.reason)[:_LONGEST_REASON],
+        "user_id": mask.mask_text(record.user_id)[:_MAX_NAME],
+        "server": mask.mask_text(record.server)[:_MAX_NAME],
+        "tool": mask.mask_text(record.tool)[:_MAX_NAME],
+        "call_id": mask.mask_text(record.call_id)[:_MAX_NAME],
+        "outcome": mask.mask_text(record.outcome)[:_MAX_NAME],
+        "reason": mask.mask_line(record.reason)[:_MAX_REASON],
         "duration_ms": record.duration_ms,
         "arguments_hash": record.arguments_hash,
-        "arguments": None if record.arguments is None else mask.json(record.arguments),
+        "arguments": None if record.arguments is None else mask.mask_json(record.arguments),
     }
     line = _dump(fields)
     if "\\ud" in line:
-        # Half a character is no text; readers of JSON refuse it.
+        # JSON parsers refuse lone surrogates.
         line = _dump(json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")))
     return line
 
 
-def read_record(body: str) -> AuditRecord:
-    """The record that was written down."""
+def decode_record(body: str) -> AuditRecord:
+    """The record with this JSON text."""
     try:
         return msgspec.json.decode(body, type=AuditRecord)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise HoldfastError(
-            codes.STORE_CORRUPT, f"A record of the audit is damaged: {error}. Run `holdfast audit verify`."
+            codes.STORE_CORRUPT, f"An audit record is damaged: {error}. Run `holdfast audit verify`."
         ) from None
 
 

@@ -1,1 +1,1 @@
-"""First-party tools, on the toolkit that anybody can use."""
+"""The tools that come with Holdfast, written with its public toolkit."""

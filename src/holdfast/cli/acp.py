@@ -1,4 +1,4 @@
-"""`holdfast acp`: the agent command for an editor."""
+"""`holdfast acp`: serve an editor."""
 
 from pathlib import Path
 
@@ -6,24 +6,33 @@ import click
 
 
 @click.command()
-@click.option("--trust", help="direct or sandboxed; never more than the workspace and the host allow.")
+@click.option("--trust", help="direct or sandboxed. Cannot exceed what the workspace and the host allow.")
 @click.option(
-    "--workspace", default="", help="A workspace's name; otherwise the one a session's folder is in."
+    "--workspace",
+    default="",
+    help="The name of a workspace. Default: the one that contains the session's folder.",
 )
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The settings file. Default: see `holdfast settings path`.",
+)
 def acp(trust: str | None, workspace: str, config: Path | None) -> None:
     """Serve an editor that speaks ACP, on standard input and output.
 
-    Name this command as the agent in Zed, JetBrains or Neovim. Logs go to standard error.
+    Configure this command as the agent in Zed, JetBrains or Neovim. Logs go to standard error.
+
+    \b
+    Example:
+      holdfast acp --trust sandboxed
     """
     import asyncio
 
     from holdfast import settings, telemetry
-    from holdfast.acp.serve import serve
-    from holdfast.acp.terms import Terms
+    from holdfast.acp.serve import SessionDefaults, serve
     from holdfast.model.trust import parse_trust
 
     loaded = settings.load(config)
     telemetry.configure(loaded.log.level, loaded.log.format)
-    terms = Terms(trust=parse_trust(trust) if trust is not None else None, workspace=workspace)
-    asyncio.run(serve(loaded, terms))
+    defaults = SessionDefaults(trust=parse_trust(trust) if trust is not None else None, workspace=workspace)
+    asyncio.run(serve(loaded, defaults))

@@ -1,4 +1,4 @@
-"""`holdfast builtin`: run a first-party server."""
+"""`holdfast builtin`: run one of the built-in MCP servers."""
 
 import click
 
@@ -6,9 +6,9 @@ HELP = """Run one of Holdfast's own MCP servers, on standard input and output.
 
 \b
 Examples:
-  holdfast builtin tasks                          a list of tasks for each workspace
+  holdfast builtin tasks                          serve a task list for each workspace
   holdfast builtin tasks --http 127.0.0.1:8080    the same over HTTP
-  holdfast builtin tasks manifest                 what it offers, without starting it
+  holdfast builtin tasks manifest                 print its tools without starting it
 """
 
 
@@ -20,7 +20,12 @@ def builtin() -> None:
 @builtin.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def tasks(arguments: tuple[str, ...]) -> None:
-    """A list of tasks for each workspace."""
+    """Serve a task list for each workspace.
+
+    \b
+    Example:
+      holdfast builtin tasks --http 127.0.0.1:8080
+    """
     from holdfast.builtin.tasks.server import main
 
     main(list(arguments))

@@ -1,4 +1,4 @@
-"""`holdfast call`: call one tool, once."""
+"""`holdfast call`: call one tool once."""
 
 import json
 import sys
@@ -7,14 +7,15 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli import table
-from holdfast.cli.opening import Where, opened, session_options, with_host
-from holdfast.connect.call import Answer
-from holdfast.host import Host
+from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
+from holdfast.cli.output import json_option
+from holdfast.cli.text import replace_unprintable
+from holdfast.connect.call import ToolResult
+from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.limits import DEFAULT
-from holdfast.wire.strict import Unreadable, read
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 
 @click.command()
@@ -24,98 +25,108 @@ from holdfast.wire.strict import Unreadable, read
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds to wait for the answer; otherwise as set by links.call_seconds.",
+    help="Seconds to wait for the result. Default: the setting links.call_seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def call(tool: str, arguments: str, where: Where, timeout: float | None, *, as_json: bool) -> None:
-    """Call one tool of one server, in a session of its own.
+@json_option
+def call(tool: str, arguments: str, options: SessionOptions, timeout: float | None, *, as_json: bool) -> None:
+    """Call one tool of one server, in a new session.
 
-    Prints what the tool answered. Exits with 0 when it did what it was asked, 1 when not, 2 when called wrongly.
-    The arguments are a JSON object; - reads them from standard input.
+    The arguments are a JSON object; `-` reads it from standard input. Prints the result.
+    Exit codes: 0 the tool succeeded, 1 it failed, 2 invalid usage.
 
     \b
     Examples:
       holdfast call files.list
       holdfast call files.read '{"path": "README.md"}'
     """
-    given = _arguments(sys.stdin.read() if arguments == "-" else arguments)
+    parsed = _parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     server, dot, _ = tool.rpartition(".")
     if not dot:
-        raise click.UsageError(f"{tool!r} is not of the form SERVER.TOOL; `holdfast tools` lists them.")
+        raise click.UsageError(
+            f"{tool!r} does not have the form SERVER.TOOL. `holdfast tools` lists the tools."
+        )
 
-    async def work(host: Host) -> Answer:
-        async with opened(host, where.opening(only=server)) as session:
-            answer = await session.call(tool, given, timeout=timeout)
+    async def work(host: Host) -> ToolResult:
+        async with open_session(host, options.to_opening(only=server)) as session:
+            result = await session.call(tool, parsed, timeout=timeout)
             refusals = [refusal for refusal in session.refusals if refusal.server == server]
-            if answer.code == codes.UNKNOWN_TOOL.name and refusals:
+            if result.code == codes.UNKNOWN_TOOL.name and refusals:
                 raise HoldfastError(codes.UNKNOWN_SERVER, f"{server}: {refusals[0].reason}")
-        if answer.code == codes.UNKNOWN_TOOL.name and not as_json:
-            raise HoldfastError(codes.UNKNOWN_TOOL, await _what_instead(host, where, server, answer))
-        return answer
+        if result.code == codes.UNKNOWN_TOOL.name and not as_json:
+            raise await _unknown_tool(host, options, server, result)
+        return result
 
-    answer = with_host(work)
+    result = run_with_host(work)
     if as_json:
-        click.echo(json.dumps(_for_programs(answer), indent=2))
+        click.echo(json.dumps(_to_json(result), indent=2))
     else:
-        _for_people(answer)
-    sys.exit(0 if answer.ok else 1)
+        _print_result(result)
+    sys.exit(0 if result.ok else 1)
 
 
-async def _what_instead(host: Host, where: Where, server: str, answer: Answer) -> str:
-    """What is not there, the nearest that is, and where to look."""
+async def _unknown_tool(
+    host: Host, options: SessionOptions, server: str, result: ToolResult
+) -> HoldfastError:
+    """The error for a tool that does not exist, with the nearest name."""
     from difflib import get_close_matches
 
-    _, resolution = await host.plan(where.opening())
+    _, resolution = await host.plan(options.to_opening())
     names = [spec.name for spec in resolution.servers]
     if server in names:
-        return f"{answer.message} See which there are: holdfast tools {server}"
+        return HoldfastError(
+            codes.UNKNOWN_TOOL, result.message, hint=f"`holdfast tools {server}` lists its tools."
+        )
     near = get_close_matches(server, names, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
-    return f"There is no server {server[:80]!r} here.{meant} See which tools there are: holdfast tools"
+    suggestion = f" Did you mean {near[0]!r}?" if near else ""
+    return HoldfastError(
+        codes.UNKNOWN_TOOL,
+        f"There is no server {server[:80]!r} here.{suggestion}",
+        hint="`holdfast tools` lists all tools.",
+    )
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _parse_arguments(text: str) -> dict[str, Any]:
     try:
-        return read(text.encode(), dict[str, Any], DEFAULT)
-    except Unreadable as error:
+        return decode_strict(text.encode(), dict[str, Any], DEFAULT_LIMITS)
+    except StrictJsonError as error:
         raise click.UsageError(
-            f'The arguments are no JSON object: {error}. Write them like \'{{"path": "README.md"}}\'.'
+            f'The arguments are not a JSON object: {error}. Example: \'{{"path": "README.md"}}\'.'
         ) from None
 
 
-def _for_programs(answer: Answer) -> dict[str, Any]:
+def _to_json(result: ToolResult) -> dict[str, Any]:
     return {
-        "ok": answer.ok,
-        "code": answer.code,
-        "message": answer.message,
-        "content": answer.content,
-        "structured": answer.data,
-        "state_lost": answer.state_lost,
+        "ok": result.ok,
+        "code": result.code,
+        "message": result.message,
+        "content": result.content,
+        "structured": result.data,
+        "state_lost": result.state_lost,
     }
 
 
-def _for_people(answer: Answer) -> None:
-    match answer.data:
-        case {"ok": False, "error": str(error), "hint": str(hint)}:  # one of the toolkit's servers
-            _say(f"Error: {error}\nHint: {hint}", err=True)
+def _print_result(result: ToolResult) -> None:
+    match result.data:
+        case {"ok": False, "error": str(error), "hint": str(hint)}:  # a server built on the toolkit
+            _print_text(f"Error: {error}\nHint: {hint}", err=True)
             return
         case _:
             pass
-    for block in answer.content:
+    for block in result.content:
         match block.get("type"):
             case "text":
-                _say(str(block.get("text")), err=not answer.ok)
+                _print_text(str(block.get("text")), err=not result.ok)
             case kind:
                 size = len(msgspec.json.encode(block))
                 click.echo(
                     f"({kind}, {block.get('mimeType', 'unknown type')}, {size} bytes; --json prints it)"
                 )
-    if not answer.content and answer.data is not None:
-        click.echo(json.dumps(answer.data, indent=2))
+    if not result.content and result.data is not None:
+        click.echo(json.dumps(result.data, indent=2))
 
 
-def _say(text: str, *, err: bool) -> None:
-    """Print what a server said: to the letter for a program, and without what would steer a person's terminal."""
+def _print_text(text: str, *, err: bool) -> None:
+    """Print text from a server: unchanged to a pipe, without control characters to a terminal."""
     if (sys.stderr if err else sys.stdout).isatty():
-        text = "\n".join(table.plain(line.replace("\t", "    ")) for line in text.split("\n"))
+        text = "\n".join(replace_unprintable(line.replace("\t", "    ")) for line in text.split("\n"))
     click.echo(text, err=err, color=True)

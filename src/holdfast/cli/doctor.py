@@ -1,4 +1,4 @@
-"""`holdfast doctor`: try to break out of the sandbox, for real, and tell what held."""
+"""`holdfast doctor`: try to break out of the sandbox, and report what succeeded."""
 
 import asyncio
 import json
@@ -7,90 +7,98 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli import table
+from holdfast.cli.output import json_option, print_table
+from holdfast.cli.text import replace_unprintable
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.keeper import Keeper
-from holdfast.sandbox.lacks import lacks
-from holdfast.sandbox.probes import ATTEMPTS, Outcome, probe
-from holdfast.sandbox.sandbox import Sandbox, configured
+from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES, ProbeResult, run_escape_probes
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.missing import missing_protections
+from holdfast.sandbox.sandbox import Sandbox, make_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One sandbox: whether it works, and how it fared."""
+class SandboxReport:
+    """One sandbox: whether it works, and the results of the escape probes."""
 
     sandbox: str
     works: bool
     reason: str
-    outcomes: tuple[Outcome, ...]
+    results: tuple[ProbeResult, ...]
 
     @property
-    def held(self) -> bool:
-        """Whether every attempt was stopped."""
-        return self.works and all(outcome.held for outcome in self.outcomes)
+    def passed(self) -> bool:
+        """Whether every probe was stopped."""
+        return self.works and all(result.stopped for result in self.results)
 
 
 @click.command()
-@click.option("--engine", type=click.Choice(["podman", "docker"]), help="Try containers of this engine too.")
-@click.option("--image", default="", help="The image for them; it must have python3.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option(
+    "--engine", type=click.Choice(["podman", "docker"]), help="Also test containers of this engine."
+)
+@click.option("--image", default="", help="The container image; it must contain python3.")
+@json_option
 def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
-    """Try to break out of the sandbox, and tell what held.
+    """Try to break out of the sandbox, and report what succeeded.
 
-    Starts a confined server that attempts what a hostile one would: to read and write outside its folder, to reach
-    the network and other processes, to gain rights, to use up the machine, to outlive its session. Nothing is harmed.
-    Exits with 0 when everything held, with 1 when something did not or no sandbox works.
+    Starts a confined server that tries what a hostile one would: to read and write outside its folder, to reach
+    the network and other processes, to gain privileges, to use up the machine, to outlive its session. It changes
+    nothing on your machine. Exits with 0 if every attempt was stopped, with 1 if not or if no sandbox works.
 
     \b
     Examples:
       holdfast doctor
       holdfast doctor --json
     """
-    findings = [asyncio.run(_examined(configured()))]
+    reports = [asyncio.run(_examine(make_sandbox()))]
     if engine:
-        findings.append(asyncio.run(_examined(configured(engine, image), python="python3")))
-    held = all(finding.held for finding in findings)
+        reports.append(asyncio.run(_examine(make_sandbox(engine, image), python="python3")))
+    passed = all(report.passed for report in reports)
     if as_json:
         click.echo(
-            json.dumps({"held": held, "sandboxes": [asdict(f) for f in findings], "lacks": lacks()}, indent=2)
+            json.dumps(
+                {
+                    "passed": passed,
+                    "sandboxes": [asdict(r) for r in reports],
+                    "missing": missing_protections(),
+                },
+                indent=2,
+            )
         )
     else:
-        _for_people(findings)
-    sys.exit(0 if held else 1)
+        _print_reports(reports)
+    sys.exit(0 if passed else 1)
 
 
-async def _examined(sandbox: Sandbox, python: str = "") -> Finding:
-    found = await sandbox.check()
-    if not found.works:
-        return Finding(sandbox=sandbox.name, works=False, reason=found.reason, outcomes=())
+async def _examine(sandbox: Sandbox, python: str = "") -> SandboxReport:
+    availability = await sandbox.check()
+    if not availability.works:
+        return SandboxReport(sandbox=sandbox.name, works=False, reason=availability.reason, results=())
     try:
         async with Keeper(sandbox) as keeper:
-            outcomes = await probe(keeper, python=python)
+            results = await run_escape_probes(keeper, python=python)
     except HoldfastError as error:
-        return Finding(sandbox=sandbox.name, works=False, reason=error.message, outcomes=())
-    return Finding(sandbox=sandbox.name, works=True, reason="", outcomes=outcomes)
+        return SandboxReport(sandbox=sandbox.name, works=False, reason=error.message, results=())
+    return SandboxReport(sandbox=sandbox.name, works=True, reason="", results=results)
 
 
-def _for_people(findings: list[Finding]) -> None:
+def _print_reports(reports: list[SandboxReport]) -> None:
     rows = [
-        (finding.sandbox, ATTEMPTS[outcome.attempt], outcome.achieved or "held")
-        for finding in findings
-        for outcome in finding.outcomes
+        (report.sandbox, ESCAPE_PROBES[result.probe], result.achieved or "stopped")
+        for report in reports
+        for result in report.results
     ]
     if rows:
-        table.show(("sandbox", "a confined server tries to", "result"), rows)
-    for finding in findings:
-        click.echo(f"{finding.sandbox}: {_verdict(finding)}")
-    for sentence in lacks():
+        print_table(("sandbox", "a confined server tries to", "result"), rows)
+    for report in reports:
+        click.echo(f"{report.sandbox}: {_verdict(report)}")
+    for sentence in missing_protections():
         click.echo(f"Note: {sentence}")
 
 
-def _verdict(finding: Finding) -> str:
-    if not finding.works:
-        return f"does not work, so confined servers are refused. {table.plain(finding.reason)}"
-    broken = sum(not outcome.held for outcome in finding.outcomes)
-    if broken:
-        return (
-            f"{broken} of {len(finding.outcomes)} attempts succeeded. Do not run what you do not trust here."
-        )
-    return f"all {len(finding.outcomes)} attempts were stopped."
+def _verdict(report: SandboxReport) -> str:
+    if not report.works:
+        return f"does not work, so confined servers are refused. {replace_unprintable(report.reason)}"
+    succeeded = sum(not result.stopped for result in report.results)
+    if succeeded:
+        return f"{succeeded} of {len(report.results)} attempts succeeded. Do not run untrusted servers on this machine."
+    return f"all {len(report.results)} attempts were stopped."

@@ -1,11 +1,11 @@
-"""`holdfast keys`: the keys that vouch for a session's context on its way to remote servers."""
+"""`holdfast keys`: the keys that sign the session context for remote servers."""
 
 import json
 
 import click
 
 from holdfast import settings
-from holdfast.cli.group import Group
+from holdfast.cli.groups import Group
 from holdfast.token import Signer
 
 FOLDER = "keys"
@@ -13,29 +13,43 @@ FOLDER = "keys"
 
 @click.group(cls=Group)
 def keys() -> None:
-    """Show and change the keys that sign a session's context.
+    """Show and rotate the keys that sign a session's context.
 
-    A remote server that is built on the toolkit believes a context only when one of these keys has signed it.
+    A remote server built on the toolkit accepts a context only if one of these keys signed it.
+
+    \b
+    Examples:
+      holdfast keys show > jwks.json
+      holdfast keys rotate
     """
 
 
 @keys.command()
 def show() -> None:
-    """Print the public keys as a JWKS, for the verifiers of remote servers."""
+    """Print the public keys as a JWKS, for remote servers.
+
+    \b
+    Example:
+      holdfast keys show > jwks.json
+    """
     click.echo(json.dumps(_signer().jwks(), indent=2))
 
 
 @keys.command()
-@click.option("--revoke", is_flag=True, help="Drop the old keys at once, for one that leaked.")
+@click.option("--revoke", is_flag=True, help="Drop the old keys at once, because one leaked.")
 def rotate(*, revoke: bool) -> None:
-    """Sign with a new key from now on.
+    """Create a new key and sign with it from now on.
 
-    The old keys verify until the last token they signed has expired, in about a minute; then give verifiers
-    elsewhere the new set.
+    Tokens that the old keys signed stay valid until they expire, in about a minute. Then give remote servers the
+    new public keys.
+
+    \b
+    Example:
+      holdfast keys rotate && holdfast keys show > jwks.json
     """
     signer = _signer()
     signer.rotate(revoke=revoke)
-    click.echo(f"Signing with a new key. The public set is in {signer.public_file}.")
+    click.echo(f"Now signing with a new key. The public keys are in {signer.public_file}.")
 
 
 def _signer() -> Signer:

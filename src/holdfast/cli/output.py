@@ -1,69 +1,113 @@
-"""Where a command writes what it exports: standard output, or a file that it makes whole or not at all."""
+"""What commands print: tables, lines for programs, and errors."""
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-STANDARD = Path("-")
+STDOUT = Path("-")
+_NAME_WIDTH = 32
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their column names: as a table at a terminal, as plain columns that are never cut to a pipe."""
+    rows = [[replace_unprintable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, rows)
+    else:
+        _print_plain(columns, rows)
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    # The first column holds names: wrap the others first.
+    table.columns[0].min_width = min(_NAME_WIDTH, max(len(row[0]) for row in (columns, *rows)))
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    Console().print(table)
+
+
+def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def print_error(error: HoldfastError) -> None:
+    """Print an error and its hint to standard error, without control characters from servers and files."""
+    message = "\n".join(map(replace_unprintable, error.message.split("\n")))
+    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Hint: {replace_unprintable(str(error.details.get('hint', error.code.hint)))}", err=True)
+
 
 def output_option(command: F) -> F:
-    """The option that names a file to write to."""
+    """Add the option `--output`."""
     return click.option(
         "--output",
         type=click.Path(path_type=Path),
-        help="A file to make; otherwise, or with -, standard output.",
+        help="Write to this new file. Default, or with -: standard output.",
     )(command)
 
 
 def write_lines(output: Path | None, lines: Iterable[str]) -> None:
-    """Write lines; a file that cannot be written to its end is not left behind."""
-    if output is None or output == STANDARD:
+    """Write lines to standard output or to a new file; an incomplete file is removed."""
+    if output is None or output == STDOUT:
         for line in lines:
             click.echo(line)
         return
-    check_folder(output)
+    check_parent_folder(output)
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise HoldfastError(codes.FILE_EXISTS, f"'{output}' exists already. Nothing was changed.") from None
+        raise HoldfastError(codes.FILE_EXISTS, f"'{output}' already exists. Nothing was changed.") from None
     except OSError as error:
-        raise _cannot_be_written(output, error) from None
+        raise _write_error(output, error) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         output.unlink(missing_ok=True)
-        raise _cannot_be_written(output, error) from None
+        raise _write_error(output, error) from None
     except BaseException:
         output.unlink(missing_ok=True)
         raise
 
 
-def check_folder(output: Path) -> None:
-    """A file can be made only where there is a folder."""
+def check_parent_folder(output: Path) -> None:
+    """Raise unless the folder of a file to create exists."""
     folder = output.parent
     if folder.is_dir():
         return
     what = f"'{folder}' is a file, not a folder" if folder.exists() else f"There is no folder '{folder}'"
     raise HoldfastError(
-        codes.FILE_TROUBLE, f"{what}: '{output}' cannot be written. Make the folder, or name another one."
+        codes.FILE_ERROR,
+        f"{what}: '{output}' cannot be written.",
+        hint="Create the folder, or choose another one.",
     )
 
 
-def _cannot_be_written(output: Path, error: OSError) -> HoldfastError:
+def _write_error(output: Path, error: OSError) -> HoldfastError:
     reason = (error.strerror or type(error).__name__).lower()
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    fix = "Free some space, then try again." if full else "Name another file."
+    fix = "Free some space, then try again." if full else "Choose another file."
     return HoldfastError(
-        codes.FILE_TROUBLE, f"'{output}' cannot be written: {reason}. Nothing was left behind. {fix}"
+        codes.FILE_ERROR, f"'{output}' cannot be written: {reason}. Nothing was left behind.", hint=fix
     )

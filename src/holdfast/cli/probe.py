@@ -1,4 +1,4 @@
-"""`holdfast probe`: start an MCP server, ask who it is and what it offers, and end it."""
+"""`holdfast probe`: start an MCP server, show its version and tools, and end it."""
 
 import asyncio
 import json
@@ -13,24 +13,25 @@ from typing import IO
 import click
 
 from holdfast import __version__, settings, telemetry
-from holdfast.cli import table
+from holdfast.cli.output import json_option, print_table
+from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.mcp.client import Greeting, greet
-from holdfast.wire.mcp.eras import Implementation, Introduction
+from holdfast.wire.mcp.client import ServerInfo, negotiate
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
-_LAST_WORDS = 2000
+_STDERR_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a server said, and how long it took to say it."""
+class ServerReport:
+    """A server's own description and tools, and how long it took to start."""
 
-    greeting: Greeting
+    info: ServerInfo
     tools: list[Tool]
     ready_seconds: float
 
@@ -38,11 +39,12 @@ class Found:
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the server.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@json_option
 def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
-    """Ask an MCP server who it is and what it offers.
+    """Start an MCP server and show its version and tools.
 
-    COMMAND is the server's command line, after `--`. It runs with your own rights, so probe only what you would run.
+    COMMAND is the server's command line, after `--`. It runs without a sandbox, with your rights: probe only
+    servers that you trust.
 
     \b
     Examples:
@@ -51,34 +53,40 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     """
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
-    found = asyncio.run(_probe(command, timeout, loaded.wire))
+    report = asyncio.run(_probe(command, timeout, loaded.wire))
     if as_json:
-        click.echo(json.dumps(_for_programs(found), indent=2))
+        click.echo(json.dumps(_to_json(report), indent=2))
     else:
-        _for_people(found)
+        _print_report(report)
 
 
-async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Found:
-    me = Introduction(who=Implementation("holdfast", __version__))
+async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
+    me = PeerInfo(implementation=Implementation("holdfast", __version__))
     began = time.monotonic()
-    with tempfile.TemporaryFile() as stderr, _started(command, stderr) as process:
+    with tempfile.TemporaryFile() as stderr, _start(command, stderr) as process:
         assert process.stdin
         assert process.stdout
         try:
             peer = Peer(limits=limits)
-            async with over_pipes(peer, process.stdout, process.stdin):
-                client = await greet(peer, me, timeout=timeout, limits=limits)
+            async with connect_pipes(peer, process.stdout, process.stdin):
+                client = await negotiate(peer, me, timeout=timeout, limits=limits)
                 ready = time.monotonic() - began
-                offers_tools = "tools" in client.greeting.capabilities
-                tools = await client.tools(timeout=timeout) if offers_tools else []
-            return Found(greeting=client.greeting, tools=tools, ready_seconds=ready)
+                offers_tools = "tools" in client.server_info.capabilities
+                tools = await client.list_tools(timeout=timeout) if offers_tools else []
+            return ServerReport(info=client.server_info, tools=tools, ready_seconds=ready)
         except HoldfastError as error:
-            raise HoldfastError(error.code, f"{command[0]!r}: {error.message}{_last_words(stderr)}") from None
+            has_ended = error.code is codes.CONNECTION_CLOSED
+            reason = "The server ended before it answered." if has_ended else error.message
+            raise HoldfastError(
+                error.code,
+                f"{command[0]!r}: {reason}{_stderr_tail(stderr)}",
+                hint="Check that this command starts an MCP server on standard input and output.",
+            ) from None
         finally:
             await asyncio.to_thread(_end, process)
 
 
-def _started(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
@@ -86,12 +94,13 @@ def _started(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[by
     except OSError as error:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"Could not start {command[0]!r}: {error.strerror}. Check the command and its path.",
+            f"Could not start {command[0]!r}: {error.strerror}.",
+            hint="Check the command and its path.",
         ) from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its input is closed already: a moment to go by itself, then the whole group is ended."""
+    """End the server, whose input is already closed: wait for a second, then end its process group."""
     try:
         process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -102,33 +111,33 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _last_words(stderr: IO[bytes]) -> str:
+def _stderr_tail(stderr: IO[bytes]) -> str:
     stderr.seek(0, os.SEEK_END)
-    stderr.seek(max(0, stderr.tell() - _LAST_WORDS))
-    words = stderr.read().decode(errors="replace").strip()
-    return "".join(f"\n  | {table.plain(line)}" for line in words.splitlines())
+    stderr.seek(max(0, stderr.tell() - _STDERR_BYTES))
+    text = stderr.read().decode(errors="replace").strip()
+    return "".join(f"\n  | {replace_unprintable(line)}" for line in text.splitlines())
 
 
-def _for_programs(found: Found) -> dict[str, object]:
-    greeting = found.greeting
+def _to_json(report: ServerReport) -> dict[str, object]:
+    info = report.info
     return {
-        "era": greeting.era,
-        "version": greeting.version,
-        "name": greeting.server.name,
-        "server_version": greeting.server.version,
-        "ready_ms": round(found.ready_seconds * 1000),
-        "tools": [{"name": tool.name, "description": tool.description or ""} for tool in found.tools],
+        "era": info.era,
+        "version": info.version,
+        "name": info.server.name,
+        "server_version": info.server.version,
+        "ready_ms": round(report.ready_seconds * 1000),
+        "tools": [{"name": tool.name, "description": tool.description or ""} for tool in report.tools],
     }
 
 
-def _for_people(found: Found) -> None:
-    greeting = found.greeting
+def _print_report(report: ServerReport) -> None:
+    info = report.info
     click.echo(
-        f"{table.plain(greeting.server.name) or '(no name)'} {table.plain(greeting.server.version)} speaks MCP {greeting.version}"
-        f" ({greeting.era}), ready in {found.ready_seconds * 1000:.0f} ms, {len(found.tools)} tools."
+        f"{replace_unprintable(info.server.name) or '(no name)'} {replace_unprintable(info.server.version)} speaks MCP {info.version}"
+        f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tools."
     )
-    if found.tools:
+    if report.tools:
         rows = [
-            (tool.name, (tool.description or tool.title or "").partition("\n")[0]) for tool in found.tools
+            (tool.name, (tool.description or tool.title or "").partition("\n")[0]) for tool in report.tools
         ]
-        table.show(("tool", "what it does"), rows)
+        print_table(("tool", "what it does"), rows)

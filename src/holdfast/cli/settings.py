@@ -1,28 +1,38 @@
-"""`holdfast settings`: what is in force, and why."""
+"""`holdfast settings`: show the settings."""
 
 import json
 
 import click
 
 from holdfast import settings as current
-from holdfast.cli import table
-from holdfast.cli.group import Group
+from holdfast.cli.groups import Group
+from holdfast.cli.output import json_option, print_table
 
 
 @click.group(cls=Group)
 def settings() -> None:
     """Show the settings and where each comes from.
 
-    A setting comes from the environment, else from the settings file, else it has its default.
+    A value comes from the environment, else from the settings file, else it is the default.
+
+    \b
+    Examples:
+      holdfast settings show
+      holdfast settings path
     """
 
 
 @settings.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@json_option
 def show(*, as_json: bool) -> None:
-    """Print every setting, its value and where the value comes from."""
+    """Print every setting, its value and where the value comes from.
+
+    \b
+    Example:
+      holdfast settings show --json
+    """
     loaded = current.load()
-    entries = current.entries(loaded)
+    entries = current.setting_values(loaded)
     if as_json:
         values = {
             entry.setting.key: {
@@ -34,7 +44,7 @@ def show(*, as_json: bool) -> None:
         }
         click.echo(json.dumps({"file": str(loaded.file), "settings": values}, indent=2))
     else:
-        table.show(
+        print_table(
             ("setting", "value", "from"),
             [
                 (entry.setting.key, str(entry.value), entry.origin.where or entry.origin.kind)
@@ -45,5 +55,10 @@ def show(*, as_json: bool) -> None:
 
 @settings.command()
 def path() -> None:
-    """Print the settings file that is read, whether it exists or not."""
+    """Print the path of the settings file, whether it exists or not.
+
+    \b
+    Example:
+      $EDITOR "$(holdfast settings path)"
+    """
     click.echo(str(current.default_file()))

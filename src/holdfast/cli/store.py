@@ -1,41 +1,54 @@
-"""`holdfast store`: look after the file in which sessions are kept."""
+"""`holdfast store`: maintain the file in which sessions are stored."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import FrameType
 
 import click
 
-from holdfast.audit.backup import backup as copy_store
-from holdfast.audit.verify import verify_file
-from holdfast.cli.group import Group
-from holdfast.cli.leaving import terminated_gently
-from holdfast.cli.output import check_folder
-from holdfast.cli.place import database, exit_code, path_option
-from holdfast.cli.table import plain
+from holdfast.audit.maintenance import backup as copy_store
+from holdfast.audit.maintenance import verify_file
+from holdfast.cli.groups import Group
+from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
+from holdfast.cli.output import check_parent_folder, json_option
+from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store import upkeep
+from holdfast.store import maintenance
 
 
 @click.group(cls=Group)
 def store() -> None:
-    """Check, copy and shrink the file in which sessions are kept."""
+    """Check, back up and shrink the file in which sessions are stored.
+
+    \b
+    Examples:
+      holdfast store check
+      holdfast store backup ~/holdfast-backup.db
+    """
 
 
 @store.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@json_option
 @path_option
 def check(*, as_json: bool, path: Path | None) -> None:
-    """Read the whole store and say what is wrong with it; nothing is changed.
+    """Read the whole store and report problems; nothing is changed.
 
-    Exits with 0 when all is well, 1 when it is not, 2 when called wrongly, 3 when the store cannot be read.
+    Exit codes: 0 intact, 1 damaged or tampered with, 2 invalid usage, 3 the store cannot be read.
+
+    \b
+    Example:
+      holdfast store check
     """
-    with exit_code():
-        file = database(path)
-        report = upkeep.check(file)
+    with exit_if_unreadable():
+        file = store_file(path)
+        report = maintenance.check(file)
         verdict = verify_file(file)
-    if verdict is not None and not verdict.good:
+    if verdict is not None and not verdict.is_good:
         tampered = f"The audit was tampered with: {verdict.problem}"
         report = replace(report, problems=(*report.problems, tampered))
     if as_json:
@@ -43,10 +56,10 @@ def check(*, as_json: bool, path: Path | None) -> None:
     else:
         click.echo(
             f"{report.sessions} sessions, {report.events} events, {report.bytes} bytes, schema {report.schema}: "
-            + ("all is well." if not report.problems else "damaged.")
+            + ("no problems found." if not report.problems else "damaged.")
         )
         for problem in report.problems:
-            click.echo(f"- {plain(problem)}")
+            click.echo(f"- {replace_unprintable(problem)}")
     if report.problems:
         raise click.exceptions.Exit(1)
 
@@ -55,22 +68,49 @@ def check(*, as_json: bool, path: Path | None) -> None:
 @click.argument("copy", type=click.Path(path_type=Path))
 @path_option
 def backup(*, copy: Path, path: Path | None) -> None:
-    """Copy the store to COPY, while it is in use; COPY must not exist.
+    """Copy the store to COPY, even while it is in use; COPY must not exist.
 
-    The audit's anchor is copied beside it, so that the copy can be verified on its own.
+    The audit's anchor is copied too, so that the copy can be verified on its own.
+
+    \b
+    Example:
+      holdfast store backup ~/holdfast-backup.db
     """
     if not copy.name:
-        raise HoldfastError(codes.FILE_TROUBLE, f"'{copy}' is a folder. Name the file to make.")
-    check_folder(copy)
-    with exit_code(), terminated_gently():
-        copy_store(database(path), copy)
+        raise HoldfastError(codes.FILE_ERROR, f"'{copy}' is a folder.", hint="Give the path of a new file.")
+    check_parent_folder(copy)
+    with exit_if_unreadable(), _exit_on_signals():
+        copy_store(store_file(path), copy)
     click.echo(f"Copied to {copy}.")
 
 
 @store.command()
 @path_option
 def vacuum(*, path: Path | None) -> None:
-    """Write the store anew without the space that deleted sessions left."""
-    with exit_code():
-        before, after = upkeep.vacuum(database(path))
+    """Rewrite the store to free the space of deleted sessions.
+
+    \b
+    Example:
+      holdfast store vacuum
+    """
+    with exit_if_unreadable():
+        before, after = maintenance.vacuum(store_file(path))
     click.echo(f"{before} bytes before, {after} bytes now.")
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that an unfinished copy is removed."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as `nohup` sets it
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,13 +1,14 @@
-"""`holdfast tools`: the tools a session here would have."""
+"""`holdfast tools`: the tools of a session in this folder."""
 
 import json
 
 import click
 
-from holdfast.cli import table
-from holdfast.cli.opening import Where, opened, session_options, with_host
-from holdfast.connect.catalog import Offer
-from holdfast.host import Host
+from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
+from holdfast.cli.output import json_option, print_table
+from holdfast.cli.text import quote_lines, replace_unprintable
+from holdfast.connect.catalog import CatalogTool
+from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Refusal
@@ -16,51 +17,60 @@ from holdfast.model.resolution import Refusal
 @click.command()
 @click.argument("server", required=False)
 @session_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def tools(server: str | None, where: Where, *, as_json: bool) -> None:
-    """List the tools that a session here would have.
+@json_option
+def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None:
+    """List the tools of a session in this folder.
 
     Starts the servers, asks each for its tools, and ends them again. With SERVER, only that one.
-    """
-    asked = where.opening(only=server)
 
-    async def work(host: Host) -> tuple[tuple[Offer, ...], tuple[Refusal, ...]]:
-        async with opened(host, asked) as session:
+    \b
+    Examples:
+      holdfast tools
+      holdfast tools files
+    """
+    opening = options.to_opening(only=server)
+
+    async def work(host: Host) -> tuple[tuple[CatalogTool, ...], tuple[Refusal, ...]]:
+        async with open_session(host, opening) as session:
             return await session.tools(), session.refusals
 
-    offers, refusals = with_host(work)
+    found, refusals = run_with_host(work)
     if server is not None:
         refusals = tuple(refusal for refusal in refusals if refusal.server == server)
-        if not offers and not refusals:
-            raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {server!r} here.")
+        if not found and not refusals:
+            raise HoldfastError(
+                codes.UNKNOWN_SERVER,
+                f"There is no server {server!r} here.",
+            )
     if as_json:
-        click.echo(json.dumps(_for_programs(offers, refusals), indent=2))
+        click.echo(json.dumps(_to_json(found, refusals), indent=2))
         return
-    if offers:
+    if found:
         rows = [
-            (offer.name, (offer.tool.description or offer.tool.title or "").partition("\n")[0])
-            for offer in offers
+            (tool.name, (tool.definition.description or tool.definition.title or "").partition("\n")[0])
+            for tool in found
         ]
-        table.show(("tool", "what it does"), rows)
+        print_table(("tool", "what it does"), rows)
     for refusal in refusals:
-        click.echo(f"{table.plain(refusal.server)}: {table.lines(refusal.reason)}", err=True)
-    if not offers and not refusals:
+        click.echo(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
+    if not found and not refusals:
         click.echo(
-            "There are no servers here yet. Try: holdfast servers import --from claude-desktop", err=True
+            "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
+            err=True,
         )
 
 
-def _for_programs(offers: tuple[Offer, ...], refusals: tuple[Refusal, ...]) -> dict[str, object]:
+def _to_json(found: tuple[CatalogTool, ...], refusals: tuple[Refusal, ...]) -> dict[str, object]:
     return {
         "tools": [
             {
-                "name": offer.name,
-                "model_name": offer.model_name,
-                "server": offer.server.name,
-                "description": offer.tool.description or "",
-                "input_schema": json.loads(bytes(offer.tool.input_schema)),
+                "name": tool.name,
+                "model_name": tool.model_name,
+                "server": tool.server.name,
+                "description": tool.definition.description or "",
+                "input_schema": json.loads(bytes(tool.definition.input_schema)),
             }
-            for offer in offers
+            for tool in found
         ],
         "refusals": [
             {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}

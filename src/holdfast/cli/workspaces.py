@@ -1,4 +1,4 @@
-"""`holdfast workspaces`: register folders, and say what a session in one may use."""
+"""`holdfast workspaces`: register folders, and set what their sessions may use."""
 
 import json
 import sys
@@ -8,27 +8,26 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli import table
-from holdfast.cli.group import Group
+from holdfast.cli.groups import Group
+from holdfast.cli.output import json_option, print_table
+from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
-from holdfast.model.choice import ALL, NONE, Choice
+from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
-from holdfast.workspaces import Problem, Registry
+from holdfast.workspaces import InvalidWorkspace, Registry
 
 FOLDER = "workspaces"
-
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 @click.group(cls=Group)
 def workspaces() -> None:
-    """Register folders, and say what a session in one may use.
+    """Register folders, and set what their sessions may use.
 
     \b
     Examples:
-      holdfast workspaces add .                     a sandboxed workspace, named like the folder
+      holdfast workspaces add .                     sandboxed, named like the folder
       holdfast workspaces add ~/blog --trust direct --servers files,git
       holdfast workspaces show blog
     """
@@ -36,118 +35,143 @@ def workspaces() -> None:
 
 @workspaces.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="What to call it; otherwise the folder's own name.")
-@click.option("--trust", help="direct or sandboxed; otherwise sandboxed.")
-@click.option("--servers", help="all, none, or server names with commas between; otherwise all.")
-@click.option("--tools", help="all, none, or tool names with commas between; otherwise all.")
-@as_json_option
+@click.option("--name", help="The name of the workspace. Default: the folder's name.")
+@click.option("--trust", help="direct or sandboxed. Default: sandboxed.")
+@click.option("--servers", help="all, none, or server names separated by commas. Default: all.")
+@click.option("--tools", help="all, none, or tool names separated by commas. Default: all.")
+@json_option
 def add(
     path: Path, name: str | None, trust: str | None, servers: str | None, tools: str | None, *, as_json: bool
 ) -> None:
-    """Register a folder as a workspace; the folder itself is not touched."""
+    """Register a folder as a workspace; the folder itself is not touched.
+
+    \b
+    Example:
+      holdfast workspaces add ~/blog --trust direct --servers files,git
+    """
     registry = _registry()
     added = registry.add(
         path.expanduser().absolute(),
         name,
         trust=Trust.SANDBOXED if trust is None else parse_trust(trust),
-        servers=_choice(servers),
-        tools=_choice(tools),
+        servers=_parse_allowlist(servers),
+        tools=_parse_allowlist(tools),
     )
     if as_json:
-        click.echo(json.dumps(_for_programs(added), indent=2))
+        click.echo(json.dumps(_to_json(added), indent=2))
     else:
-        click.echo(f"Added {added.slug!r}: {table.plain(added.path)}, {added.trust.value}.")
-        click.echo(f"More can be set in {table.plain(str(registry.file_of(added.slug)))}")
+        click.echo(f"Added {added.slug!r}: {replace_unprintable(added.path)}, {added.trust.value}.")
+        click.echo(f"To change more settings, edit {replace_unprintable(str(registry.file_of(added.slug)))}")
 
 
 @workspaces.command("list")
-@as_json_option
+@json_option
 def list_(*, as_json: bool) -> None:
-    """Print every workspace, its folder and its trust."""
+    """List the workspaces, with their folder and trust.
+
+    \b
+    Example:
+      holdfast workspaces list
+    """
     registry = _registry()
-    found, problems = registry.list(), registry.problems
+    found, problems = registry.list(), registry.invalid
     if as_json:
-        told = {
-            "workspaces": [_for_programs(workspace) for workspace in found],
+        document = {
+            "workspaces": [_to_json(workspace) for workspace in found],
             "problems": [{"file": str(problem.file), "message": problem.message} for problem in problems],
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(document, indent=2))
         return
     if found:
-        table.show(
+        print_table(
             ("workspace", "trust", "servers", "tools", "folder"), [_row(workspace) for workspace in found]
         )
     elif not problems:
         click.echo("There are no workspaces yet. Register a folder: holdfast workspaces add PATH")
     for problem in problems:
-        _tell(problem)
+        _print_problem(problem)
 
 
 @workspaces.command()
 @click.argument("workspace")
-@as_json_option
+@json_option
 def show(workspace: str, *, as_json: bool) -> None:
-    """Print one workspace; name it by its name, its slug, or a path inside it."""
+    """Show one workspace, by its name, its slug or a path inside it.
+
+    \b
+    Example:
+      holdfast workspaces show blog
+    """
     registry = _registry()
-    found = registry.find(_address(workspace))
+    found = registry.find(_resolve_path(workspace))
     if found is None:
-        raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {workspace!r}.")
+        raise HoldfastError(
+            codes.UNKNOWN_WORKSPACE,
+            f"There is no workspace {workspace!r}.",
+        )
     if as_json:
-        click.echo(json.dumps(_for_programs(found), indent=2))
+        click.echo(json.dumps(_to_json(found), indent=2))
         return
     rows = [
         ("workspace", found.slug),
         ("name", found.name),
         ("folder", _folder(found)),
         ("trust", found.trust.value),
-        ("servers", _chosen(found.servers)),
-        ("tools", _chosen(found.tools)),
+        ("servers", _format_allowlist(found.servers)),
+        ("tools", _format_allowlist(found.tools)),
         ("model", found.model or "the host's"),
         *((f"sandbox.{name}", str(value)) for name, value in asdict(found.quota).items()),
         *((f"env.{server}", ", ".join(variables)) for server, variables in found.env.items()),
         ("file", str(registry.file_of(found.slug))),
     ]
-    table.show(("key", "value"), rows)
+    print_table(("key", "value"), rows)
 
 
 @workspaces.command()
 @click.argument("slug")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def remove(slug: str, *, yes: bool) -> None:
-    """Forget a workspace; its folder and all that is in it stay."""
+    """Remove a workspace; its folder is not touched.
+
+    \b
+    Example:
+      holdfast workspaces remove blog
+    """
     registry = _registry()
     if not registry.file_of(slug).exists():
         raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("Nobody is there to ask. Add --yes to remove it all the same.")
-        click.confirm(f"Forget the workspace {slug!r}? Its folder stays as it is", abort=True)
+            raise click.UsageError(
+                "There is no terminal to ask at. Add --yes to remove it without confirmation."
+            )
+        click.confirm(f"Remove the workspace {slug!r}? Its folder is not touched", abort=True)
     registry.remove(slug)
-    click.echo(f"Removed {slug!r}. Its folder stays as it is.")
+    click.echo(f"Removed {slug!r}. Its folder was not touched.")
 
 
 def _registry() -> Registry:
     return Registry(settings.load().data_dir / FOLDER)
 
 
-def _address(text: str) -> str:
-    """What a person typed: here, unlike in a tool's argument, a path may be relative to where they are."""
+def _resolve_path(text: str) -> str:
+    """The workspace that the user typed; a path may be relative to the current folder."""
     if text.startswith((".", "~")) or "/" in text:
         return str(Path(text).expanduser().resolve())
     return text
 
 
-def _choice(text: str | None) -> Choice:
+def _parse_allowlist(text: str | None) -> Allowlist:
     match text:
         case None | "all":
-            return ALL
+            return ALLOW_ALL
         case "none":
-            return NONE
+            return ALLOW_NONE
         case _:
-            return Choice(frozenset(name.strip() for name in text.split(",") if name.strip()))
+            return Allowlist(frozenset(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _chosen(choice: Choice) -> str:
+def _format_allowlist(choice: Allowlist) -> str:
     if choice.names is None:
         return "all"
     return ", ".join(sorted(choice.names)) or "none"
@@ -157,8 +181,8 @@ def _row(workspace: Workspace) -> tuple[str, ...]:
     return (
         workspace.slug,
         workspace.trust.value,
-        _chosen(workspace.servers),
-        _chosen(workspace.tools),
+        _format_allowlist(workspace.servers),
+        _format_allowlist(workspace.tools),
         _folder(workspace),
     )
 
@@ -167,8 +191,8 @@ def _folder(workspace: Workspace) -> str:
     return workspace.path if Path(workspace.path).is_dir() else f"{workspace.path} (missing)"
 
 
-def _for_programs(workspace: Workspace) -> dict[str, object]:
-    """Everything but the values of variables: they may be secrets."""
+def _to_json(workspace: Workspace) -> dict[str, object]:
+    """The workspace as JSON, without the values of environment variables: they may be secrets."""
     return {
         "slug": workspace.slug,
         "name": workspace.name,
@@ -182,6 +206,6 @@ def _for_programs(workspace: Workspace) -> dict[str, object]:
     }
 
 
-def _tell(problem: Problem) -> None:
+def _print_problem(problem: InvalidWorkspace) -> None:
     for line in problem.message.splitlines():
-        click.echo(f"Problem: {table.plain(f'{problem.file}: {line}')}", err=True)
+        click.echo(f"Problem: {replace_unprintable(f'{problem.file}: {line}')}", err=True)

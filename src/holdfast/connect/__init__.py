@@ -1,1 +1,1 @@
-"""Live connections to servers: one per server, kept for its scope."""
+"""Live connections to servers, one per server and scope."""

@@ -1,4 +1,4 @@
-"""One call of one tool: whatever happens, there is an answer."""
+"""Call one tool. Every failure becomes a result."""
 
 import asyncio
 import time
@@ -9,34 +9,35 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from holdfast.connect.catalog import Offer
-from holdfast.connect.hearing import Progress
+from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.link import Link
 from holdfast.connect.links import Links
-from holdfast.connect.readable import block, readable
+from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
-from holdfast.model.aliases import Aliases
 from holdfast.model.call import ToolCall
-from holdfast.model.carriers import context_meta
+from holdfast.model.context import context_meta
+from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.mask import Mask
-from holdfast.model.secrets import secrets_of
+from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import Http, Lifetime, Sse, Stdio
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
+from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
-# What only the host says: who is calling, what the protocol asks for, and whom the progress of a call concerns.
+# `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
 _RESERVED = ("dev.holdfast/", "io.modelcontextprotocol/")
-_PROGRESS = "progresstoken"
+_PROGRESS_TOKEN = "progresstoken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came of a call: the result for the agent, and for programs how it went and why."""
+class ToolResult:
+    """The result of a tool call as the agent sees it, and its outcome for programs."""
 
     result: CallResult
     outcome: Outcome
@@ -45,28 +46,28 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether the tool did what it was asked."""
+        """Whether the call completed without an error."""
         return self.outcome is Outcome.COMPLETED
 
     @property
     def text(self) -> str:
-        """The text of the answer, block by block."""
-        return "\n".join(str(said.get("text", "")) for said in self.content if said.get("type") == "text")
+        """The text blocks, joined by line breaks."""
+        return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text")
 
     @property
     def content(self) -> list[JsonObject]:
-        """The answer's blocks."""
-        return [block(raw) for raw in self.result.content]
+        """The content blocks."""
+        return [_decode_block(raw) for raw in self.result.content]
 
     @property
     def data(self) -> Any:
-        """The answer as structured data, where the tool gives some."""
+        """The structured content, or None."""
         structured = self.result.structured_content
-        return None if isinstance(structured, UnsetType) else readable(structured)
+        return None if isinstance(structured, UnsetType) else _decode_or_text(structured)
 
     @property
     def size(self) -> int:
-        """How many bytes it has, as it came."""
+        """The size in bytes, as received."""
         structured = self.result.structured_content
         return sum(map(len, self.result.content)) + (
             0 if isinstance(structured, UnsetType) else len(structured)
@@ -74,106 +75,136 @@ class Answer:
 
     @property
     def state_lost(self) -> bool:
-        """Whether the server was started anew before this call, and has forgotten the earlier ones."""
+        """Whether the server was restarted before this call and so lost its state."""
         return STATE_LOST_KEY in self.result.meta
 
 
 async def call(
     links: Links,
     scope: Scope,
-    offer: Offer,
-    asked: ToolCall,
+    tool: CatalogTool,
+    tool_call: ToolCall,
     *,
     timeout: float,
-    progress: Progress | None = None,
-) -> Answer:
-    """Call a tool over the scope's link; every failure is folded into the answer, but the caller's own cancellation."""
-    spec = offer.server
+    on_progress: OnProgress | None = None,
+) -> ToolResult:
+    """Call a tool over the scope's link. Every failure becomes a result, except cancellation by the caller."""
+    spec = tool.server
     link: Link | None = None
-    words = ""
+    stderr = ""
     left = timeout
     try:
-        found = links.standing(scope, spec)
+        found = links.get_live(scope, spec)
         if found is None:
             began = time.monotonic()
             async with asyncio.timeout(timeout):
-                found = await links.connected(scope, spec)
+                found = await links.connect(scope, spec)
             left -= time.monotonic() - began
         link, connection = found
-        with link.used():
+        with link.use():
             try:
                 result = await connection.call(
-                    offer.tool.name,
-                    Raw(asked.arguments),
-                    meta=_meta(scope, offer, asked.meta, links.aliases),
+                    tool.definition.name,
+                    Raw(tool_call.arguments),
+                    meta=_build_meta(scope, tool, tool_call.meta, links.aliases),
                     timeout=left,
-                    progress=progress,
+                    on_progress=on_progress,
                 )
             except HoldfastError:
-                words = connection.last_words()
+                stderr = connection.stderr_tail()
                 raise
     except TimeoutError:
-        answer = failed(_too_late(offer, timeout))
+        tool_result = failed_result(_timeout_error(tool, timeout))
     except PeerError as error:
-        said = Mask.of(secrets_of(spec)).line(error.message)
-        answer = failed(HoldfastError(codes.PEER_ERROR, f"{offer.name} was refused: {said} ({error.rpc})"))
+        reason = Mask.of(secrets_in_spec(spec)).mask_line(error.message)
+        tool_result = failed_result(
+            HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc})")
+        )
     except HoldfastError as error:
         if error.code is codes.TIMEOUT and link is not None:
-            error = _too_late(offer, timeout)
+            error = _timeout_error(tool, timeout)
         if error.code is codes.CONNECTION_CLOSED and link is not None and link.was_live:
             why = f" {error.message}" if isinstance(spec.transport, Http | Sse) else ""
             error = HoldfastError(
                 codes.CONNECTION_CLOSED,
-                f"{spec.name!r} is gone and has not answered {offer.name}; whether it did it is not known.{why}",
+                f"{spec.name!r} ended before it answered {tool.name}. The call may have taken effect.{why}",
             )
-        answer = failed(error, words)
+        tool_result = failed_result(error, stderr)
     else:
-        answer = Answer(result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED)
-    return _with_lost_state(answer, spec.name) if link is not None and link.take_lost_state() else answer
+        tool_result = ToolResult(
+            result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED
+        )
+    return (
+        _add_state_lost(tool_result, spec.name) if link is not None and link.pop_lost_state() else tool_result
+    )
 
 
-def _too_late(offer: Offer, seconds: float) -> HoldfastError:
-    return HoldfastError(codes.TIMEOUT, f"{offer.name} did not answer within {seconds:g} s.")
+def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
+    return HoldfastError(codes.TIMEOUT, f"{tool.name} did not answer within {seconds:g} s.")
 
 
-def _meta(scope: Scope, offer: Offer, meta: JsonObject | None, aliases: Aliases) -> JsonObject | None:
-    """What goes along with a call: a server shared by sessions is told with each one whose it is."""
+def _build_meta(
+    scope: Scope, tool: CatalogTool, meta: JsonObject | None, aliases: ContextAliases
+) -> JsonObject | None:
+    """The `_meta` of a call. A server that sessions share gets the context with every call."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
-    if offer.server.lifetime is Lifetime.HOST:
+    if tool.server.lifetime is Lifetime.HOST:
         context = scope.context
-        folder = context.cwd if isinstance(offer.server.transport, Stdio) else ""
+        folder = context.cwd if isinstance(tool.server.transport, Stdio) else ""
         return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}
     return kept
 
 
-def _is_reserved(key: str, aliases: Aliases) -> bool:
-    """Whether only the host says this; however it is spelled, for some reader might take it for the same."""
+def _is_reserved(key: str, aliases: ContextAliases) -> bool:
+    """Whether only the host may set this key, in any spelling that a server might read as the same key."""
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
-    return plain.startswith(_RESERVED) or plain == _PROGRESS or plain in aliases.folded_keys
+    return plain.startswith(_RESERVED) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
 
 
-def failed(error: HoldfastError, words: str = "") -> Answer:
-    """A failure as the agent sees it; `words` are the server's last ones."""
-    message = f"{error.message}\n{words}" if words else error.message
+def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
+    """A failure as the agent sees it; `stderr` is the end of the server's standard error."""
+    message = f"{error.message}\n{stderr}" if stderr else error.message
     text = f"{error.code.name}: {message}"
-    return Answer(
-        result=CallResult(content=[_text(text)], is_error=True),
+    return ToolResult(
+        result=CallResult(content=[_text_block(text)], is_error=True),
         outcome=Outcome.FAILED,
         code=error.code.name,
         message=message,
     )
 
 
-def _with_lost_state(answer: Answer, server: str) -> Answer:
-    """Say once that the server was started anew: to programs in `_meta`, to models in words."""
-    notice = f"{codes.STATE_LOST.name}: {server} was started anew; what it knew from earlier calls is gone."
+def _add_state_lost(tool_result: ToolResult, server: str) -> ToolResult:
+    """Report the restart of the server: to programs in `_meta`, to models as a text block."""
+    notice = f"{codes.STATE_LOST.name}: {server} was restarted. Its state from earlier calls is lost."
     result = msgspec.structs.replace(
-        answer.result,
-        content=[_text(notice), *answer.result.content],
-        meta={**answer.result.meta, STATE_LOST_KEY: True},
+        tool_result.result,
+        content=[_text_block(notice), *tool_result.result.content],
+        meta={**tool_result.result.meta, STATE_LOST_KEY: True},
     )
-    return Answer(result=result, outcome=answer.outcome, code=answer.code, message=answer.message)
+    return ToolResult(
+        result=result, outcome=tool_result.outcome, code=tool_result.code, message=tool_result.message
+    )
 
 
-def _text(text: str) -> Raw:
+def _text_block(text: str) -> Raw:
     return Raw(msgspec.json.encode({"type": "text", "text": text}))
+
+
+def _decode_or_text(raw: Raw) -> Json:
+    """Decode JSON; return the text itself if it cannot be decoded (too deep, a huge number, invalid UTF-8)."""
+    text = bytes(raw)
+    try:
+        if is_nested_within(text, DEFAULT_LIMITS.depth):
+            value: Json = msgspec.json.decode(text)
+            return value
+    except DECODE_ERRORS:
+        pass
+    return text.decode(errors="replace")
+
+
+def _decode_block(raw: Raw) -> JsonObject:
+    """Decode a content block; anything else becomes a text block."""
+    value = _decode_or_text(raw)
+    if isinstance(value, dict):
+        return value
+    return {"type": "text", "text": value if isinstance(value, str) else bytes(raw).decode(errors="replace")}

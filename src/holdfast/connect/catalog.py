@@ -1,4 +1,4 @@
-"""Which tools a session has, under names for people and names for models."""
+"""The tools of a session, by display name and by model name."""
 
 import hashlib
 import re
@@ -12,43 +12,45 @@ from holdfast.model.server import ServerSpec
 from holdfast.wire.mcp.tools import Tool
 
 MODEL_NAME_LENGTH = 64
-_COMPARED = 300  # with more names than these, looking for the nearest takes long
+_MAX_COMPARED = 300  # difflib is slow with more names
 _NOT_FOR_MODELS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """One tool of one server: `server.tool` for people, `server__tool` for models."""
+class CatalogTool:
+    """One tool of one server: `name` is `server.tool`, `model_name` is `server__tool`."""
 
     server: ServerSpec
-    tool: Tool
+    definition: Tool
     name: str
     model_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """The tools on offer, by each of their names. Built anew when a server's tools change."""
+    """The tools that the session can call. Rebuilt when a server's tools change."""
 
-    offers: tuple[Offer, ...] = ()
-    _by_name: Mapping[str, Offer] = field(default_factory=dict[str, Offer], repr=False)
+    tools: tuple[CatalogTool, ...] = ()
+    _by_name: Mapping[str, CatalogTool] = field(default_factory=dict[str, CatalogTool], repr=False)
 
-    def find(self, name: str) -> Offer:
-        """The tool of this name, for people or for models; what is not on offer cannot be called."""
-        offer = self._by_name.get(name)
-        if offer is None:
-            raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {name[:120]!r}.{self._nearest(name)}")
-        return offer
+    def find(self, name: str) -> CatalogTool:
+        """The tool of this display name or model name, or an error with a suggestion."""
+        tool = self._by_name.get(name)
+        if tool is None:
+            raise HoldfastError(
+                codes.UNKNOWN_TOOL, f"There is no tool {name[:120]!r}.{self._suggestion(name)}"
+            )
+        return tool
 
-    def _nearest(self, name: str) -> str:
+    def _suggestion(self, name: str) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(name[:120], [offer.name for offer in self.offers[:_COMPARED]], n=1)
+        near = get_close_matches(name[:120], [tool.name for tool in self.tools[:_MAX_COMPARED]], n=1)
         return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
-    """All tools that the servers offer and their specs allow; the same tools get the same names, in any order."""
+def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
+    """A catalog of the tools that the specs allow. Names do not depend on the order of servers or tools."""
     named = [
         (server, tool, _plain_name(server.name, tool.name), _plain_model_name(server.name, tool.name))
         for server, offered in tools
@@ -57,24 +59,24 @@ def catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
     ]
     names = Counter(name for _, _, name, _ in named)
     model_names = Counter(model_name for _, _, _, model_name in named)
-    offers: list[Offer] = []
+    entries: list[CatalogTool] = []
     for server, tool, name, model_name in named:
         if names[name] > 1:
-            name = f"{name}#{_mark(server, tool)}"  # noqa: PLW2901 - the same name, made unique
+            name = f"{name}#{_suffix(server, tool)}"  # noqa: PLW2901 - the same name, made unique
         if model_names[model_name] > 1 or len(model_name) > MODEL_NAME_LENGTH:
-            model_name = f"{model_name[: MODEL_NAME_LENGTH - 9]}_{_mark(server, tool)}"  # noqa: PLW2901
-        offers.append(Offer(server=server, tool=tool, name=name, model_name=model_name))
-    by_name = {offer.model_name: offer for offer in offers} | {offer.name: offer for offer in offers}
-    return Catalog(offers=tuple(offers), _by_name=by_name)
+            model_name = f"{model_name[: MODEL_NAME_LENGTH - 9]}_{_suffix(server, tool)}"  # noqa: PLW2901
+        entries.append(CatalogTool(server=server, definition=tool, name=name, model_name=model_name))
+    by_name = {entry.model_name: entry for entry in entries} | {entry.name: entry for entry in entries}
+    return Catalog(tools=tuple(entries), _by_name=by_name)
 
 
-def may_be_of(server: str, name: str) -> bool:
-    """Whether a tool of this name, for people or for models, may be one of this server's."""
-    as_for_models = _plain_model_name(server, "")[: MODEL_NAME_LENGTH - 9]
-    return name.startswith((_plain_name(server, ""), as_for_models))
+def could_belong_to(server: str, name: str) -> bool:
+    """Whether a tool of this display name or model name could be one of this server's."""
+    model_prefix = _plain_model_name(server, "")[: MODEL_NAME_LENGTH - 9]
+    return name.startswith((_plain_name(server, ""), model_prefix))
 
 
-def _mark(server: ServerSpec, tool: Tool) -> str:
+def _suffix(server: ServerSpec, tool: Tool) -> str:
     return hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
 
 

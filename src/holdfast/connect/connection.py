@@ -1,52 +1,71 @@
-"""A connected server, whatever it is connected by."""
+"""An open connection to a server, over any transport."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.connect.hearing import Hearing, Progress
+from holdfast.connect.notifications import Notifications, OnProgress
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
+from holdfast.settings import DEFAULT_LINKS
 from holdfast.wire.frame import Raw
-from holdfast.wire.mcp.client import Client, Greeting
+from holdfast.wire.mcp.client import Client, ServerInfo
+from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
 
 EXTENSION = "dev.holdfast/session"
-_ROUNDS = 10
+_MAX_ROUNDS = 10
 _STATE_ONLY_SECONDS = 0.1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """Time-outs and limits of a host's connections."""
+
+    limits: Limits = DEFAULT_LIMITS
+    connect_seconds: float = DEFAULT_LINKS.connect_seconds
+    list_seconds: float = DEFAULT_LINKS.list_seconds
+    call_seconds: float = DEFAULT_LINKS.call_seconds
+    end_seconds: float = 2.0
+    """How long a server may take to exit by itself before it is killed."""
+    eras: dict[str, Era] = field(default_factory=dict[str, Era])
+    """The era that each server used last, so that it is detected only once."""
+
+
 class Connection:
-    """What a link holds: ask it anything, until it has ended."""
+    """Sends requests to one server and answers the server's input requests."""
 
     def __init__(
         self,
         client: Client,
         *,
         ended: asyncio.Event,
-        hearing: Hearing,
-        last_words: Callable[[], str],
+        notifications: Notifications,
+        stderr_tail: Callable[[], str],
     ) -> None:
         self._client = client
-        self._hearing = hearing
+        self._notifications = notifications
         self.ended = ended
-        """Set when the server is gone."""
-        self.last_words = last_words
-        """The end of what the server wrote to its standard error, fit to be shown."""
+        """Set when the connection has ended."""
+        self.stderr_tail = stderr_tail
+        """Returns the last lines of the server's standard error, secrets masked."""
 
     @property
-    def greeting(self) -> Greeting:
-        """Who the server said it is."""
-        return self._client.greeting
+    def server_info(self) -> ServerInfo:
+        return self._client.server_info
 
-    async def tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Every tool on offer."""
-        return await self._client.tools(timeout=timeout) if "tools" in self.greeting.capabilities else []
+    async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
+        """All tools of the server, unscreened."""
+        return (
+            await self._client.list_tools(timeout=timeout) if "tools" in self.server_info.capabilities else []
+        )
 
     async def call(
         self,
@@ -55,24 +74,24 @@ class Connection:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
     ) -> CallResult:
-        """Call a tool; what it wants to know meanwhile is answered as the session allows."""
-        if progress is not None:
-            with self._hearing.listening(progress) as token:
+        """Call a tool. Input requests of the server are answered as far as the session allows."""
+        if on_progress is not None:
+            with self._notifications.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
                 return await self.call(tool, arguments, meta=meta, timeout=timeout)
         params = {"name": tool, "arguments": arguments}
         raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout)
-        result = self._client.read_result(raw)
+        result = self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
-        def again(more: Mapping[str, Any]) -> Awaitable[Raw]:
+        def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request("tools/call", {**params, **more}, meta=meta)
 
-        async with asyncio.timeout(timeout):  # what it wants to know meanwhile takes its time, too
-            return self._client.read_result(await self._told(raw, again))
+        async with asyncio.timeout(timeout):  # answering input requests takes time, too
+            return self._client.decode_result(await self._resolve_input_requests(raw, send))
 
     async def request(
         self,
@@ -82,16 +101,18 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        """Ask anything; while the server wants to know more first, it is told and asked again."""
+        """Send any request, again with more input as long as the server asks for it."""
 
-        def ask(more: Mapping[str, Any]) -> Awaitable[Raw]:
+        def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request(method, {**(params or {}), **more}, meta=meta, timeout=timeout)
 
-        return await self._told(await ask({}), ask)
+        return await self._resolve_input_requests(await send({}), send)
 
-    async def _told(self, raw: Raw, again: Callable[[Mapping[str, Any]], Awaitable[Raw]]) -> Raw:
-        """Answer what a server wants to know, and ask again with that, until it has no more questions."""
-        for _ in range(_ROUNDS):
+    async def _resolve_input_requests(
+        self, raw: Raw, send: Callable[[Mapping[str, Any]], Awaitable[Raw]]
+    ) -> Raw:
+        """Answer the input requests in a result and send the request again, until the result is complete."""
+        for _ in range(_MAX_ROUNDS):
             try:
                 interim = _decode_interim(raw)
             except msgspec.ValidationError:
@@ -101,35 +122,36 @@ class Connection:
             more: dict[str, Any] = {"requestState": interim.request_state} if interim.request_state else {}
             if interim.input_requests:
                 more["inputResponses"] = {
-                    key: await self._hearing.asks.answer(wanted.method, wanted.params)
-                    for key, wanted in interim.input_requests.items()
+                    key: await self._notifications.server_requests.answer(request.method, request.params)
+                    for key, request in interim.input_requests.items()
                 }
             else:
                 await asyncio.sleep(_STATE_ONLY_SECONDS)
-            raw = await again(more)
+            raw = await send(more)
         raise HoldfastError(
-            codes.BAD_ANSWER, f"{self.greeting.server.name[:80]!r} keeps asking and never answers."
+            codes.BAD_ANSWER,
+            f"{self.server_info.server.name[:80]!r} asked for input {_MAX_ROUNDS} times and never answered.",
         )
 
 
-class _Wanted(msgspec.Struct):
+class _InputRequest(msgspec.Struct):
     method: str
     params: Raw = Raw(b"{}")
 
 
 class _Interim(msgspec.Struct, rename="camel"):
     result_type: str = "complete"
-    input_requests: dict[str, _Wanted] = {}
+    input_requests: dict[str, _InputRequest] = {}
     request_state: Raw = Raw()
 
 
 _decode_interim = msgspec.json.Decoder(_Interim).decode
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a scope, or for nobody in particular (a shared server, a look at its tools)."""
+"""Opens a connection for a scope. Without a scope it carries no context: a shared server, a list of tools."""
 
 
-def reads_context(greeting: Greeting) -> bool:
-    """Whether a server declares that it learns from each request who is calling."""
-    extensions = greeting.capabilities.get("extensions")
+def reads_context(server_info: ServerInfo) -> bool:
+    """Whether a server declares that it reads the session context of each request."""
+    extensions = server_info.capabilities.get("extensions")
     return isinstance(extensions, dict) and EXTENSION in extensions

@@ -1,63 +1,66 @@
-"""Opens a connection of whatever kind a server is reached by, and tells the server who is calling."""
+"""Open a connection to a server over its transport, with the session's context in `_meta`."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from holdfast.connect.asks import Asks
-from holdfast.connect.connection import Connection
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.inprocess import MakeService, open_in_process
-from holdfast.connect.remote import Remote
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.stdio import open_stdio
-from holdfast.connect.terms import Terms
-from holdfast.model.aliases import NO_ALIASES, Aliases
-from holdfast.model.carriers import context_meta
+from holdfast.model.context import context_meta
+from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
+from holdfast.model.door import Door
 from holdfast.model.json import JsonObject
-from holdfast.model.ports import Door
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
-from holdfast.sandbox.keeper import Keeper
+from holdfast.sandbox.keeper.keeper import Keeper
 
 
 def _no_door(scope: Scope) -> Door | None:
     return None
 
 
-def _nobody(spec: ServerSpec, scope: Scope | None) -> None:
+def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """A host's way to its servers."""
+    """Opens the connections of one host."""
 
     keeper: Keeper
-    remote: Remote
-    terms: Terms
-    aliases: Aliases = NO_ALIASES
+    remote: RemoteConnector
+    options: ConnectOptions
+    aliases: ContextAliases = NO_ALIASES
     door: Callable[[Scope], Door | None] = _no_door
-    tools_changed: Callable[[ServerSpec, Scope | None], None] = _nobody
-    builtins: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
-    """What stands behind the servers that live in this process."""
+    on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
+    services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
+    """Factories of the in-process servers, by service name."""
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """A connection for a scope, or for nobody in particular (a shared server, a look at its tools)."""
-        door = self.door(scope.home) if scope is not None else None
-        asks = Asks(spec, scope, door, lambda: self.tools_changed(spec, scope))
+        """Open a connection for a scope. Without a scope it carries no context: a shared server, a list of tools."""
+        door = self.door(scope.session_scope) if scope is not None else None
+        requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
         match spec.transport:
             case Stdio():
                 meta = _meta(scope, self.aliases, local=True)
-                return open_stdio(spec, scope, asks=asks, meta=meta, keeper=self.keeper, terms=self.terms)
+                return open_stdio(
+                    spec, scope, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
+                )
             case Http() | Sse():
                 meta = _meta(scope, self.aliases, local=False)
-                return self.remote.open(spec, scope, asks=asks, meta=meta, terms=self.terms)
+                return self.remote.open(
+                    spec, scope, server_requests=requests, meta=meta, options=self.options
+                )
             case InProcess(service=service):
-                assert scope is not None, "a built-in server belongs to somebody"
-                made = self.builtins[service](scope.context, door)
-                return open_in_process(spec, made, asks=asks, terms=self.terms)
+                assert scope is not None, "a built-in server needs a session"
+                instance = self.services[service](scope.context, door)
+                return open_in_process(spec, instance, server_requests=requests, options=self.options)
 
 
-def _meta(scope: Scope | None, aliases: Aliases, *, local: bool) -> JsonObject:
+def _meta(scope: Scope | None, aliases: ContextAliases, *, local: bool) -> JsonObject:
     if scope is None:
         return {}
     context = scope.context

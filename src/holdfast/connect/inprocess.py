@@ -1,33 +1,34 @@
-"""Connect to a first-party server in this very process: the same protocol, without a pipe."""
+"""Connect to a first-party server in this process: the same protocol over an in-memory wire."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from holdfast.connect.asks import Asks
-from holdfast.connect.connection import Connection
-from holdfast.connect.greeted import greeted
-from holdfast.connect.hearing import Hearing
-from holdfast.connect.terms import Terms
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.handshake import handshake
+from holdfast.connect.notifications import Notifications
+from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.context import SessionContext
-from holdfast.model.ports import Door
+from holdfast.model.door import Door
 from holdfast.model.server import ServerSpec
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import Service, server_peer
-from holdfast.wire.memory import joined
+from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
 MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]
-"""Makes a server for one session: whose it is, and the door it may ask favours of."""
+"""Makes a server for one session, from its context and its front door."""
 
 
 @asynccontextmanager
 async def open_in_process(
-    spec: ServerSpec, service: Service, *, asks: Asks, terms: Terms
+    spec: ServerSpec, service: Service, *, server_requests: ServerRequests, options: ConnectOptions
 ) -> AsyncIterator[Connection]:
-    """Greet the service. It was made for this session, so no request needs to say whose it is."""
-    hearing = Hearing(asks)
-    peer = Peer(handle=hearing.answer, notice=hearing.hear, limits=terms.limits)
-    async with joined(peer, server_peer(service, limits=terms.limits)):
-        client = await greeted(spec, peer, asks=asks, meta={}, terms=terms, likely=Era.MODERN)
-        yield Connection(client, ended=peer.ended, hearing=hearing, last_words=str)
+    """Do the handshake. The service was made for this session, so requests carry no context."""
+    notifications = Notifications(server_requests)
+    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
+    async with connect_memory(peer, server_peer(service, limits=options.limits)):
+        client = await handshake(
+            spec, peer, server_requests=server_requests, meta={}, options=options, likely_era=Era.MODERN
+        )
+        yield Connection(client, ended=peer.ended, notifications=notifications, stderr_tail=str)

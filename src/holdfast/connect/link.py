@@ -14,8 +14,8 @@ from holdfast.model.server import ServerSpec
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
-    """`dead` is gone by itself or unused for too long; `closed` was asked to go."""
+class LinkState(StrEnum):
+    """`dead`: the server ended, or the link was idle for too long. `closed`: closed by the host."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 class Link:
-    """Opened, held and closed by one task of its own, so that anybody may ask and anybody may close it."""
+    """A task of its own opens, holds and closes the connection, so that any other task may use or close the link."""
 
     def __init__(
         self,
@@ -35,83 +35,81 @@ class Link:
         idle_seconds: float | None = None,
     ) -> None:
         self.spec = spec
-        self.state = State.CONNECTING
+        self.state = LinkState.CONNECTING
         self.was_live = False
         self._lost_state = lost_state
         self._idle_seconds = idle_seconds
         self._in_use = 0
-        self._use = _Use(self)
+        self._usage = _Usage(self)
         self._last_used = time.monotonic()
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        self._ready.add_done_callback(_seen)
-        self._task = asyncio.create_task(self._own(opening), name=f"link to {spec.name}")
-        self._task.add_done_callback(self._over)
+        self._ready.add_done_callback(_retrieve_exception)
+        self._task = asyncio.create_task(self._run(opening), name=f"link to {spec.name}")
+        self._task.add_done_callback(self._on_task_done)
 
     @property
-    def usable(self) -> bool:
-        """Whether asking it makes sense: it is starting or stands, and its server is not gone at this very moment."""
+    def is_usable(self) -> bool:
+        """Whether it is connecting or live, and its server has not ended."""
         if self._closing.is_set():
             return False
-        if self.state is State.LIVE:
+        if self.state is LinkState.LIVE:
             return not self._ready.result().ended.is_set()
-        return self.state is State.CONNECTING
+        return self.state is LinkState.CONNECTING
 
     @property
-    def forgets(self) -> bool:
-        """Whether a link that takes its place begins with an empty memory, and has to say so."""
+    def replacement_loses_state(self) -> bool:
+        """Whether the server's state is lost when another link takes the place of this one."""
         return self.was_live or self._lost_state
 
     async def connection(self) -> Connection:
-        """The connection, once it stands; raises why it does not."""
+        """Wait for the connection; raise the reason if it fails."""
         return await asyncio.shield(self._ready)
 
     @property
-    def standing(self) -> Connection | None:
-        """The connection, where it stands already."""
-        return self._ready.result() if self.state is State.LIVE else None
+    def live_connection(self) -> Connection | None:
+        """The connection if the link is live already."""
+        return self._ready.result() if self.state is LinkState.LIVE else None
 
     def touch(self) -> None:
-        """Somebody is about to use it."""
+        """Restart the idle time."""
         self._last_used = time.monotonic()
 
-    def used(self) -> "_Use":
-        """While somebody uses it, it is not idle."""
-        return self._use
+    def use(self) -> "_Usage":
+        """A context manager: the link is not idle inside of it."""
+        return self._usage
 
-    def begin(self) -> None:
-        """Somebody uses it."""
+    def begin_use(self) -> None:
         self._in_use += 1
 
-    def end(self) -> None:
-        """And does not any more."""
+    def end_use(self) -> None:
         self._in_use -= 1
         self._last_used = time.monotonic()
 
-    def take_lost_state(self) -> bool:
-        """Whether what the server knew is gone; said once."""
+    def pop_lost_state(self) -> bool:
+        """Whether the server has lost its state; True only once."""
         lost, self._lost_state = self._lost_state, False
         return lost
 
     async def close(self) -> None:
-        """Let go of the server; returns when nothing is left of it. Never raises what the server did."""
+        """Close the connection and wait until it is gone. Errors of the server are logged, not raised."""
         if not self._closing.is_set():
             self._closing.set()
-            if self.state is State.CONNECTING:
-                self._task.cancel()  # once: a second time would interrupt what the first has to clean up
+            if self.state is LinkState.CONNECTING:
+                self._task.cancel()  # only once: a second cancel would interrupt the clean-up
         await asyncio.wait([self._task])
 
-    async def _own(self, opening: AbstractAsyncContextManager[Connection]) -> None:
+    async def _run(self, opening: AbstractAsyncContextManager[Connection]) -> None:
         try:
             async with opening as connection:
-                self.state, self.was_live = State.LIVE, True
+                self.state, self.was_live = LinkState.LIVE, True
                 self.touch()
                 self._ready.set_result(connection)
-                await self._until_over(connection)
+                await self._wait_until_over(connection)
         except asyncio.CancelledError:
             self._fail(
                 HoldfastError(
-                    codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed while it was starting."
+                    codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed while it was connecting."
                 )
             )
         except HoldfastError as error:
@@ -122,20 +120,22 @@ class Link:
                 HoldfastError(codes.INTERNAL_ERROR, f"The link to {self.spec.name!r} failed unexpectedly.")
             )
 
-    def _over(self, task: asyncio.Task[None]) -> None:
-        if not self._ready.done():  # cancelled before its first step
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not self._ready.done():  # cancelled before the first step of the task
             self._fail(
-                HoldfastError(codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed before it started.")
+                HoldfastError(
+                    codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed before it was connected."
+                )
             )
 
     def _fail(self, error: HoldfastError) -> None:
-        self.state = State.CLOSED if self._closing.is_set() else State.DEAD
+        self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD
         if not self._ready.done():
             self._ready.set_exception(error)
         elif not self._closing.is_set():
-            log.warning("link ended badly", extra={"server": self.spec.name, "reason": error.message})
+            log.warning("link failed", extra={"server": self.spec.name, "reason": error.message})
 
-    async def _until_over(self, connection: Connection) -> None:
+    async def _wait_until_over(self, connection: Connection) -> None:
         ended = asyncio.create_task(connection.ended.wait())
         closing = asyncio.create_task(self._closing.wait())
         try:
@@ -145,7 +145,7 @@ class Link:
                     (ended, closing), timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done or self._seconds_left() == 0:
-                    self.state = State.CLOSED if self._closing.is_set() else State.DEAD
+                    self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD
                     return
         finally:
             ended.cancel()
@@ -158,8 +158,8 @@ class Link:
         return max(0.0, self._idle_seconds - unused)
 
 
-class _Use:
-    """A block in which a link is in use."""
+class _Usage:
+    """Marks a link as in use for the length of a block."""
 
     __slots__ = ("_link",)
 
@@ -167,13 +167,13 @@ class _Use:
         self._link = link
 
     def __enter__(self) -> None:
-        self._link.begin()
+        self._link.begin_use()
 
     def __exit__(self, *exception: object) -> None:
-        self._link.end()
+        self._link.end_use()
 
 
-def _seen(ready: asyncio.Future[Connection]) -> None:
-    """A failure that nobody waited for is not a bug."""
+def _retrieve_exception(ready: asyncio.Future[Connection]) -> None:
+    """Keep asyncio from warning of a failure that no task waited for."""
     if not ready.cancelled():
         ready.exception()

@@ -1,4 +1,4 @@
-"""One link per server per scope, started once however many ask."""
+"""All links of a host: one per server and scope, however many tasks ask for it."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -8,139 +8,141 @@ from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
-from holdfast.model.aliases import NO_ALIASES, Aliases
+from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Lifetime, ServerSpec
 
-K = TypeVar("K")
+Key = TypeVar("Key")
 
 
 class Links:
-    """Every link of a host. Whoever opens a scope closes it here; `close` ends all."""
+    """Opens links on first use. The owner of a scope closes it with `close_scope`; `close` closes every link."""
 
     def __init__(
         self,
         connect: Connect,
         *,
-        most: int = 1000,
+        max_links: int = 1000,
         idle_seconds: float = 0,
         shared_idle_seconds: float = 0,
-        aliases: Aliases = NO_ALIASES,
+        aliases: ContextAliases = NO_ALIASES,
     ) -> None:
         self.aliases = aliases
-        """By which other names servers are told who is calling."""
+        """Additional names under which servers get the session context."""
         self._connect = connect
-        self._most = most
+        self._max_links = max_links
         self._idle_seconds = idle_seconds
         self._shared_idle_seconds = shared_idle_seconds
         self._by_scope: dict[Scope, dict[str, Link]] = {}
         self._shared: dict[ServerSpec, Link] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
-    def obtain(self, scope: Scope, spec: ServerSpec) -> Link:
-        """The scope's link to a server, starting it where there is none that works."""
+    def get_or_open(self, scope: Scope, spec: ServerSpec) -> Link:
+        """The scope's link to a server. Opens a new one if there is no usable link."""
         scope.check_open()
-        _check_fits(scope, spec)
+        _check_trust(scope, spec)
         if spec.lifetime is Lifetime.HOST:
-            # Walls and variables may differ from session to session: only who needs the same shares a process.
-            return self._kept(self._shared, spec, spec, None)
-        owner = scope.home if spec.lifetime is Lifetime.SESSION else scope
+            # Confinement and variables may differ between sessions: only sessions with the same spec share a process.
+            return self._get_or_replace(self._shared, spec, spec, None)
+        owner = scope.session_scope if spec.lifetime is Lifetime.SESSION else scope
         links = self._by_scope.get(owner)
         if links is None:
             links = self._by_scope[owner] = {}
-        return self._kept(links, spec.name, spec, owner)
+        return self._get_or_replace(links, spec.name, spec, owner)
 
-    def standing(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
-        """A link and its connection, where nothing is to be waited for."""
-        link = self.obtain(scope, spec)
-        connection = link.standing
+    def get_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
+        """A link and its connection if it is live already, else None."""
+        link = self.get_or_open(scope, spec)
+        connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
 
-    async def connected(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
-        """A link and its connection, once it stands."""
-        link = self.obtain(scope, spec)
+    async def connect(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
+        """A link and its connection, once it is live."""
+        link = self.get_or_open(scope, spec)
         connection = await link.connection()
-        if spec.lifetime is Lifetime.HOST and not reads_context(connection.greeting):
+        if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
             await link.close()
             raise HoldfastError(
                 codes.NOT_SHAREABLE,
-                f"{spec.name!r} cannot be shared by sessions: it does not read who is calling. "
+                f"{spec.name!r} cannot be shared by sessions: it does not read the session context. "
                 'Set "lifetime" to "session".',
             )
         return link, connection
 
     async def close_scope(self, scope: Scope) -> None:
-        """End a scope and every link that was opened in it, all at once; one that fails stops no other."""
-        scope.closed = True
-        links = [link for inner in self._within(scope) for link in self._by_scope.pop(inner).values()]
+        """Close a scope and all its links concurrently. A link that fails to close does not stop the others."""
+        scope.is_closed = True
+        links = [link for inner in self._scopes_within(scope) for link in self._by_scope.pop(inner).values()]
         await self._close_all(links)
 
     async def close_links(self, scope: Scope) -> None:
-        """End the scope's links and keep the scope: the next call connects anew, its state lost."""
+        """Close the scope's links but not the scope: the next call reconnects and reports the lost state."""
         await self._close_all(
-            [link for inner in self._within(scope) for link in self._by_scope[inner].values()]
+            [link for inner in self._scopes_within(scope) for link in self._by_scope[inner].values()]
         )
 
     async def close(self) -> None:
-        """End everything."""
+        """Close every scope and every link."""
         for scope in self._by_scope:
-            scope.closed = True
-        links = [*self._all()]
+            scope.is_closed = True
+        links = [*self._iter_links()]
         self._by_scope.clear()
         self._shared.clear()
         await self._close_all(links)
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
-    def _kept(self, links: dict[K, Link], key: K, spec: ServerSpec, owner: Scope | None) -> Link:
-        """The link there is, if it works and is as the server is configured now; else a new one in its place."""
+    def _get_or_replace(
+        self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None
+    ) -> Link:
+        """The present link if it is usable and its spec is unchanged, else a new one in its place."""
         link = links.get(key)
-        if link is not None and link.usable and (link.spec is spec or link.spec == spec):
+        if link is not None and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
-        if self._count() >= self._most:
+        if self._count_usable() >= self._max_links:
             raise HoldfastError(
                 codes.TOO_MANY_LINKS,
-                f"{self._most} servers are connected already; {spec.name!r} has to wait. "
-                "Close a session, or let there be more: links.most.",
+                f"{spec.name!r} was not connected: the limit of {self._max_links} connected servers is reached. "
+                "Close a session, or raise links.most.",
             )
         if link is not None:
-            self._let_go(link)
-        lost_state = link is not None and link.forgets
+            self._start_closing(link)
+        lost_state = link is not None and link.replacement_loses_state
         idle_seconds = self._shared_idle_seconds if owner is None else self._idle_seconds
         links[key] = Link(
             spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=idle_seconds or None
         )
         return links[key]
 
-    def _within(self, scope: Scope) -> list[Scope]:
-        """The scope, and the runs in it, as far as they have links."""
-        return [inner for inner in self._by_scope if inner is scope or inner.home is scope]
+    def _scopes_within(self, scope: Scope) -> list[Scope]:
+        """The scope and its runs, if they have links."""
+        return [inner for inner in self._by_scope if inner is scope or inner.session_scope is scope]
 
-    def _let_go(self, link: Link) -> asyncio.Task[None]:
+    def _start_closing(self, link: Link) -> asyncio.Task[None]:
         task = asyncio.create_task(link.close())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
         return task
 
     async def _close_all(self, links: Iterable[Link]) -> None:
-        """Close links, all at once. Whoever waits for it may go away: they are closed all the same."""
-        tasks = [self._let_go(link) for link in links]
+        """Close links concurrently. If the caller is cancelled, they are closed all the same."""
+        tasks = [self._start_closing(link) for link in links]
         if tasks:
             await asyncio.wait(tasks)
 
-    def _all(self) -> Iterator[Link]:
+    def _iter_links(self) -> Iterator[Link]:
         yield from self._shared.values()
         for links in self._by_scope.values():
             yield from links.values()
 
-    def _count(self) -> int:
-        return sum(link.usable for link in self._all())
+    def _count_usable(self) -> int:
+        return sum(link.is_usable for link in self._iter_links())
 
 
-def _check_fits(scope: Scope, spec: ServerSpec) -> None:
-    """Whoever looked a server up before the session's trust was lowered does not get it as it was then."""
-    if not spec.fits(scope.context.trust_level):
+def _check_trust(scope: Scope, spec: ServerSpec) -> None:
+    """Refuse a spec that was looked up before the session's trust was lowered."""
+    if not spec.may_connect(scope.context.trust_level):
         raise HoldfastError(
-            codes.NOT_GRANTED, f"{spec.name!r} is not open to this session any more: its trust was lowered."
+            codes.NOT_GRANTED, f"This session may not use {spec.name!r} any more: its trust was lowered."
         )

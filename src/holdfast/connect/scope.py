@@ -1,40 +1,40 @@
-"""Whose links are these? The session or run that a piece of code belongs to."""
+"""The session or run that a piece of code belongs to, and that owns its links."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from holdfast.model import codes
-from holdfast.model.context import SessionContext, within
+from holdfast.model.context import SessionContext, use_context
 from holdfast.model.errors import HoldfastError
 
 
 class Scope:
-    """A claim on links. It is closed once; whatever still runs in it then gets an error, never a fresh server."""
+    """Owns links. Code that still runs in a closed scope gets an error, never a new server."""
 
-    __slots__ = ("_context", "closed", "home")
+    __slots__ = ("_context", "is_closed", "session_scope")
 
-    def __init__(self, context: SessionContext, home: "Scope | None" = None) -> None:
+    def __init__(self, context: SessionContext, session_scope: "Scope | None" = None) -> None:
         self._context = context
-        self.closed = False
-        self.home: Scope = home or self
-        """The session's scope; links of lifetime `session` are kept there, those of lifetime `run` here."""
+        self.is_closed = False
+        self.session_scope: Scope = session_scope or self
+        """Owns the links of lifetime `session`. This scope owns those of lifetime `run`."""
 
     @property
     def context(self) -> SessionContext:
-        """Whose scope it is, as of now: a session's trust may be lowered while it runs."""
-        return self.home._context
+        """The session's current context: its trust may be lowered while it runs."""
+        return self.session_scope._context
 
-    def become(self, context: SessionContext) -> None:
-        """The session has changed: every scope in it changes with it."""
-        self.home._context = context
+    def update_context(self, context: SessionContext) -> None:
+        """Replace the context of the session, and so of every scope in it."""
+        self.session_scope._context = context
 
     def check_open(self) -> None:
-        """Raise when the scope is over."""
-        if self.closed or self.home.closed:
+        """Raise if the scope or its session is closed."""
+        if self.is_closed or self.session_scope.is_closed:
             raise HoldfastError(
                 codes.SCOPE_CLOSED,
-                f"The session {self.context.session_id} is over: this task has outlived it.",
+                f"The session {self.context.session_id} is closed, but this task still runs in it.",
             )
 
 
@@ -42,27 +42,28 @@ _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
 
 
 def current_scope() -> Scope | None:
-    """The scope this code runs in, if it runs in one. Tasks and `to_thread` inherit it; raw executors do not."""
+    """The scope this code runs in, if any. Tasks and `asyncio.to_thread` inherit it; plain executors do not."""
     return _current.get()
 
 
 def require_scope() -> Scope:
-    """The open scope this code runs in; calling a tool takes one."""
+    """The open scope this code runs in, or an error."""
     scope = _current.get()
     if scope is None:
         raise HoldfastError(
-            codes.NO_CONTEXT, "A tool is called from inside a session or a run: `async with host.session(…)`."
+            codes.NO_CONTEXT,
+            "Tools can only be called inside a session or a run: `async with host.session(…)`.",
         )
     scope.check_open()
     return scope
 
 
 @contextmanager
-def entered(scope: Scope) -> Iterator[Scope]:
-    """Run a block in this scope and as its session; what was current before is current again after it."""
+def enter_scope(scope: Scope) -> Iterator[Scope]:
+    """Make this scope and its session's context current for the length of the block."""
     token = _current.set(scope)
     try:
-        with within(scope.context):
+        with use_context(scope.context):
             yield scope
     finally:
         _current.reset(token)

@@ -1,62 +1,76 @@
-"""Connect to a server that is a program: start it, greet it, and leave nothing of it behind."""
+"""Connect to a stdio server: start the program, do the handshake, end every process at the close."""
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
-from holdfast.connect.asks import Asks
-from holdfast.connect.connection import Connection
-from holdfast.connect.greeted import greeted
-from holdfast.connect.hearing import Hearing
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.handshake import handshake
+from holdfast.connect.notifications import Notifications, tool_change_subscription
 from holdfast.connect.scope import Scope
-from holdfast.connect.subscription import subscribed
-from holdfast.connect.tail import Tail, follow
-from holdfast.connect.terms import Terms
+from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.launch import Launch
 from holdfast.model.mask import Mask
-from holdfast.model.secrets import secrets_of
+from holdfast.model.process import ProcessSpec
+from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import ServerSpec, Stdio
-from holdfast.sandbox.child import Child
-from holdfast.sandbox.keeper import Keeper
+from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import over_pipes
+from holdfast.wire.pipe import connect_pipes
 
-_LAST_WORDS_SECONDS = 0.2
+_STDERR_BYTES = 16 * 1024
+_STDERR_MARGIN = 4 * 1024  # kept in addition, so that a secret at the cut is masked as a whole
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
+_EXIT_SECONDS = 0.2
 
 
 @asynccontextmanager
 async def open_stdio(
-    spec: ServerSpec, scope: Scope | None, *, asks: Asks, meta: JsonObject, keeper: Keeper, terms: Terms
+    spec: ServerSpec,
+    scope: Scope | None,
+    *,
+    server_requests: ServerRequests,
+    meta: JsonObject,
+    keeper: Keeper,
+    options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Start the program and greet it; at the end it is gone, with all it started."""
+    """Start the program and do the handshake. On exit, the program and all its child processes are gone."""
     assert isinstance(spec.transport, Stdio)
     child = await keeper.spawn(_launch(spec, spec.transport, scope))
     try:
-        tail, stderr = await follow(child.stderr, Mask.of(secrets_of(spec)))
+        tail, transport = await capture_stderr(child.stderr, Mask.of(secrets_in_spec(spec)))
         try:
-            hearing = Hearing(asks)
-            peer = Peer(handle=hearing.answer, notice=hearing.hear, limits=terms.limits)
-            async with over_pipes(peer, child.stdout, child.stdin):
+            notifications = Notifications(server_requests)
+            peer = Peer(
+                on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits
+            )
+            async with connect_pipes(peer, child.stdout, child.stdin):
                 try:
-                    client = await greeted(spec, peer, asks=asks, meta=meta, terms=terms)
+                    client = await handshake(
+                        spec, peer, server_requests=server_requests, meta=meta, options=options
+                    )
                 except HoldfastError as error:
-                    raise await _with_last_words(spec, error, tail, child) from None
-                async with subscribed(client, asks):
-                    yield Connection(client, ended=peer.ended, hearing=hearing, last_words=tail.text)
+                    raise await _start_error(spec, error, tail, child) from None
+                async with tool_change_subscription(client, server_requests):
+                    yield Connection(
+                        client, ended=peer.ended, notifications=notifications, stderr_tail=tail.text
+                    )
         finally:
-            stderr.close()
+            transport.close()
     finally:
-        child.close()  # what was cancelled half-way has handed nothing on yet
-        await child.end(terms.end_seconds)
+        child.close()  # if the caller is cancelled half-way, the pipes have no other owner yet
+        await child.end(options.end_seconds)
 
 
-def _launch(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> Launch:
-    return Launch(
+def _launch(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> ProcessSpec:
+    return ProcessSpec(
         argv=(stdio.command, *stdio.args),
         env=stdio.env,
         cwd=(scope.context.cwd if scope is not None else "") or str(Path.home()),
@@ -64,22 +78,54 @@ def _launch(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> Launch:
     )
 
 
-async def _with_last_words(spec: ServerSpec, error: HoldfastError, tail: Tail, child: Child) -> HoldfastError:
-    # What a dying program says about it may still be on its way.
+class StderrTail(asyncio.Protocol):
+    """Keeps the last bytes that a server wrote to its standard error."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._kept = bytearray()
+        self.closed = asyncio.Event()
+        """Set at the end of the stream."""
+
+    def data_received(self, data: bytes) -> None:
+        self._kept += data[-_STDERR_BYTES - _STDERR_MARGIN :]
+        if len(self._kept) > 2 * (_STDERR_BYTES + _STDERR_MARGIN):
+            del self._kept[: -_STDERR_BYTES - _STDERR_MARGIN]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+    def text(self) -> str:
+        """The last lines, without terminal control sequences, secrets masked."""
+        text = _ANSI.sub("", bytes(self._kept[-_STDERR_BYTES - _STDERR_MARGIN :]).decode(errors="replace"))
+        plain = "".join(letter for letter in text if letter == "\n" or letter.isprintable())
+        return self._mask.mask_line(plain)[-_STDERR_BYTES:].strip()
+
+
+async def capture_stderr(stderr: IO[bytes], mask: Mask) -> tuple[StderrTail, asyncio.ReadTransport]:
+    """Start reading a server's standard error. The caller closes the transport."""
+    transport, tail = await asyncio.get_running_loop().connect_read_pipe(lambda: StderrTail(mask), stderr)
+    return tail, transport
+
+
+async def _start_error(
+    spec: ServerSpec, error: HoldfastError, tail: StderrTail, child: Child
+) -> HoldfastError:
+    # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(tail.over.wait(), _LAST_WORDS_SECONDS)
-    words, reason = tail.text(), error.message
+        await asyncio.wait_for(tail.closed.wait(), _EXIT_SECONDS)
+    stderr, reason = tail.text(), error.message
     if error.code is codes.CONNECTION_CLOSED:
-        reason = await _how_it_ended(child)
-        words = words or "It said nothing about it. Run it by hand to see why."
-    said = f"\n{words}" if words else ""
-    return HoldfastError(error.code, f"Could not start {spec.name!r}: {reason}{said}", **error.details)
+        reason = await _describe_exit(child)
+        stderr = stderr or "It wrote nothing to stderr. Run it by hand to see why."
+    details = f"\n{stderr}" if stderr else ""
+    return HoldfastError(error.code, f"Could not start {spec.name!r}: {reason}{details}", **error.details)
 
 
-async def _how_it_ended(child: Child) -> str:
+async def _describe_exit(child: Child) -> str:
     try:
-        status = await asyncio.wait_for(child.wait(), _LAST_WORDS_SECONDS)
+        status = await asyncio.wait_for(child.wait(), _EXIT_SECONDS)
     except TimeoutError:
-        return "It closed its output before it had introduced itself."
-    how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"It ended {how} before it had introduced itself."
+        return "It closed its output before the handshake."
+    how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+    return f"It {how} before the handshake."

@@ -1,1 +1,1 @@
-"""The nouns of Holdfast: frozen values, made of the standard library alone."""
+"""The domain model: frozen values that need only the standard library."""

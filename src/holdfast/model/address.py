@@ -1,38 +1,40 @@
-"""Which network addresses lie inside: this machine, its neighbours, the cloud's own."""
+"""Which network addresses are blocked for untrusted callers: this machine, private networks, cloud metadata."""
 
 import ipaddress
 import re
 
-# How C libraries read numbers as IPv4 addresses: 2130706433, 0x7f.1, 0177.0.0.1 are all 127.0.0.1.
+# C libraries read numbers as IPv4 addresses: 2130706433, 0x7f.1 and 0177.0.0.1 are all 127.0.0.1.
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
 
 
-def why_forbidden(host: str) -> str | None:
-    """What keeps a host off limits for what is not trusted; None for an address or a name out on the internet.
+def why_host_blocked(host: str) -> str | None:
+    """Why a host is blocked for untrusted callers; None for a host on the internet.
 
-    A name may still turn out to be inside: whoever connects checks the address it resolves to.
+    A name may still resolve to a blocked address: the caller checks that address when it connects.
     """
     name = host.strip("[]").rstrip(".").lower().partition("%")[0]
     if not name:
-        return "no host"
+        return "no host name"
     address = _address(name)
     if address is not None:
-        return why_inside(address)
+        return why_address_blocked(address)
     if name in _LOCAL_NAMES or name.endswith(_LOCAL_SUFFIXES) or "." not in name:
         return "a local name"
     return None
 
 
-def why_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
-    """What kind of inside address this is; None for one out on the internet."""
+def why_address_blocked(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """Why an address is blocked; None for an address on the internet."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if inner is None and address in _NAT64:
             inner = ipaddress.IPv4Address(address.packed[-4:])
         if inner is not None:
-            return why_inside(inner) or ("an address in disguise" if address.ipv4_mapped is None else None)
+            return why_address_blocked(inner) or (
+                "an address that embeds another one" if address.ipv4_mapped is None else None
+            )
     if address == _AZURE:
         return "the cloud's metadata address"
     if address.is_loopback:
@@ -46,7 +48,7 @@ def why_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | 
     return None
 
 
-_AZURE = ipaddress.IPv4Address("168.63.129.16")  # a public one, and every Azure machine's own metadata
+_AZURE = ipaddress.IPv4Address("168.63.129.16")  # a public address, but Azure serves machine metadata there
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 

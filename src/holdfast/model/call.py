@@ -1,17 +1,49 @@
-"""What was asked of a tool."""
+"""A tool call, and its result: `Ok` or `Failed`."""
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call: which tool of which server, with its arguments as the JSON text they came in."""
+    """One call of a server's tool. The arguments are the original JSON text."""
 
     call_id: str
     server: str
     tool: str
     arguments: bytes = field(default=b"{}", repr=False)
     meta: JsonObject | None = field(default=None, repr=False)
-    """What whoever called put into `_meta`; the host's own entries go over it."""
+    """The caller's `_meta`; the host's own entries override it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Facts about the call, in every envelope."""
+
+    elapsed_ms: float = 0.0
+    estimated_tokens: int = 0
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ok:
+    """The tool succeeded."""
+
+    data: JsonObject = field(default_factory=dict[str, Json])
+    meta: Meta = Meta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The tool failed: a registered code, a message for users, and what to do next."""
+
+    code: str
+    message: str
+    next_actions: tuple[str, ...] = ()
+    details: JsonObject = field(default_factory=dict[str, Json])
+    meta: Meta = Meta()
+
+
+Envelope: TypeAlias = Ok | Failed

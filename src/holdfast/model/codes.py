@@ -1,4 +1,4 @@
-"""The one registry of codes: every failure a person or a program can meet, by a stable name."""
+"""The registry of error codes. Every error has a code with a stable name."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """A kind of failure: its name for programs, its hint for people, its number for each protocol."""
+    """A kind of error: its name for programs, its hint for users, its HTTP status and JSON-RPC number."""
 
     name: str
     hint: str
@@ -18,22 +18,22 @@ class Code:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"A code's name is UPPER_SNAKE_CASE, not {self.name!r}.")
+            raise ValueError(f"The name of a code must be UPPER_SNAKE_CASE, not {self.name!r}.")
 
 
 _registry: dict[str, Code] = {}
 
 
 def register(code: Code) -> Code:
-    """Add a code to the registry; a name is taken once and keeps its meaning."""
+    """Add a code to the registry; its name must be new."""
     if code.name in _registry:
-        raise ValueError(f"The code {code.name} is registered already.")
+        raise ValueError(f"The code {code.name} is already registered.")
     _registry[code.name] = code
     return code
 
 
 def find(name: str) -> Code | None:
-    """The registered code of this name, if there is one."""
+    """The code with this name, if it is registered."""
     return _registry.get(name)
 
 
@@ -42,7 +42,7 @@ def registered() -> tuple[Code, ...]:
     return tuple(_registry[name] for name in sorted(_registry))
 
 
-# What any JSON-RPC peer can meet.
+# JSON-RPC
 PARSE_ERROR = register(
     Code(name="PARSE_ERROR", http=400, rpc=-32700, hint="Send one JSON object per line, in UTF-8.")
 )
@@ -70,17 +70,17 @@ INTERNAL_ERROR = register(
         name="INTERNAL_ERROR",
         http=500,
         rpc=-32603,
-        hint="This is a bug; the log of the process has the details.",
+        hint="This is a bug; the log has the details.",
     )
 )
-CANCELLED = register(Code(name="CANCELLED", http=499, rpc=-32800, hint="The caller took the request back."))
+CANCELLED = register(Code(name="CANCELLED", http=499, rpc=-32800, hint="The caller cancelled the request."))
 TIMEOUT = register(
     Code(
         name="TIMEOUT",
         http=504,
         rpc=-32001,
         retryable=True,
-        hint="The other side did not answer in time; raise the deadline or ask for less.",
+        hint="The peer did not answer in time; raise the time-out or request less.",
     )
 )
 BUSY = register(
@@ -89,11 +89,16 @@ BUSY = register(
         http=429,
         rpc=-32004,
         retryable=True,
-        hint="Too many requests are in flight; wait for some to finish.",
+        hint="Too many requests are in flight; wait until some have finished.",
     )
 )
 TOO_LARGE = register(
-    Code(name="TOO_LARGE", http=413, rpc=-32600, hint="Send less at once, or raise the limits under [wire].")
+    Code(
+        name="TOO_LARGE",
+        http=413,
+        rpc=-32600,
+        hint="Send less at once, or raise the limits in [wire] of the settings.",
+    )
 )
 CONNECTION_CLOSED = register(
     Code(
@@ -101,32 +106,34 @@ CONNECTION_CLOSED = register(
         http=502,
         rpc=-32005,
         retryable=True,
-        hint="The other side is gone; connect again.",
+        hint="The peer closed the connection; connect again.",
     )
 )
-PEER_ERROR = register(Code(name="PEER_ERROR", http=502, hint="The other side refused; its message says why."))
+PEER_ERROR = register(
+    Code(name="PEER_ERROR", http=502, hint="The peer answered with an error; its message has the reason.")
+)
 BAD_ANSWER = register(
-    Code(name="BAD_ANSWER", http=502, hint="The other side broke the protocol; report it to its author.")
+    Code(name="BAD_ANSWER", http=502, hint="The peer violated the protocol; report it to its author.")
 )
 UNSUPPORTED_VERSION = register(
     Code(
         name="UNSUPPORTED_VERSION",
         http=400,
         rpc=-32022,
-        hint="The two sides share no protocol version; update the older one.",
+        hint="The peers have no protocol version in common; update the older one.",
     )
 )
 
-# What the model's own words can get wrong.
+# Settings, ids and context
 BAD_SETTINGS = register(
     Code(
         name="BAD_SETTINGS",
         http=500,
-        hint="Correct what is named; `holdfast settings path` prints which file is read.",
+        hint="Correct the named setting; `holdfast settings path` prints the settings file.",
     )
 )
 BAD_TRUST = register(Code(name="BAD_TRUST", http=400, rpc=-32602, hint='Trust is "direct" or "sandboxed".'))
-BAD_ID = register(Code(name="BAD_ID", http=400, rpc=-32602, hint="Use an id as Holdfast printed it."))
+BAD_ID = register(Code(name="BAD_ID", http=400, rpc=-32602, hint="Use an id exactly as Holdfast printed it."))
 BAD_WORKSPACE = register(
     Code(
         name="BAD_WORKSPACE",
@@ -135,21 +142,19 @@ BAD_WORKSPACE = register(
         hint="Name a workspace by its slug (lower-case letters, digits, hyphens), its name, or an absolute path.",
     )
 )
-NO_CONTEXT = register(
-    Code(name="NO_CONTEXT", http=403, hint="Call from inside a session; nothing is done without one.")
-)
+NO_CONTEXT = register(Code(name="NO_CONTEXT", http=403, hint="Call from inside a session."))
 
-# What memory can meet.
+# The store
 UNKNOWN_SESSION = register(
     Code(
         name="UNKNOWN_SESSION",
         http=404,
         rpc=-32002,
-        hint="`holdfast sessions list` shows the sessions there are.",
+        hint="`holdfast sessions list` shows all sessions.",
     )
 )
 SESSION_EXISTS = register(
-    Code(name="SESSION_EXISTS", http=409, rpc=-32602, hint="Mint a new session id; an id is used once.")
+    Code(name="SESSION_EXISTS", http=409, rpc=-32602, hint="Use a new session id; an id can be used once.")
 )
 SESSION_HELD = register(
     Code(
@@ -157,12 +162,15 @@ SESSION_HELD = register(
         http=409,
         rpc=-32003,
         retryable=True,
-        hint="Close the session where it is open; a process that is gone lets go of it by itself.",
+        hint="Close the session where it is open. A process that has ended releases its sessions.",
     )
 )
 KEY_REUSED = register(
     Code(
-        name="KEY_REUSED", http=409, rpc=-32602, hint="Give each event its own key; only a retry repeats one."
+        name="KEY_REUSED",
+        http=409,
+        rpc=-32602,
+        hint="Use a new key for each event; only a retry repeats a key.",
     )
 )
 UNSTORABLE = register(
@@ -172,7 +180,7 @@ STREAM_BROKEN = register(
     Code(
         name="STREAM_BROKEN",
         http=500,
-        hint="Cure the first failure, then open the stream again and retry with the same keys.",
+        hint="Fix the first error, then open the stream again and retry with the same keys.",
     )
 )
 BAD_CURSOR = register(
@@ -180,7 +188,7 @@ BAD_CURSOR = register(
         name="BAD_CURSOR",
         http=400,
         rpc=-32602,
-        hint="Use a cursor as it was given, with the same query; or start over without one.",
+        hint="Use the cursor of the previous page with the same query, or start again without a cursor.",
     )
 )
 STORE_CLOSED = register(
@@ -191,7 +199,7 @@ STORE_BUSY = register(
         name="STORE_BUSY",
         http=503,
         retryable=True,
-        hint="Another process holds the store for long; try again.",
+        hint="Another process is using the store; try again.",
     )
 )
 STORE_FULL = register(
@@ -201,7 +209,7 @@ STORE_READ_ONLY = register(
     Code(
         name="STORE_READ_ONLY",
         http=500,
-        hint="Make the store's folder writable, or set `data_dir` to one that is.",
+        hint="Make the store's folder writable, or set `data_dir` to a writable folder.",
     )
 )
 STORE_UNREADABLE = register(
@@ -215,38 +223,36 @@ STORE_CORRUPT = register(
     Code(
         name="STORE_CORRUPT",
         http=500,
-        hint="Keep the file, look with `holdfast store check`, and restore a backup.",
+        hint="Keep the file, run `holdfast store check`, and restore a backup.",
     )
 )
 STORE_TOO_NEW = register(
-    Code(name="STORE_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it.")
+    Code(name="STORE_TOO_NEW", http=500, hint="Update Holdfast; the data was written by a newer version.")
 )
 STORE_FOREIGN = register(
-    Code(
-        name="STORE_FOREIGN", http=500, hint="Name a file of Holdfast's own, or a path where none exists yet."
-    )
+    Code(name="STORE_FOREIGN", http=500, hint="Name a Holdfast store, or a path that does not exist yet.")
 )
 STORE_FAILED = register(
     Code(
         name="STORE_FAILED",
         http=500,
-        hint="The disk failed; see the system's log, then start Holdfast again.",
+        hint="The disk failed; see the system log, then restart Holdfast.",
     )
 )
 FILE_EXISTS = register(
-    Code(name="FILE_EXISTS", http=409, hint="Name a file that does not exist; nothing is overwritten.")
+    Code(name="FILE_EXISTS", http=409, hint="Name a file that does not exist; files are not overwritten.")
 )
 EVENT_TOO_NEW = register(
-    Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the newer version reads it.")
+    Code(name="EVENT_TOO_NEW", http=500, hint="Update Holdfast; the data was written by a newer version.")
 )
 
-# What a signed context can meet.
+# Context tokens
 BAD_TOKEN = register(
     Code(
         name="BAD_TOKEN",
         http=401,
         rpc=-32000,
-        hint="Send the context token that the host signed for this very request; details.reason tells what is wrong.",
+        hint="Send the context token that the host signed for this request; details.reason has the cause.",
     )
 )
 TOKEN_REPLAYED = register(
@@ -254,24 +260,24 @@ TOKEN_REPLAYED = register(
         name="TOKEN_REPLAYED",
         http=409,
         rpc=-32000,
-        hint="Sign every request anew; a token is good for one change.",
+        hint="Sign a new token for every request; a token is valid for one change.",
     )
 )
 BAD_KEY = register(
     Code(
         name="BAD_KEY",
         http=500,
-        hint="Correct what is named; without its key file Holdfast makes a new key, and tokens signed before fail.",
+        hint="Correct the key file. If you delete it, Holdfast creates a new key and existing tokens become invalid.",
     )
 )
 
-# What the registry of workspaces can meet.
+# Workspaces
 BAD_FOLDER = register(
     Code(
         name="BAD_FOLDER",
         http=400,
         rpc=-32602,
-        hint="Name a folder that exists, by its absolute path, and not one that holds Holdfast's own data.",
+        hint="Name an existing folder by its absolute path; Holdfast's own folders are not allowed.",
     )
 )
 UNKNOWN_WORKSPACE = register(
@@ -279,7 +285,7 @@ UNKNOWN_WORKSPACE = register(
         name="UNKNOWN_WORKSPACE",
         http=404,
         rpc=-32602,
-        hint="`holdfast workspaces list` shows the workspaces there are.",
+        hint="`holdfast workspaces list` shows all workspaces.",
     )
 )
 WORKSPACE_EXISTS = register(
@@ -287,35 +293,35 @@ WORKSPACE_EXISTS = register(
         name="WORKSPACE_EXISTS",
         http=409,
         rpc=-32602,
-        hint="Use the workspace that is registered, or remove it first.",
+        hint="Use the registered workspace, or remove it first.",
     )
 )
 BAD_WORKSPACE_FILE = register(
     Code(
         name="BAD_WORKSPACE_FILE",
         http=500,
-        hint="Correct what is named; docs/workspaces.md lists the keys.",
+        hint="Correct the named key; docs/workspaces.md lists the keys.",
     )
 )
 
-# What starting a server can meet.
+# Starting servers
 NO_SANDBOX = register(
     Code(
         name="NO_SANDBOX",
         http=503,
-        hint="`holdfast doctor` says what is missing; nothing meant to be confined runs without its walls.",
+        hint="Run `holdfast doctor` to see what is missing. Servers that must be confined do not start without a sandbox.",
     )
 )
 SPAWN_FAILED = register(
     Code(name="SPAWN_FAILED", http=502, hint="Check the server's command, its folder and their permissions.")
 )
 
-# What a link can meet.
+# Connections to servers
 SCOPE_CLOSED = register(
     Code(
         name="SCOPE_CLOSED",
         http=409,
-        hint="Call tools while the session is open; open another for what comes later.",
+        hint="The session is closed; open another one.",
     )
 )
 TOO_MANY_LINKS = register(
@@ -323,7 +329,7 @@ TOO_MANY_LINKS = register(
         name="TOO_MANY_LINKS",
         http=503,
         retryable=True,
-        hint="Close sessions that are done, or raise links.most.",
+        hint="Close sessions that you no longer need, or raise links.most.",
     )
 )
 NOT_SHAREABLE = register(
@@ -334,18 +340,18 @@ UNKNOWN_TOOL = register(
         name="UNKNOWN_TOOL",
         http=404,
         rpc=-32602,
-        hint="List the tools and use a name as it is printed there.",
+        hint="List the tools and use a name from the list.",
     )
 )
 STATE_LOST = register(
-    Code(name="STATE_LOST", http=409, hint="The server was started anew; what it knew before is gone.")
+    Code(name="STATE_LOST", http=409, hint="The server was restarted and has lost its state.")
 )
 NOT_GRANTED = register(
     Code(
         name="NOT_GRANTED",
         http=403,
         rpc=-32601,
-        hint='The host\'s config can open it to this server: "asks".',
+        hint='The host can allow it in the server\'s entry: "asks".',
     )
 )
 UNKNOWN_SERVER = register(
@@ -353,27 +359,27 @@ UNKNOWN_SERVER = register(
         name="UNKNOWN_SERVER",
         http=404,
         rpc=-32602,
-        hint="`holdfast servers list` shows the servers there are.",
+        hint="`holdfast servers list` shows all servers.",
     )
 )
 NOT_REACHABLE = register(
     Code(
         name="NOT_REACHABLE",
         http=403,
-        hint="The host's settings can allow an inside address: servers.reachable.",
+        hint="The host's settings can allow a private address: servers.reachable.",
     )
 )
 LOGIN_NEEDED = register(
     Code(name="LOGIN_NEEDED", http=401, hint="Run `holdfast servers login NAME`, then try again.")
 )
 
-# What an MCP server over HTTP can meet.
+# MCP servers over HTTP
 HEADER_MISMATCH = register(
     Code(
         name="HEADER_MISMATCH",
         http=400,
         rpc=-32020,
-        hint="Send the MCP headers that the body calls for, each once and with the body's own values.",
+        hint="Send each MCP header once, with the same values as in the body.",
     )
 )
 MISSING_CAPABILITY = register(
@@ -381,15 +387,15 @@ MISSING_CAPABILITY = register(
         name="MISSING_CAPABILITY",
         http=400,
         rpc=-32021,
-        hint="Call from a client that has, and declares, the capability that the tool needs.",
+        hint="Use a client that declares the capability that the tool needs.",
     )
 )
-NOT_FOR_STRANGERS = register(
+HOST_NOT_ALLOWED = register(
     Code(
-        name="NOT_FOR_STRANGERS",
+        name="HOST_NOT_ALLOWED",
         http=403,
         rpc=-32600,
-        hint="Use an address the server knows as its own; --allow-host and --allow-origin add one.",
+        hint="Use a host name that the server allows; --allow-host and --allow-origin add one.",
     )
 )
 BAD_HTTP = register(
@@ -397,7 +403,7 @@ BAD_HTTP = register(
         name="BAD_HTTP",
         http=400,
         rpc=-32600,
-        hint="POST one JSON-RPC message as application/json, and accept JSON or an event stream in return.",
+        hint="POST one JSON-RPC message as application/json, and accept application/json and text/event-stream.",
     )
 )
 UNKNOWN_MCP_SESSION = register(
@@ -405,7 +411,7 @@ UNKNOWN_MCP_SESSION = register(
         name="UNKNOWN_MCP_SESSION",
         http=404,
         rpc=-32600,
-        hint="The session has ended; send initialize again and use the Mcp-Session-Id it brings.",
+        hint="The session has ended; send initialize again and use the new Mcp-Session-Id.",
     )
 )
 TOO_MANY_SESSIONS = register(
@@ -414,103 +420,97 @@ TOO_MANY_SESSIONS = register(
         http=503,
         rpc=-32004,
         retryable=True,
-        hint="End sessions that are done (DELETE), or raise the server's limit.",
+        hint="End sessions that are no longer needed (DELETE), or raise the server's limit.",
     )
 )
 
-# What a tool can meet.
+# Tools
 BAD_TOOL = register(
-    Code(name="BAD_TOOL", http=500, hint="Correct the tool's definition; the server does not start without.")
+    Code(name="BAD_TOOL", http=500, hint="Correct the tool's definition; the server does not start before.")
 )
 BAD_PLUGIN = register(
     Code(
         name="BAD_PLUGIN",
         http=500,
-        hint="Install or correct the plugin, or do not name it; nothing is half-loaded.",
+        hint="Install or correct the plugin, or remove it from the command.",
     )
 )
 DENIED = register(
-    Code(name="DENIED", http=403, hint="This session may not do that; the message says what it takes.")
+    Code(name="DENIED", http=403, hint="This session is not allowed to do that; the message has the reason.")
 )
 EVAL_DISABLED = register(
-    Code(name="EVAL_DISABLED", http=403, hint="A person can start the server with --allow-eval.")
+    Code(name="EVAL_DISABLED", http=403, hint="The user can start the server with --allow-eval.")
 )
 EVAL_BLOCKED = register(
-    Code(name="EVAL_BLOCKED", http=403, hint="Do it without the named keyword, or with a tool made for it.")
+    Code(name="EVAL_BLOCKED", http=403, hint="Avoid the named keyword, or use another tool.")
 )
-NOT_RUNNING = register(
-    Code(name="NOT_RUNNING", http=409, hint="Start one first, or name one of those that run.")
-)
+NOT_RUNNING = register(Code(name="NOT_RUNNING", http=409, hint="Start one first, or name a running one."))
 MISSING_WORKSPACE = register(
     Code(
         name="MISSING_WORKSPACE",
         http=400,
         rpc=-32602,
-        hint="Pass `workspace`: a workspace's slug, its name, or an absolute path in it.",
+        hint="Pass `workspace`: a slug, a name, or an absolute path in a workspace.",
     )
 )
 WORKSPACE_DENIED = register(
     Code(
         name="WORKSPACE_DENIED",
         http=403,
-        hint="A sandboxed session works in its own workspace; leave `workspace` out.",
+        hint="A sandboxed session can use only its own workspace; leave `workspace` out.",
     )
 )
 NOT_PERMITTED = register(
-    Code(name="NOT_PERMITTED", http=403, hint="Ask again and allow it, or change the session's mode.")
+    Code(name="NOT_PERMITTED", http=403, hint="Try again and allow the call, or change the session's mode.")
 )
 
-# What the file tools can meet.
+# File tools
 BAD_PATH = register(
     Code(
         name="BAD_PATH",
         http=400,
         rpc=-32602,
-        hint="Give a path below the session's folders, as `list` shows it.",
+        hint="Give a path inside the session's folders, as `list` shows it.",
     )
 )
 OUTSIDE_ROOTS = register(
     Code(
         name="OUTSIDE_ROOTS",
         http=403,
-        hint="Stay in the session's folders, or open a session that has the other one among its directories.",
+        hint="Use the session's folders, or open a session with that folder among its directories.",
     )
 )
-NO_FILE = register(Code(name="NO_FILE", http=404, hint="Look at what is there with `list` or `find`."))
+NO_FILE = register(Code(name="NO_FILE", http=404, hint="Use `list` or `find` to see the existing files."))
 NOT_A_FILE = register(
-    Code(name="NOT_A_FILE", http=409, hint="Name a file to read or change, and a folder to list.")
+    Code(name="NOT_A_FILE", http=409, hint="Name a file to read or change it, or a folder to list it.")
 )
-NOT_TEXT = register(Code(name="NOT_TEXT", http=415, hint="These tools read and write text in UTF-8 only."))
-FILE_TOO_LARGE = register(
-    Code(
-        name="FILE_TOO_LARGE", http=413, hint="Work on smaller files; `find` can look into parts of a folder."
-    )
-)
+NOT_TEXT = register(Code(name="NOT_TEXT", http=415, hint="These tools read and write UTF-8 text only."))
+FILE_TOO_LARGE = register(Code(name="FILE_TOO_LARGE", http=413, hint="Use smaller files."))
 NO_MATCH = register(
     Code(
         name="NO_MATCH",
         http=409,
-        hint="Read the file again, and give its text to the letter, blanks included.",
+        hint="Read the file again, and give the exact text including whitespace.",
     )
 )
 SEVERAL_MATCHES = register(
-    Code(name="SEVERAL_MATCHES", http=409, hint="Give more of the text around it, or set `all` to true.")
+    Code(name="SEVERAL_MATCHES", http=409, hint="Give more of the surrounding text, or set `all` to true.")
 )
 FILE_CHANGED = register(
     Code(
         name="FILE_CHANGED",
         http=409,
         retryable=True,
-        hint="Somebody else is writing there; read the file again and repeat the change.",
+        hint="The file was changed in the meantime; read it again and repeat the change.",
     )
 )
-FILE_TROUBLE = register(
-    Code(name="FILE_TROUBLE", http=500, hint="The message says what the system refused; correct that first.")
+FILE_ERROR = register(
+    Code(name="FILE_ERROR", http=500, hint="The operating system refused it; the message has the reason.")
 )
 EDITOR_REFUSED = register(
     Code(
         name="EDITOR_REFUSED",
         http=502,
-        hint="The editor reads and writes this session's files; see what it says about it.",
+        hint="The editor reads and writes this session's files; the message has its reason.",
     )
 )

@@ -1,17 +1,30 @@
-"""The facts about a session that the host vouches for, and the one place they are current."""
+"""The facts about a session that the host vouches for: the current context, and how it is carried to servers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from holdfast.model.ids import SessionId
-from holdfast.model.trust import Trust
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.json import JsonObject
+from holdfast.model.trust import Trust, parse_trust
+
+META_KEY = "dev.holdfast/session"
+CONTEXT_HEADER = "Holdfast-Context"
+ENV_PREFIX = "HOLDFAST"
+SHARED_VARIABLE = "HOLDFAST_SHARED"
+"""Set for a server that sessions share: it learns the caller from each request."""
+
+CONTEXT_FIELDS = ("session_id", "workspace_id", "trust_level", "user_id", "parent_session_id")
+CONTEXT_VARIABLES = frozenset(
+    {SHARED_VARIABLE, *(f"{ENV_PREFIX}_{field.upper()}" for field in CONTEXT_FIELDS)}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionContext:
-    """Who is calling: no model, client or config file can change a word of it."""
+    """Who is calling. Set by the host only; no model, client or config file can change it."""
 
     session_id: SessionId
     trust_level: Trust
@@ -26,15 +39,65 @@ _current: ContextVar[SessionContext | None] = ContextVar("holdfast_session_conte
 
 
 def current_context() -> SessionContext | None:
-    """The context of the session this code runs for, if it runs for one."""
+    """The context of the session that this code runs for, if any."""
     return _current.get()
 
 
 @contextmanager
-def within(context: SessionContext) -> Iterator[SessionContext]:
-    """Run a block for this session; what was current before is current again after it."""
+def use_context(context: SessionContext) -> Iterator[SessionContext]:
+    """Make this context current for a block, then restore the previous one."""
     token = _current.set(context)
     try:
         yield context
     finally:
         _current.reset(token)
+
+
+def context_fields(context: SessionContext) -> dict[str, str]:
+    """The fields that are sent to servers. Local paths are not among them."""
+    fields = {
+        "session_id": str(context.session_id),
+        "workspace_id": context.workspace_id,
+        "trust_level": str(context.trust_level),
+    }
+    if context.user_id is not None:
+        fields["user_id"] = context.user_id
+    if context.parent_session_id is not None:
+        fields["parent_session_id"] = context.parent_session_id
+    return fields
+
+
+def context_env(context: SessionContext, prefix: str = ENV_PREFIX) -> dict[str, str]:
+    """The context as environment variables."""
+    return {f"{prefix}_{field.upper()}": value for field, value in context_fields(context).items()}
+
+
+def context_meta(context: SessionContext) -> JsonObject:
+    """The context as an entry of `_meta`."""
+    return {META_KEY: {**context_fields(context)}}
+
+
+def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
+    """Parse the fields of a context; None if they are incomplete or invalid. The caller has verified their source."""
+    facts = {field: fields.get(field) for field in CONTEXT_FIELDS}
+    session_id, workspace_id, trust = facts["session_id"], facts["workspace_id"] or "", facts["trust_level"]
+    user_id, parent = facts["user_id"], facts["parent_session_id"]
+    if not (isinstance(session_id, str) and isinstance(workspace_id, str) and isinstance(trust, str)):
+        return None
+    if not isinstance(user_id, str | None) or not isinstance(parent, str | None):
+        return None
+    try:
+        return SessionContext(
+            session_id=parse_session_id(session_id),
+            workspace_id=workspace_id,
+            trust_level=parse_trust(trust),
+            user_id=user_id,
+            parent_session_id=parse_session_id(parent) if parent else None,
+        )
+    except HoldfastError:
+        return None
+
+
+def context_from_env(environ: Mapping[str, str], prefix: str = ENV_PREFIX) -> SessionContext | None:
+    """The context in the environment of this process, set by the host that started it."""
+    return parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})

@@ -1,11 +1,11 @@
-"""The failure a caller can act on."""
+"""The error that callers can act on."""
 
 from holdfast.model.codes import Code
 from holdfast.model.json import Json
 
 
 class HoldfastError(Exception):
-    """Something went wrong that the caller can do something about: a stable code and a clear sentence."""
+    """An error that the caller can act on: a stable code and a message for users."""
 
     def __init__(self, code: Code, message: str, **details: Json) -> None:
         super().__init__(message)

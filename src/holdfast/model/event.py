@@ -1,4 +1,4 @@
-"""What happened in a session: the durable words that every view is made from."""
+"""The events of a session. They are stored, and every view of a session is built from them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,7 +30,7 @@ class StopReason(StrEnum):
 
 
 class Decision(StrEnum):
-    """What a person answered when asked for permission."""
+    """The user's answer to a permission request."""
 
     ALLOW_ONCE = "allow_once"
     ALLOW_ALWAYS = "allow_always"
@@ -39,7 +39,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened:
-    """The session was opened, or opened again after it was closed."""
+    """The session was opened or reopened."""
 
     cwd: str
     roots: tuple[str, ...]
@@ -55,7 +55,7 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersResolved:
-    """Which servers stand for the session, and who fell."""
+    """The servers of the session were resolved: which are available, and which were refused."""
 
     servers: tuple[str, ...]
     refusals: tuple[Refusal, ...]
@@ -63,7 +63,7 @@ class ServersResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustLowered:
-    """The session may do less from here on."""
+    """The session's trust was lowered."""
 
     trust_level: Trust
 
@@ -77,14 +77,14 @@ class Titled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChanged:
-    """Permission is asked differently from here on."""
+    """The permission mode was changed."""
 
     mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """The user spoke: a turn begins. The blocks are kept as they came."""
+    """The user sent a prompt, which starts a turn. The content blocks are unchanged."""
 
     turn_id: str
     message_id: str
@@ -93,7 +93,7 @@ class Prompted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The agent said a piece of a message."""
+    """The agent sent a part of a message."""
 
     message_id: str
     text: str
@@ -101,7 +101,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """The agent thought aloud."""
+    """The agent sent a part of its reasoning."""
 
     message_id: str
     text: str
@@ -109,14 +109,14 @@ class Thought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The agent's plan, whole, as it stands now."""
+    """The agent's complete plan changed."""
 
     entries: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """The agent asked for a tool."""
+    """The agent requested a tool call."""
 
     call_id: str
     server: str
@@ -128,14 +128,14 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """The call was let through and runs."""
+    """The call was permitted and started."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnded:
-    """The call is over: what came of it, as the agent and the editor see it."""
+    """The call ended, with the result that the agent and the editor see."""
 
     call_id: str
     outcome: Outcome
@@ -146,7 +146,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionDecided:
-    """A person let a call through, or did not."""
+    """The user allowed or rejected a call."""
 
     call_id: str
     decision: Decision
@@ -154,7 +154,7 @@ class PermissionDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The turn is over."""
+    """The turn ended."""
 
     turn_id: str
     reason: StopReason

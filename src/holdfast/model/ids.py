@@ -1,4 +1,4 @@
-"""Names that are minted once: of sessions, turns, messages and calls."""
+"""Ids of sessions, turns, messages and calls."""
 
 import re
 import secrets
@@ -13,33 +13,33 @@ _SESSION = re.compile(r"sess_[0-9a-f]{16,64}")
 
 
 def new_session_id() -> SessionId:
-    """A session id nobody can guess."""
-    return SessionId(_mint("sess"))
+    """A new session id that cannot be guessed."""
+    return SessionId(_new_id("sess"))
 
 
 def parse_session_id(text: str) -> SessionId:
-    """The session id that a peer or a person wrote."""
+    """Parse a session id from a client or the user."""
     if not _SESSION.fullmatch(text):
         raise HoldfastError(
-            codes.BAD_ID, f"{text[:80]!r} is not a session id: it looks like sess_0123456789abcdef…."
+            codes.BAD_ID, f"{text[:80]!r} is not a session id; those look like sess_0123456789abcdef…."
         )
     return SessionId(text)
 
 
 def new_turn_id() -> str:
-    """An id for one turn."""
-    return _mint("turn")
+    """A new id for a turn."""
+    return _new_id("turn")
 
 
 def new_message_id() -> str:
-    """An id for one message of a conversation."""
-    return _mint("msg")
+    """A new id for a message."""
+    return _new_id("msg")
 
 
 def new_call_id() -> str:
-    """An id for one tool call."""
-    return _mint("call")
+    """A new id for a tool call."""
+    return _new_id("call")
 
 
-def _mint(kind: str) -> str:
+def _new_id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(16)}"

@@ -1,10 +1,10 @@
-"""What JSON can say, as a type."""
+"""Types for JSON values."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 else:
-    Json = Any  # decoders that read annotations at run time know no recursive alias
+    Json = Any  # msgspec reads annotations at run time and does not support recursive aliases
 
 JsonObject: TypeAlias = dict[str, Json]

@@ -1,4 +1,4 @@
-"""Which servers a session gets: who stands, who fell, and why."""
+"""Which servers a session gets, which were refused, and why."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from holdfast.model.server import ServerSpec
 
 
 class Stage(StrEnum):
-    """The stages of resolving, in their order."""
+    """The stages of resolving, in order."""
 
     LOAD = "load"
     VALIDATE = "validate"
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One server turned away: by which stage, and the reason to show a person."""
+    """A refused server, with the stage and the reason to show to the user."""
 
     server: str
     stage: Stage
@@ -29,8 +29,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caution:
-    """Something about a server that stands which a person should know."""
+class ServerWarning:
+    """A warning for the user about a server that was not refused."""
 
     server: str
     stage: Stage
@@ -39,20 +39,20 @@ class Caution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The servers that stand, the refusals of those that fell, and what to beware of."""
+    """The servers that remain, the refusals, and the warnings."""
 
     servers: tuple[ServerSpec, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[ServerWarning, ...] = ()
 
-    def sift(self, objection: Callable[[ServerSpec], str | None], *, stage: Stage) -> "Resolution":
-        """Keep the servers nobody objects to; each other one falls with the reason given."""
+    def refuse_if(self, why: Callable[[ServerSpec], str | None], *, stage: Stage) -> "Resolution":
+        """Refuse each server for which `why` returns a reason."""
         kept: list[ServerSpec] = []
-        fallen: list[Refusal] = []
+        refused: list[Refusal] = []
         for server in self.servers:
-            reason = objection(server)
+            reason = why(server)
             if reason is None:
                 kept.append(server)
             else:
-                fallen.append(Refusal(server=server.name, stage=stage, reason=reason))
-        return replace(self, servers=tuple(kept), refusals=(*self.refusals, *fallen))
+                refused.append(Refusal(server=server.name, stage=stage, reason=reason))
+        return replace(self, servers=tuple(kept), refusals=(*self.refusals, *refused))

@@ -1,4 +1,4 @@
-"""How to reach an MCP server, and on whose word."""
+"""How to reach an MCP server, and where its entry came from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,15 +6,17 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from holdfast.model.choice import ALL, NONE, Choice
-from holdfast.model.launch import Confinement
+from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
+from holdfast.model.process import Confinement
 from holdfast.model.trust import Trust
 
+FILES = "files"
+"""The name of the built-in file server, which no other server can take."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Source(StrEnum):
-    """Where a server's entry came from; set by the loader, never by the entry."""
+    """Where a server's entry came from; set by the loader, never by the entry itself."""
 
     BUILTIN = "builtin"
     HOST = "host"
@@ -33,20 +35,20 @@ class Lifetime(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stdio:
-    """A program to start; it speaks on its standard input and output."""
+    """A program to start, reached through its standard input and output."""
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
     network: tuple[str, ...] = ()
-    """Hosts it may reach while it is confined."""
+    """Hosts it may reach while confined."""
     readable: tuple[str, ...] = ()
-    """What it may read besides its roots while it is confined."""
+    """What it may read while confined, besides its roots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    """An address that speaks streamable HTTP."""
+    """A URL that serves streamable HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
@@ -54,7 +56,7 @@ class Http:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sse:
-    """An address that speaks the deprecated SSE transport."""
+    """A URL that serves the deprecated SSE transport."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
@@ -62,7 +64,7 @@ class Sse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcess:
-    """A first-party server that lives in the host's own process, by the name that the host knows it by."""
+    """A built-in server in the host's own process, by name."""
 
     service: str
 
@@ -72,34 +74,34 @@ Transport: TypeAlias = Stdio | Http | Sse | InProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """One server a session could have: on whose word (`source`, `origin`), and what it may do."""
+    """A server that a session could use, where its entry came from, and what it may do."""
 
     name: str
     source: Source
     transport: Transport
     origin: str = ""
-    """The file that named it, or the client."""
+    """The file or client that defined it."""
     digest: str = ""
-    """A hash of the entry as it was written: what a person approves."""
+    """A hash of the entry as written; the user approves this hash."""
     trust: Trust = Trust.DIRECT
     lifetime: Lifetime = Lifetime.SESSION
-    tools: Choice = ALL
-    asks: Choice = NONE
-    """What it may ask back of the session while it is confined: roots, sampling, elicitation."""
+    tools: Allowlist = ALLOW_ALL
+    allowed_requests: Allowlist = ALLOW_NONE
+    """What it may request from the session while confined: roots, sampling, elicitation."""
     confinement: Confinement | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What its entry was given of the host's own secrets, wherever in it."""
+    """The host's own secrets that its entry refers to."""
 
-    def may_ask(self, what: str) -> bool:
-        """Whether it may ask this of the session: freely when it is not confined, else only what was granted."""
-        return self.confinement is None or self.asks.allows(what)
+    def may_request(self, what: str) -> bool:
+        """Whether it may make this kind of request: any if it is not confined, else only those allowed."""
+        return self.confinement is None or self.allowed_requests.allows(what)
 
-    def fits(self, trust: Trust) -> bool:
-        """Whether a session of this trust may be connected to it as it stands here: confined, where it must be."""
+    def may_connect(self, trust: Trust) -> bool:
+        """Whether a session of this trust may connect to it, given its confinement."""
         if trust is Trust.DIRECT:
             return True
         return self.admits(trust) and (self.confinement is not None or not isinstance(self.transport, Stdio))
 
     def admits(self, trust: Trust) -> bool:
-        """Whether a session of this trust may use it: marked for sandboxed use, or brought by its client."""
+        """Whether a session of this trust may use it: sandboxed sessions need a mark for it, or their client to provide it."""
         return trust is Trust.DIRECT or self.trust is Trust.SANDBOXED or self.source is Source.CLIENT

@@ -7,7 +7,7 @@ from holdfast.model.errors import HoldfastError
 
 
 class Trust(StrEnum):
-    """`direct` may use what the host may; `sandboxed` gets confined servers only."""
+    """`direct` sessions have the host's rights; `sandboxed` sessions get confined servers only."""
 
     DIRECT = "direct"
     SANDBOXED = "sandboxed"
@@ -24,15 +24,15 @@ _WORDS = {
 
 
 def parse_trust(text: str) -> Trust:
-    """The trust that a word stands for; a word we do not know is an error, never `direct`."""
+    """Parse a trust level; an unknown word is an error, never `direct`."""
     trust = _WORDS.get(text.strip().lower())
     if trust is None:
         raise HoldfastError(
-            codes.BAD_TRUST, f"{text[:80]!r} is no trust level. Use one of: {', '.join(_WORDS)}."
+            codes.BAD_TRUST, f"{text[:80]!r} is not a trust level. Use one of: {', '.join(_WORDS)}."
         )
     return trust
 
 
-def lowest(first: Trust, *others: Trust) -> Trust:
-    """The least trust of several: one `sandboxed` is enough."""
+def lowest_trust(first: Trust, *others: Trust) -> Trust:
+    """The lowest trust: `sandboxed` if any is."""
     return Trust.SANDBOXED if Trust.SANDBOXED in (first, *others) else Trust.DIRECT

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from holdfast.model import codes
-from holdfast.model.choice import ALL, Choice
+from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.launch import Quota
+from holdfast.model.process import Quota
 from holdfast.model.trust import Trust
 
 SLUG_LENGTH = 64
@@ -19,46 +19,46 @@ _NO_ENV: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A folder by its slug, the trust its sessions start with, and the servers and tools they may use."""
+    """A registered folder: its slug, the initial trust of its sessions, and the servers and tools they may use."""
 
     slug: str
     name: str
     path: str
     trust: Trust = Trust.SANDBOXED
-    servers: Choice = ALL
-    tools: Choice = ALL
+    servers: Allowlist = ALLOW_ALL
+    tools: Allowlist = ALLOW_ALL
     quota: Quota = _QUOTA
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
-    """What it sets in the environment of a server, by the server's name."""
+    """Environment variables for servers, by server name."""
     model: str | None = None
 
 
 def is_slug(text: str) -> bool:
-    """Whether a text has the form of a slug."""
+    """Whether a text is a valid slug."""
     return len(text) <= SLUG_LENGTH and _SLUG.fullmatch(text) is not None
 
 
 def parse_slug(text: str) -> str:
-    """The slug that somebody wrote, if it is one."""
+    """Check that a text is a slug."""
     if len(text) > SLUG_LENGTH:
         raise HoldfastError(
             codes.BAD_WORKSPACE,
-            f"The workspace name {text[:20]!r}… has {len(text)} characters; {SLUG_LENGTH} is the most.",
+            f"The workspace name {text[:20]!r}… has {len(text)} characters; the maximum is {SLUG_LENGTH}.",
         )
     if not _SLUG.fullmatch(text):
         raise HoldfastError(
             codes.BAD_WORKSPACE,
-            f"{text!r} is no workspace name: use a-z, 0-9 and hyphens, beginning and ending with a letter or digit.",
+            f"{text!r} is not a workspace name. Use a-z, 0-9 and hyphens; begin and end with a letter or digit.",
         )
     return text
 
 
 def slug_for(name: str, taken: Collection[str] = ()) -> str:
-    """A free slug for a name: lower-case, hyphenated, numbered from -2 when taken."""
+    """A free slug for a name: lower-case, hyphenated, and numbered from -2 if taken."""
     base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
     if not base:
         raise HoldfastError(
-            codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit to make a workspace name of."
+            codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit for a workspace name."
         )
     slug, number = base, 1
     while slug in taken:

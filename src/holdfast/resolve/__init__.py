@@ -1,1 +1,1 @@
-"""Which servers a session gets: load → validate → admit → select → inject → confine, one file each."""
+"""Decide which servers a session gets: load → validate → admit → select → inject → confine, one file each."""

@@ -1,4 +1,4 @@
-"""Stage three: who may be used at this trust, and what a person has approved."""
+"""Stage three: refuse servers that this trust does not allow, and project servers that are not approved."""
 
 from collections.abc import Collection
 
@@ -8,19 +8,19 @@ from holdfast.model.trust import Trust
 
 
 def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) -> Resolution:
-    """Refuse every server a session of this trust may not use, and every project server not approved as it stands.
+    """Refuse every server that a session of this trust may not use, and every unapproved project server.
 
-    `approved` holds the digests of the entries that a person said yes to.
+    `approved` holds the digests of the entries that a person approved.
     """
 
-    def objection(server: ServerSpec) -> str | None:
+    def why_refused(server: ServerSpec) -> str | None:
         if not server.admits(trust):
             return (
                 "It is for direct sessions only and this one is sandboxed. "
                 f'To let sandboxed sessions use it, set "trust_level": "sandboxed" in {server.origin or "its entry"}.'
             )
         if server.source is Source.PROJECT and server.digest not in approved:
-            return "Nobody has approved it as it stands. Look at it and decide: holdfast servers approve"
+            return "It is not approved in its present form. To review it, run: holdfast servers approve"
         return None
 
-    return resolution.sift(objection, stage=Stage.ADMIT)
+    return resolution.refuse_if(why_refused, stage=Stage.ADMIT)

@@ -1,77 +1,105 @@
-"""Stage six: the walls around what is not trusted, or no start at all."""
+"""Stage six: confine the servers of a sandboxed session, and build each server's environment."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from holdfast.model.address import why_forbidden
-from holdfast.model.launch import Confinement, Quota
+from holdfast.model.address import why_host_blocked
+from holdfast.model.process import Confinement, Quota
+from holdfast.model.reserved_variables import is_context_variable
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.environment import confined, passed_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
-    """What the host knows when it builds them: the session's folders, its quota, and what stops it."""
+class ConfinePolicy:
+    """What confinement depends on: the session's folders and quota, the machine, the settings."""
 
     roots: tuple[str, ...] = ()
     quota: Quota = field(default_factory=Quota)
     no_sandbox: str = ""
-    """Why nothing can be confined on this machine, and what to install; empty where it can."""
-    off_limits: tuple[str, ...] = ()
-    """Holdfast's own folders: no confined server may have one of them within its walls."""
+    """Why there is no working sandbox on this machine, and what to install; empty if there is one."""
+    protected: tuple[str, ...] = ()
+    """Holdfast's own folders: no confined server may see them."""
     reachable: tuple[str, ...] = ()
-    """Private hosts that the host's config allows all the same."""
+    """Private hosts that the settings allow nevertheless."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     pass_on: Collection[str] = ()
 
 
-def confine(resolution: Resolution, trust: Trust, walls: Walls) -> Resolution:
-    """Confine every local server of a sandboxed session; refuse what cannot be confined and where none may go."""
-    kept = resolution.sift(lambda server: _objection(server, trust, walls), stage=Stage.CONFINE)
-    return replace(kept, servers=tuple(_walled(server, trust, walls) for server in kept.servers))
+def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Resolution:
+    """Confine every local server of a sandboxed session. Refuse a server that cannot be confined or may not be reached."""
+    kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
+    return replace(kept, servers=tuple(_apply_confinement(server, trust, policy) for server in kept.servers))
 
 
-def _objection(server: ServerSpec, trust: Trust, walls: Walls) -> str | None:
+def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
     if isinstance(server.transport, Stdio):
-        if trust is Trust.SANDBOXED and walls.no_sandbox:
-            return f"This session is sandboxed, and no sandbox works here. {walls.no_sandbox}"
-        return _overlap(walls) if trust is Trust.SANDBOXED else None
+        if trust is Trust.SANDBOXED and policy.no_sandbox:
+            return f"This session is sandboxed, and there is no working sandbox. {policy.no_sandbox}"
+        return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
-        return _overlap(walls) if trust is Trust.SANDBOXED else None
+        return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
     if trust is Trust.DIRECT and server.source is not Source.CLIENT:
         return None
     host = urlsplit(server.transport.url).hostname or ""
-    why = why_forbidden(host)
-    if why is None or host in walls.reachable:
+    why = why_host_blocked(host)
+    if why is None or host in policy.reachable:
         return None
-    return f"{host} is {why}, which this session may not reach. The host's settings can allow it: servers.reachable."
+    return f"This session may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
 
 
-def _overlap(walls: Walls) -> str | None:
-    for root in map(PurePath, walls.roots):
-        for own in map(PurePath, walls.off_limits):
+def _protected_overlap(policy: ConfinePolicy) -> str | None:
+    for root in map(PurePath, policy.roots):
+        for own in map(PurePath, policy.protected):
             if root == own or root in own.parents or own in root.parents:
-                return f"{root} holds Holdfast's own files ({own}). Open the session in a folder of its own."
+                return (
+                    f"{root} overlaps with Holdfast's own files ({own}). Open the session in another folder."
+                )
     return None
 
 
-def _walled(server: ServerSpec, trust: Trust, walls: Walls) -> ServerSpec:
+def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
     if not isinstance(server.transport, Stdio):
         return server
     stdio = server.transport
     if trust is Trust.DIRECT:
-        env = {**passed_on(walls.environ, walls.pass_on), **stdio.env}
+        env = {**direct_environment(policy.environ, policy.pass_on), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
-    env = {**confined(walls.environ), **stdio.env}
+    env = {**confined_environment(policy.environ), **stdio.env}
     confinement = Confinement(
-        roots=walls.roots,
+        roots=policy.roots,
         readable=stdio.readable,
         network=stdio.network,
-        reachable=walls.reachable,
-        quota=walls.quota,
+        reachable=policy.reachable,
+        quota=policy.quota,
     )
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
+
+
+_DIRECT_VARIABLES = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+    | {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
+)
+_CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
+
+
+def direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
+    """The variables that a direct server starts with; `extra` names those that the settings add."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_context_variable(name))
+    }
+
+
+def confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a confined server starts with: none names the user or the home folder."""
+    kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
+    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # private to the sandbox
+
+
+def _is_listed(name: str, names: Collection[str]) -> bool:
+    return name in names or name.startswith("LC_")

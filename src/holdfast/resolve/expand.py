@@ -1,17 +1,17 @@
-"""`${VAR}` and `${VAR:-default}` in an entry, filled in from the environment."""
+"""Expand `${VAR}` and `${VAR:-default}` from the environment."""
 
 import re
 from collections.abc import Mapping
 
-_PLACE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
-class Missing(ValueError):
-    """A variable that is neither set nor given a default."""
+class MissingVariableError(ValueError):
+    """A variable is neither set nor has a default."""
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """The text with its variables filled in; what is filled in is not looked at again."""
+    """The text with its variables expanded. Values are not expanded again."""
 
     def value(found: re.Match[str]) -> str:
         name, default = found["name"], found["default"]
@@ -22,11 +22,11 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
             return default
         if set_to is not None:
             return set_to
-        raise Missing(name)
+        raise MissingVariableError(name)
 
-    return _PLACE.sub(value, text)
+    return _REFERENCE.sub(value, text)
 
 
-def variables(text: str) -> tuple[str, ...]:
-    """The names of the variables that a text would be filled in from."""
-    return tuple(found["name"] for found in _PLACE.finditer(text))
+def referenced_variables(text: str) -> tuple[str, ...]:
+    """The names of the variables that a text refers to."""
+    return tuple(found["name"] for found in _REFERENCE.finditer(text))

@@ -1,24 +1,56 @@
-"""Stage one: the entries that files and the client's request hold, each with its provenance."""
+"""Stage one: read the entries in config files and in the client's request, each with its source."""
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import Source
-from holdfast.resolve.entry import Entry, Loaded
-from holdfast.wire.strict import Unreadable, check
+from holdfast.wire.strict_json import StrictJsonError, check_json
 
-CLIENT = "the client's request"
+CLIENT_ORIGIN = "the client's request"
+PROJECT_FILE = ".mcp.json"
+_MAX_BYTES = 4 * 1024 * 1024
+_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """A file of servers as it was read, or why it was not (`problem`)."""
+class ServerEntry:
+    """A server as written, before validation. `origin` is the file or the client it comes from."""
+
+    name: str
+    source: Source
+    origin: str
+    value: Json = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the entry and its origin: it changes if the entry is edited or moved to another file."""
+        text = json.dumps([self.origin, self.name, self.value], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEntries:
+    """The entries that were read, and refusals of those that could not be."""
+
+    entries: tuple[ServerEntry, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Secrets to mask, of all entries, including those that are refused later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """The content of a config file, or why it could not be read (`problem`)."""
 
     source: Source
     path: str
@@ -26,58 +58,65 @@ class Document:
     problem: str = ""
 
 
-def load(documents: Iterable[Document], brought: Iterable[Json] = ()) -> Loaded:
-    """Every entry, in the order of who is trusted most: the host's, the user's, the project's, the client's."""
-    parts = [_from_document(document) for document in documents]
-    parts.append(_from_client(tuple(brought)))
+def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> LoadedEntries:
+    """All entries, the most trusted source first: the host, the user, the project, the client."""
+    parts = [_from_file(file) for file in files]
+    parts.append(_from_client(tuple(client_servers)))
     order = list(Source)
     entries = sorted(
         (entry for part in parts for entry in part.entries), key=lambda entry: order.index(entry.source)
     )
-    return Loaded(
+    return LoadedEntries(
         entries=tuple(entries), refusals=tuple(refusal for part in parts for refusal in part.refusals)
     )
 
 
-def _from_document(document: Document) -> Loaded:
-    def refused(reason: str) -> Loaded:
-        return Loaded(refusals=(Refusal(server=document.path, stage=Stage.LOAD, reason=reason),))
+def _from_file(file: ConfigFile) -> LoadedEntries:
+    def refused(reason: str) -> LoadedEntries:
+        return LoadedEntries(refusals=(Refusal(server=file.path, stage=Stage.LOAD, reason=reason),))
 
-    if document.problem:
-        return refused(document.problem)
+    if file.problem:
+        return refused(file.problem)
     try:
-        content = read_json(document.text)
-    except Unreadable as error:
+        content = read_json(file.text)
+    except StrictJsonError as error:
         return refused(
-            f"It cannot be read as JSON: {error}. Correct the file; its servers are left out until then."
+            f"It is not valid JSON: {error}. Its servers are left out until the file is corrected."
         )
     servers = content.get("mcpServers", content.get("servers", {})) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
         return refused('It has no object "mcpServers". Write {"mcpServers": {"name": {"command": "…"}}}.')
-    return Loaded(
+    return LoadedEntries(
         entries=tuple(
-            Entry(name=name, source=document.source, origin=document.path, value=value)
+            ServerEntry(name=name, source=file.source, origin=file.path, value=value)
             for name, value in servers.items()
         )
     )
 
 
-def _from_client(brought: tuple[Json, ...]) -> Loaded:
-    entries: list[Entry] = []
+def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
+    entries: list[ServerEntry] = []
     refusals: list[Refusal] = []
-    for place, value in enumerate(brought):
+    for place, value in enumerate(client_servers):
         name = value.get("name") if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(name, str) or not name:
             reason = 'A server is an object with a "name".'
             refusals.append(Refusal(server=f"mcpServers[{place}]", stage=Stage.LOAD, reason=reason))
         else:
-            entries.append(Entry(name=name, source=Source.CLIENT, origin=CLIENT, value=_as_in_files(value)))
-    return Loaded(entries=tuple(entries), refusals=tuple(refusals))
+            entries.append(
+                ServerEntry(
+                    name=name,
+                    source=Source.CLIENT,
+                    origin=CLIENT_ORIGIN,
+                    value=_normalize_client_entry(value),
+                )
+            )
+    return LoadedEntries(entries=tuple(entries), refusals=tuple(refusals))
 
 
-def _as_in_files(brought: JsonObject) -> JsonObject:
-    """A client lists variables and headers as `{name, value}` pairs, a file as an object; a broken list stays as it is."""
-    value = {key: inner for key, inner in brought.items() if key not in ("name", "_meta")}
+def _normalize_client_entry(entry: JsonObject) -> JsonObject:
+    """Convert the client's `{name, value}` lists to objects, as in files. An invalid list is left for `validate`."""
+    value = {key: inner for key, inner in entry.items() if key not in ("name", "_meta")}
     for key in ("env", "headers"):
         pairs = value.get(key)
         if isinstance(pairs, list):
@@ -95,26 +134,51 @@ class _Pair(msgspec.Struct):
     value: str
 
 
-_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
-
-
 def read_json(text: bytes) -> Json:
-    """A file's content: strict JSON, or JSON with the comments and trailing commas that editors allow."""
+    """Decode a file: strict JSON, or JSON with comments and trailing commas as editors allow them."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     try:
-        return _strict(text)
-    except Unreadable as error:
+        return _decode_strict(text)
+    except StrictJsonError as error:
         if b"//" not in text and b"/*" not in text and not _TRAILING_COMMA.search(text):
             raise
         bare = _COMMENT.sub(lambda found: found[1] or b" ", text)
         bare = _TRAILING_COMMA.sub(lambda found: found[1] or b"", bare)
         try:
-            return _strict(bare)
-        except Unreadable:
+            return _decode_strict(bare)
+        except StrictJsonError:
             raise error from None
 
 
-def _strict(text: bytes) -> Json:
-    check(text, DEFAULT)
+def _decode_strict(text: bytes) -> Json:
+    check_json(text, DEFAULT_LIMITS)
     return msgspec.json.decode(text)
+
+
+def read_config_files(host_file: Path, user_file: Path, project: Path | None) -> tuple[ConfigFile, ...]:
+    """The config files of the host, the user and the project. A missing file is not an error."""
+    return tuple(_read_all(host_file, user_file, project))
+
+
+def _read_all(host_file: Path, user_file: Path, project: Path | None) -> Iterator[ConfigFile]:
+    paths = [(Source.HOST, host_file), (Source.USER, user_file)]
+    if project is not None:
+        paths.append((Source.PROJECT, project / PROJECT_FILE))
+    for source, path in paths:
+        file = read_config_file(source, path)
+        if file is not None:
+            yield file
+
+
+def read_config_file(source: Source, path: Path) -> ConfigFile | None:
+    """One config file; None if there is none. If it cannot be read, `problem` says why."""
+    try:
+        if not path.is_file():
+            return None
+        if path.stat().st_size > _MAX_BYTES:
+            problem = f"It has more than {_MAX_BYTES} bytes."
+            return ConfigFile(source=source, path=str(path), problem=problem)
+        return ConfigFile(source=source, path=str(path), text=path.read_bytes())
+    except OSError as error:
+        problem = f"It cannot be read: {error.strerror}. Check its permissions."
+        return ConfigFile(source=source, path=str(path), problem=problem)

@@ -1,43 +1,46 @@
-"""The whole way from what was written to what may run, in one place."""
+"""All stages in order: from entries as written to servers that may run."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.model.aliases import NO_ALIASES, Aliases
 from holdfast.model.context import SessionContext
+from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.admit import admit
-from holdfast.resolve.confine import Walls, confine
-from holdfast.resolve.entry import Loaded
+from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.inject import inject
-from holdfast.resolve.select import Narrowing, select
+from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.select import Restriction, select
 from holdfast.resolve.validate import validate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What the host decides with: all of it comes from settings, workspaces and approvals, none from the model."""
+class ResolvePolicy:
+    """What the stages decide by. All of it comes from settings, workspaces and approvals, none from a model."""
 
     builtins: tuple[ServerSpec, ...] = ()
-    reserved: Collection[str] = ()
-    """The names of all built-in servers, also of those that this session has no use for."""
+    reserved_names: Collection[str] = ()
+    """The names of all built-in servers, including those that this session does not get."""
     approved: Collection[str] = ()
-    narrowings: tuple[Narrowing, ...] = ()
-    overrides: Mapping[str, Mapping[str, str]] = field(
+    restrictions: tuple[Restriction, ...] = ()
+    env_overrides: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]], repr=False
     )
-    aliases: Aliases = NO_ALIASES
-    walls: Walls = field(default_factory=Walls)
+    aliases: ContextAliases = NO_ALIASES
+    confinement: ConfinePolicy = field(default_factory=ConfinePolicy)
 
 
-def resolve(loaded: Loaded, context: SessionContext, policy: Policy) -> Resolution:
-    """Who stands and who fell, for one session. Nothing is started, read or asked here."""
+def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
+    """The servers of one session and the refused ones. Does no I/O."""
     trust = context.trust_level
     resolution = validate(
-        loaded, builtins=policy.builtins, reserved=policy.reserved, environ=policy.walls.environ
+        loaded,
+        builtins=policy.builtins,
+        reserved_names=policy.reserved_names,
+        environ=policy.confinement.environ,
     )
     resolution = admit(resolution, trust, policy.approved)
-    resolution = select(resolution, *policy.narrowings, env=policy.overrides)
+    resolution = select(resolution, *policy.restrictions, env_overrides=policy.env_overrides)
     resolution = inject(resolution, context, policy.aliases)
-    return confine(resolution, trust, policy.walls)
+    return confine(resolution, trust, policy.confinement)

@@ -1,9 +1,9 @@
-"""Stage four: what the workspace and the agent's definition leave of the servers and their tools."""
+"""Stage four: restrict servers and tools to what the workspace and the agent's definition allow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.model.choice import ALL, Choice
+from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Stdio
 
@@ -11,38 +11,44 @@ _NO_OVERRIDES: Mapping[str, Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowing:
-    """What somebody may use, and on whose word: `the workspace my-project`."""
+class Restriction:
+    """The servers and tools that a session may use. `owner` names who says so: `the workspace my-project`."""
 
-    whose: str
-    servers: Choice = ALL
-    tools: Choice = ALL
+    owner: str
+    servers: Allowlist = ALLOW_ALL
+    tools: Allowlist = ALLOW_ALL
 
 
 def select(
-    resolution: Resolution, *narrowings: Narrowing, env: Mapping[str, Mapping[str, str]] = _NO_OVERRIDES
+    resolution: Resolution,
+    *restrictions: Restriction,
+    env_overrides: Mapping[str, Mapping[str, str]] = _NO_OVERRIDES,
 ) -> Resolution:
-    """Keep what every narrowing allows; `env` holds the workspace's overrides of a server's environment."""
-    for narrowing in narrowings:
-        resolution = _narrowed(resolution, narrowing)
-    return replace(resolution, servers=tuple(_overridden(server, env) for server in resolution.servers))
+    """Keep the servers and tools that every restriction allows, then apply the workspace's overrides of variables."""
+    for restriction in restrictions:
+        resolution = _restrict(resolution, restriction)
+    return replace(
+        resolution, servers=tuple(_override_env(server, env_overrides) for server in resolution.servers)
+    )
 
 
-def _narrowed(resolution: Resolution, narrowing: Narrowing) -> Resolution:
-    kept = resolution.sift(
+def _restrict(resolution: Resolution, restriction: Restriction) -> Resolution:
+    kept = resolution.refuse_if(
         lambda server: (
             None
-            if narrowing.servers.allows(server.name)
-            else f"It is not among the servers of {narrowing.whose}."
+            if restriction.servers.allows(server.name)
+            else f"It is not among the servers that {restriction.owner} allows."
         ),
         stage=Stage.SELECT,
     )
-    servers = tuple(replace(server, tools=server.tools.narrowed(narrowing.tools)) for server in kept.servers)
+    servers = tuple(
+        replace(server, tools=server.tools.intersect(restriction.tools)) for server in kept.servers
+    )
     return replace(kept, servers=servers)
 
 
-def _overridden(server: ServerSpec, env: Mapping[str, Mapping[str, str]]) -> ServerSpec:
-    overrides = env.get(server.name)
+def _override_env(server: ServerSpec, env_overrides: Mapping[str, Mapping[str, str]]) -> ServerSpec:
+    overrides = env_overrides.get(server.name)
     if not overrides or not isinstance(server.transport, Stdio):
         return server
     return replace(server, transport=replace(server.transport, env={**server.transport.env, **overrides}))

@@ -1,4 +1,4 @@
-"""Stage two: entries become servers, or fall one by one with a reason a person can act on."""
+"""Stage two: turn entries into server specs. An invalid entry is refused by itself, with a reason to act on."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -7,26 +7,26 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.model.choice import ALL, NONE, Choice
+from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mask import secrets_in
-from holdfast.model.resolution import Caution, Refusal, Resolution, Stage
+from holdfast.model.reserved_variables import why_loader_variable
+from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
+from holdfast.model.secrets import secrets_in_mapping
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.model.variables import is_loader_variable
-from holdfast.resolve.entry import Entry, Loaded
-from holdfast.resolve.expand import Missing, expand, variables
+from holdfast.resolve.expand import MissingVariableError, expand, referenced_variables
+from holdfast.resolve.load import LoadedEntries, ServerEntry
 
 NAME_LENGTH = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
-# What only its own host or user may decide about a server; a project or a client cannot speak for itself.
-_OURS = ("trust_level", "lifetime", "network", "readable", "asks")
+# Keys that have an effect only in the host's and the user's config: a project or a client cannot vouch for itself.
+_HOST_AND_USER_ONLY = ("trust_level", "lifetime", "network", "readable", "asks")
 
 
-class _Written(msgspec.Struct, rename={"kind": "type"}):
-    """An entry's shape. What other programs write beside it (`timeout`, `autoApprove`, …) is left alone."""
+class _EntryFields(msgspec.Struct, rename={"kind": "type"}):
+    """The keys of an entry. Keys of other programs (`timeout`, `autoApprove`, …) are ignored."""
 
     command: str | None = None
     args: list[str] = []
@@ -43,193 +43,199 @@ class _Written(msgspec.Struct, rename={"kind": "type"}):
     disabled: bool = False
 
 
-class _Invalid(ValueError):
-    """Why an entry falls."""
+class _InvalidEntryError(ValueError):
+    """Why an entry is refused."""
 
 
 def validate(
-    loaded: Loaded,
+    loaded: LoadedEntries,
     *,
     builtins: Collection[ServerSpec] = (),
-    reserved: Collection[str] = (),
+    reserved_names: Collection[str] = (),
     environ: Mapping[str, str],
 ) -> Resolution:
-    """The servers that make sense, behind the built-in ones; a name is taken by whoever is trusted most."""
+    """The built-in servers, then the valid entries. Of two entries with one name, the more trusted source's wins."""
     servers = {server.name: server for server in builtins}
     refusals = list(loaded.refusals)
-    cautions: list[Caution] = []
+    warnings: list[ServerWarning] = []
     for entry in loaded.entries:
         try:
-            _check_name(entry, servers, reserved)
-            written = _read(entry)
-            servers[entry.name] = _server(entry, written, environ)
-        except _Invalid as invalid:
-            refusals.append(Refusal(server=entry.name, stage=Stage.VALIDATE, reason=str(invalid)))
+            _check_name(entry, servers, reserved_names)
+            fields = _parse(entry)
+            servers[entry.name] = _build_server(entry, fields, environ)
+        except _InvalidEntryError as error:
+            refusals.append(Refusal(server=entry.name, stage=Stage.VALIDATE, reason=str(error)))
             continue
-        cautions += _cautions(entry, written)
-    return Resolution(servers=tuple(servers.values()), refusals=tuple(refusals), cautions=tuple(cautions))
+        warnings += _warnings(entry, fields)
+    return Resolution(servers=tuple(servers.values()), refusals=tuple(refusals), warnings=tuple(warnings))
 
 
-def _check_name(entry: Entry, servers: Mapping[str, ServerSpec], reserved: Collection[str]) -> None:
+def _check_name(
+    entry: ServerEntry, servers: Mapping[str, ServerSpec], reserved_names: Collection[str]
+) -> None:
     if not entry.name.strip() or len(entry.name) > NAME_LENGTH or not entry.name.isprintable():
-        raise _Invalid(f"A server's name has 1 to {NAME_LENGTH} printable characters.")
+        raise _InvalidEntryError(f"A server's name must have 1 to {NAME_LENGTH} printable characters.")
     taken = servers.get(entry.name)
-    if entry.name in reserved or (taken is not None and taken.source is Source.BUILTIN):
-        raise _Invalid("This is the name of a built-in server. Choose another.")
+    if entry.name in reserved_names or (taken is not None and taken.source is Source.BUILTIN):
+        raise _InvalidEntryError("This is the name of a built-in server. Choose another.")
     if taken is not None:
-        raise _Invalid(f"A server of this name comes from {taken.origin} already. Rename one of them.")
+        raise _InvalidEntryError(f"There is a server of this name in {taken.origin}. Rename one of them.")
 
 
-def _read(entry: Entry) -> _Written:
+def _parse(entry: ServerEntry) -> _EntryFields:
     try:
-        return msgspec.convert(entry.value, _Written)
+        return msgspec.convert(entry.value, _EntryFields)
     except msgspec.ValidationError as error:
-        raise _Invalid(f"{_in_words(error)}. Correct it in {entry.origin}.") from None
+        raise _InvalidEntryError(f"{_describe(error)}. Correct it in {entry.origin}.") from None
 
 
-def _in_words(error: msgspec.ValidationError) -> str:
+def _describe(error: msgspec.ValidationError) -> str:
     what, _, path = str(error).partition(" - at ")
     return f"{path.strip('`').removeprefix('$.') or 'The entry'}: {what}"
 
 
-def _server(entry: Entry, written: _Written, environ: Mapping[str, str]) -> ServerSpec:
-    if written.disabled:
-        raise _Invalid(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
+def _build_server(entry: ServerEntry, fields: _EntryFields, environ: Mapping[str, str]) -> ServerSpec:
+    if fields.disabled:
+        raise _InvalidEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
     if entry.source is Source.CLIENT:
-        fill: Callable[[str], str] = str  # a client's words are meant as they stand
+        expand_text: Callable[[str], str] = str  # a client's values are literal
     else:
-        fill = _filler(environ)
-    vouched = entry.source in (Source.HOST, Source.USER)
+        expand_text = _expander(environ)
+    is_trusted = entry.source in (Source.HOST, Source.USER)
     return ServerSpec(
         name=entry.name,
         source=entry.source,
         origin=entry.origin,
         digest=entry.digest,
-        transport=_transport(entry, written, fill),
-        trust=_trust(written) if vouched else Trust.DIRECT,
-        lifetime=written.lifetime if vouched else Lifetime.SESSION,
-        tools=_choice(written.tools),
-        asks=_choice(written.asks) if vouched else NONE,
-        secrets=() if entry.source is Source.CLIENT else _filled_in(written, environ),
+        transport=_transport(entry, fields, expand_text),
+        trust=_trust(fields) if is_trusted else Trust.DIRECT,
+        lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
+        tools=_allowlist(fields.tools),
+        allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
+        secrets=() if entry.source is Source.CLIENT else _expanded_secrets(fields, environ),
     )
 
 
-def _filled_in(written: _Written, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets of the host's environment that stand anywhere in the entry."""
-    words = [written.command or "", written.url or "", *written.args, *written.env.values()]
-    names = {name for text in (*words, *written.headers.values()) for name in variables(text)}
-    return secrets_in({name: environ[name] for name in sorted(names) if name in environ})
+def _expanded_secrets(fields: _EntryFields, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets of the host's environment that the entry refers to."""
+    texts = [fields.command or "", fields.url or "", *fields.args, *fields.env.values()]
+    names = {name for text in (*texts, *fields.headers.values()) for name in referenced_variables(text)}
+    return secrets_in_mapping({name: environ[name] for name in sorted(names) if name in environ})
 
 
-def _filler(environ: Mapping[str, str]) -> Callable[[str], str]:
-    def fill(text: str) -> str:
+def _expander(environ: Mapping[str, str]) -> Callable[[str], str]:
+    def expand_text(text: str) -> str:
         try:
             return expand(text, environ)
-        except Missing as missing:
-            raise _Invalid(
+        except MissingVariableError as missing:
+            raise _InvalidEntryError(
                 f"The variable {missing} is not set. Set it, or give a default: ${{{missing}:-…}}."
             ) from None
 
-    return fill
+    return expand_text
 
 
-def _transport(entry: Entry, written: _Written, fill: Callable[[str], str]) -> Transport:
-    if written.command is not None and written.url is not None:
-        raise _Invalid('It has both "command" and "url". Keep one.')
-    if written.command is not None:
-        if written.kind not in (None, "stdio"):
-            raise _Invalid(f'A "command" is reached by stdio, not by {written.kind}.')
-        return _stdio(entry, written, fill)
-    if written.url is not None:
-        if written.kind == "stdio":
-            raise _Invalid('A "url" is reached by http or sse, not by stdio.')
-        headers = {name: fill(value) for name, value in written.headers.items()}
+def _transport(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Transport:
+    if fields.command is not None and fields.url is not None:
+        raise _InvalidEntryError('It has both "command" and "url". Keep one.')
+    if fields.command is not None:
+        if fields.kind not in (None, "stdio"):
+            raise _InvalidEntryError(f'The type of a server with a "command" is stdio, not {fields.kind}.')
+        return _stdio(entry, fields, expand_text)
+    if fields.url is not None:
+        if fields.kind == "stdio":
+            raise _InvalidEntryError('The type of a server with a "url" is http or sse, not stdio.')
+        headers = {name: expand_text(value) for name, value in fields.headers.items()}
         _check_headers(headers)
-        url = _checked_url(fill(written.url))
-        return Sse(url=url, headers=headers) if written.kind == "sse" else Http(url=url, headers=headers)
-    raise _Invalid('It has neither a "command" to start nor a "url" to reach.')
+        url = _check_url(expand_text(fields.url))
+        return Sse(url=url, headers=headers) if fields.kind == "sse" else Http(url=url, headers=headers)
+    raise _InvalidEntryError('It has neither a "command" nor a "url".')
 
 
-def _stdio(entry: Entry, written: _Written, fill: Callable[[str], str]) -> Stdio:
-    command = fill(written.command or "")
+def _stdio(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Stdio:
+    command = expand_text(fields.command or "")
     if not command.strip():
-        raise _Invalid('"command" is empty.')
-    args = tuple(fill(arg) for arg in written.args)
-    env = {name: fill(value) for name, value in written.env.items()}
+        raise _InvalidEntryError('"command" is empty.')
+    args = tuple(expand_text(arg) for arg in fields.args)
+    env = {name: expand_text(value) for name, value in fields.env.items()}
     for name, value in env.items():
         if not _VARIABLE.fullmatch(name):
-            raise _Invalid(f"env: {name!r} is no name of a variable.")
-        if entry.source in (Source.PROJECT, Source.CLIENT) and (why := is_loader_variable(name)):
-            raise _Invalid(f"env: {name} may not come from {entry.origin}: {why}.")
+            raise _InvalidEntryError(f"env: {name!r} is not a valid variable name.")
+        if entry.source in (Source.PROJECT, Source.CLIENT) and (why := why_loader_variable(name)):
+            raise _InvalidEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
         if "\0" in value:
-            raise _Invalid(f"env: the value of {name} has a NUL character.")
+            raise _InvalidEntryError(f"env: the value of {name} has a NUL character.")
     if any("\0" in word for word in (command, *args)):
-        raise _Invalid('"command" and "args" cannot have a NUL character.')
-    vouched = entry.source in (Source.HOST, Source.USER)
-    for host in written.network:
+        raise _InvalidEntryError('"command" and "args" cannot have a NUL character.')
+    is_trusted = entry.source in (Source.HOST, Source.USER)
+    for host in fields.network:
         if not _HOST.fullmatch(host):
-            raise _Invalid(f"network: {host!r} is no host name. Write example.org or example.org:443.")
-    readable = tuple(fill(place) for place in written.readable)
-    for place in readable:
-        if not place.startswith("/"):
-            raise _Invalid(f"readable: {place!r} is no absolute path.")
+            raise _InvalidEntryError(
+                f"network: {host!r} is not a host name. Write example.org or example.org:443."
+            )
+    readable = tuple(expand_text(path) for path in fields.readable)
+    for path in readable:
+        if not path.startswith("/"):
+            raise _InvalidEntryError(f"readable: {path!r} is not an absolute path.")
     return Stdio(
         command=command,
         args=args,
         env=env,
-        network=tuple(written.network) if vouched else (),
-        readable=readable if vouched else (),
+        network=tuple(fields.network) if is_trusted else (),
+        readable=readable if is_trusted else (),
     )
 
 
-def _checked_url(url: str) -> str:
+def _check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise _Invalid(f"{url[:100]!r} is no address.") from None
+        raise _InvalidEntryError(f"{url[:100]!r} is not a URL.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _Invalid(f"{url[:100]!r} is no http or https address.")
+        raise _InvalidEntryError(f"{url[:100]!r} is not an http or https URL.")
     if parts.username is not None or parts.password is not None:
-        raise _Invalid('The address holds a user name or password. Put it into "headers", by a ${VARIABLE}.')
+        raise _InvalidEntryError(
+            'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.'
+        )
     if not url.isprintable() or " " in url:
-        raise _Invalid("The address has a blank or a control character.")
+        raise _InvalidEntryError("The URL has a space or a control character.")
     return url
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
-            raise _Invalid(f"headers: {name[:80]!r} is no name of a header.")
-        if any(letter in value for letter in "\r\n\0"):
-            raise _Invalid(f"headers: the value of {name} has a line end or a NUL character.")
+            raise _InvalidEntryError(f"headers: {name[:80]!r} is not a valid header name.")
+        if any(char in value for char in "\r\n\0"):
+            raise _InvalidEntryError(f"headers: the value of {name} has a line break or a NUL character.")
 
 
-def _trust(written: _Written) -> Trust:
-    if written.trust_level is None:
+def _trust(fields: _EntryFields) -> Trust:
+    if fields.trust_level is None:
         return Trust.DIRECT
     try:
-        return parse_trust(written.trust_level)
+        return parse_trust(fields.trust_level)
     except HoldfastError as error:
-        raise _Invalid(f"trust_level: {error.message}") from None
+        raise _InvalidEntryError(f"trust_level: {error.message}") from None
 
 
-def _choice(tools: Any) -> Choice:
+def _allowlist(tools: Any) -> Allowlist:
     match tools:
         case "all":
-            return ALL
+            return ALLOW_ALL
         case "none":
-            return NONE
+            return ALLOW_NONE
         case _:
-            return Choice(frozenset(tools))
+            return Allowlist(frozenset(tools))
 
 
-def _cautions(entry: Entry, written: _Written) -> list[Caution]:
+def _warnings(entry: ServerEntry, fields: _EntryFields) -> list[ServerWarning]:
     if entry.source in (Source.HOST, Source.USER):
         return []
-    unset = _Written()
-    spoken = [key for key in _OURS if getattr(written, key) != getattr(unset, key)]
-    if not spoken:
+    defaults = _EntryFields()
+    ignored = [key for key in _HOST_AND_USER_ONLY if getattr(fields, key) != getattr(defaults, key)]
+    if not ignored:
         return []
-    text = f"{', '.join(spoken)} cannot be set in {entry.origin} and had no effect."
-    return [Caution(server=entry.name, stage=Stage.VALIDATE, text=text)]
+    text = f"{', '.join(ignored)} cannot be set in {entry.origin} and has no effect."
+    return [ServerWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]

@@ -1,1 +1,1 @@
-"""Processes: how servers are started, confined, watched and ended."""
+"""Server processes: how they are started, confined, watched and ended."""

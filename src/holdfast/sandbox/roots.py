@@ -1,15 +1,17 @@
-"""Open a folder by its real path: one that is, or passes through, a symbolic link is not opened at any moment."""
+"""Open a confined server's roots, and find the user it runs as."""
 
 import errno
 import os
 import platform
+import pwd
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
+NOBODY = 65534
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS = 0x02, 0x04
-_NOT_FOR_ROOTS = (
+_SYSTEM_FOLDERS = (
     "/bin",
     "/boot",
     "/dev",
@@ -25,26 +27,49 @@ _NOT_FOR_ROOTS = (
 
 
 def open_root(path: str) -> int:
-    """A descriptor of the folder itself, which no later change of the path can exchange."""
-    _check_place(path)
+    """A descriptor of the folder itself: later changes of the path do not affect it."""
+    _check_path(path)
     return open_real(path, folder=True)
 
 
 def open_real(path: str, *, folder: bool = False) -> int:
-    """A descriptor (`O_PATH`) of what is at this real path, on the host's word only."""
+    """A descriptor (`O_PATH`) of this path, which may contain no symbolic link."""
     flags = os.O_PATH | os.O_CLOEXEC | (os.O_DIRECTORY if folder else 0)
     try:
         return _openat2(path, flags)
     except OSError as error:
-        raise _cannot(path, error) from None
+        raise _open_error(path, error) from None
 
 
-def _check_place(path: str) -> None:
+def server_user(root_fd: int | None) -> tuple[int, int]:
+    """The uid and gid that a confined server runs with.
+
+    A host that is not root uses its own. Root uses the owner of the server's first root, given by descriptor
+    because a path may be swapped, or nobody if the server has no roots.
+    """
+    if os.geteuid() != 0:
+        return os.geteuid(), os.getegid()
+    return owner_ids(os.fstat(root_fd)) if root_fd is not None else (NOBODY, NOBODY)
+
+
+def owner_ids(folder: os.stat_result) -> tuple[int, int]:
+    """A folder's owner, with the owner's primary group.
+
+    Never the folder's own group: that may be `docker` or root's, and would give the server its rights. An owner
+    without an account gets the group of nobody.
+    """
+    try:
+        return folder.st_uid, pwd.getpwuid(folder.st_uid).pw_gid
+    except KeyError:
+        return folder.st_uid, NOBODY
+
+
+def _check_path(path: str) -> None:
     if not path.startswith("/") or "\0" in path or os.path.normpath(path) != path:
         raise HoldfastError(
             codes.SPAWN_FAILED, f"{path!r} cannot be a root: give the folder's absolute, normal path."
         )
-    if path == "/" or any(path == place or path.startswith(f"{place}/") for place in _NOT_FOR_ROOTS):
+    if path == "/" or any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM_FOLDERS):
         raise HoldfastError(
             codes.SPAWN_FAILED,
             f"{path!r} cannot be a root: it belongs to the system. Choose a folder of your own.",
@@ -69,22 +94,21 @@ def _openat2(path: str, flags: int) -> int:
     return fd
 
 
-def _cannot(path: str, error: OSError) -> HoldfastError:
+def _open_error(path: str, error: OSError) -> HoldfastError:
     if error.errno == errno.ELOOP:
-        words = f"{path!r} is, or leads through, a symbolic link. Name the real folder{_real(path)}."
+        text = f"{path!r} is, or leads through, a symbolic link. Name the real folder{_real(path)}."
     elif error.errno == errno.ENOSYS:
-        words = (
+        text = (
             f"{path!r} cannot be opened safely: Linux {platform.release()} has no openat2. Use 5.6 or newer."
         )
     else:
-        words = (
-            f"{path!r} cannot be opened: {(error.strerror or 'unknown error').lower()}. Name one that can."
-        )
-    return HoldfastError(codes.SPAWN_FAILED, words)
+        reason = (error.strerror or "unknown error").lower()
+        text = f"{path!r} cannot be opened: {reason}. Name another one."
+    return HoldfastError(codes.SPAWN_FAILED, text)
 
 
 def _real(path: str) -> str:
     try:
         return f": {os.path.realpath(path)!r}"
-    except OSError:  # it changes under our eyes
+    except OSError:  # the path has changed since
         return ""

@@ -1,12 +1,13 @@
-"""Reduced power: what any way of confining a server has in common, and which one this machine has."""
+"""What every sandbox backend offers, and which backend this machine uses."""
 
+import os
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.model.launch import Launch
-from holdfast.sandbox.program import Program
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,56 +19,67 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A confined program, ready to be executed."""
+class PreparedProcess:
+    """A confined process, ready to be started."""
 
-    program: Program
-    opened: ExitStack
-    """Closes what was opened for the program: it is the program's own once that has started, or is not needed."""
-    stands: int | None = None
-    """Where the sandbox writes something as soon as its walls stand; a plain end means that they do not."""
-    bridge: socket.socket | None = None
-    """Where the listener for the network within the walls arrives."""
+    request: SpawnRequest
+    resources: ExitStack
+    """Descriptors opened for the process; close them once it has started, or if it is not started."""
+    ready_fd: int | None = None
+    """The sandbox writes here once it is set up; end of file without data means that the set-up failed."""
+    egress_channel: socket.socket | None = None
+    """The sandbox sends the listening socket of its egress proxy here."""
 
 
 class Sandbox(Protocol):
-    """A way of confining programs."""
+    """A backend that confines processes."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for users."""
         ...
 
     async def check(self) -> Availability:
-        """Whether it works here: tried for real once, and remembered."""
+        """Whether it works here: tested once by running it, then remembered."""
         ...
 
-    def prepare(self, launch: Launch) -> Prepared:
-        """Turn a launch with walls into a program to execute. It looks at files, so it runs in a thread."""
+    def prepare(self, spec: ProcessSpec) -> PreparedProcess:
+        """Turn a process with a confinement into a request to start it confined. Reads files, so call it in a thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The sandbox of this machine, or why there is none."""
+class DetectedSandbox:
+    """The sandbox of this machine, or the reason why there is none."""
 
     sandbox: Sandbox | None
-    why_not: str = ""
+    reason: str = ""
 
 
-async def available(engine: str = "", image: str = "") -> Found:
-    """Choose: containers where an engine (`podman`, `docker`) is configured, else bubblewrap."""
-    sandbox = configured(engine, image)
-    found = await sandbox.check()
-    return Found(sandbox=sandbox) if found.works else Found(sandbox=None, why_not=found.reason)
+async def detect_sandbox(engine: str = "", image: str = "") -> DetectedSandbox:
+    """Containers if an engine (`podman`, `docker`) is configured, else bubblewrap; checked."""
+    sandbox = make_sandbox(engine, image)
+    availability = await sandbox.check()
+    if not availability.works:
+        return DetectedSandbox(sandbox=None, reason=availability.reason)
+    return DetectedSandbox(sandbox=sandbox)
 
 
-def configured(engine: str = "", image: str = "") -> Sandbox:
-    """The sandbox that the settings ask for, whether it works or not."""
+def make_sandbox(engine: str = "", image: str = "") -> Sandbox:
+    """The sandbox that the settings name, whether it works or not."""
     if engine:
-        from holdfast.sandbox.container import Container
+        from holdfast.sandbox.container.container import Container
 
         return Container(engine=engine, image=image)
-    from holdfast.sandbox.bwrap import Bwrap
+    from holdfast.sandbox.bwrap.bwrap import Bwrap
 
     return Bwrap()
+
+
+def open_memory_file(content: bytes, resources: ExitStack) -> int:
+    """A descriptor of an anonymous file with this content, closed with the resources."""
+    fd = os.memfd_create("holdfast")
+    resources.callback(os.close, fd)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,11 +1,11 @@
-"""The numbers of the system calls that a confined server has no business with."""
+"""The system calls that confined servers may not use, for both backends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Each: on x86_64, on aarch64 (None where it does not exist).
+# The number on x86_64 and on aarch64; None if the call does not exist there.
 _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
-    # Rings and handles that pass by the filter.
+    # Rings and handles that bypass the filter.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438),
     # Other processes.
@@ -25,7 +25,7 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
     # The clock.
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    # Used with some arguments only (see filter.py).
+    # Denied with some arguments only: see `CONDITIONAL`.
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
@@ -35,27 +35,27 @@ CONDITIONAL = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
     | {"creat", "openat", "openat2", "mknod", "mknodat"}
 )
-"""Denied with some arguments only."""
-NAMES = frozenset(_NUMBERS)
+"""Denied with some arguments only; `bwrap/seccomp.py` and `container/seccomp.py` say which."""
+RESTRICTED = frozenset(_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """One kind of processor: how the kernel calls it, and its numbers."""
+    """A processor architecture: its audit number in the kernel, and its system call numbers."""
 
     audit: int
     numbers: Mapping[str, int]
     x32: bool
-    """Whether the kernel takes a second set of numbers, with bit 30 set."""
+    """Whether the kernel accepts a second set of numbers, with bit 30 set."""
 
     @property
     def denied(self) -> tuple[int, ...]:
-        """What is denied whatever its arguments."""
+        """The numbers of calls that are always denied."""
         return tuple(number for name, number in self.numbers.items() if name not in CONDITIONAL)
 
 
-def architecture(machine: str) -> Architecture | None:
-    """The architecture of this name (`platform.machine()`), where we know its numbers."""
+def find_architecture(machine: str) -> Architecture | None:
+    """The architecture with this `platform.machine()` name; None if it is not supported."""
     return _ARCHITECTURES.get(machine)
 
 

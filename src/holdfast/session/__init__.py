@@ -1,1 +1,1 @@
-"""A session from open to close: its servers, its calls, its record."""
+"""Sessions: servers, calls, turns, permission, and the record of events."""

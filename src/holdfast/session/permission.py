@@ -1,44 +1,126 @@
-"""Whether a call may run: read-only tools may, the rest is asked for, as the session's mode says."""
+"""Whether a tool call may run: read-only tools may; for others, the session's mode decides."""
 
+import asyncio
+from collections import defaultdict
+from dataclasses import replace
 from enum import StrEnum
 
 import msgspec
 from msgspec import UnsetType
 
-from holdfast.connect.catalog import Offer
+from holdfast.connect.call import ToolResult, failed_result
+from holdfast.connect.catalog import CatalogTool
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Decision, Outcome
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.server import Source
+from holdfast.session.record import Record
 
 
 class Mode(StrEnum):
-    """How permission is asked: `ask` for what may change something, `auto` never, `read-only` refuses instead."""
+    """What happens before a tool that may change something runs: the user is asked, nothing, or it is refused."""
 
     ASK = "ask"
     AUTO = "auto"
     READ_ONLY = "read-only"
 
 
-class Due(StrEnum):
-    """What is due before a call."""
+class Permission(StrEnum):
+    """Whether a call may run."""
 
-    NOTHING = "nothing"
-    ASKING = "asking"
-    REFUSAL = "refusal"
-
-
-class _Annotations(msgspec.Struct, rename="camel"):
-    read_only_hint: bool = False
+    ALLOWED = "allowed"
+    MUST_ASK = "must ask"
+    REFUSED = "refused"
 
 
-def due(offer: Offer, mode: Mode) -> Due:
-    """What a call of this tool takes. The hint counts: the definition it stands in was approved."""
-    if mode is Mode.AUTO or reads_only(offer):
-        return Due.NOTHING
-    return Due.ASKING if mode is Mode.ASK else Due.REFUSAL
+class Permissions:
+    """Decides about a session's calls, and asks the user where the mode says so."""
+
+    def __init__(self, record: Record, door: Door | None) -> None:
+        self.mode = Mode.ASK
+        self._record = record
+        self._door = door
+        self._always_allowed: set[tuple[str, str]] = set()
+        self._asking: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def change_mode(self, mode: Mode) -> None:
+        """Use another mode from now on, and when the session is resumed."""
+        await self._record.add_mode(mode)
+        self.mode = mode
+
+    async def check(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
+        """Return None if the call may run, else a result that says why not."""
+        if self._permission(tool) is not Permission.MUST_ASK:
+            return self._refusal(tool)
+        if self._door is None or not self._door.capabilities.permission:
+            return _denied(
+                f"{tool.name} needs permission, and this session has no user to ask. "
+                f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
+            )
+        async with self._asking[_key(tool)]:  # the first answer may be for all calls of this tool
+            try:
+                if (
+                    self._permission(tool) is Permission.MUST_ASK
+                    and await self._ask(self._door, tool_call, tool) is Decision.REJECT
+                ):
+                    return _denied(f"{tool.name} was not permitted.")
+            except HoldfastError as error:
+                if error.code is not codes.TOO_LARGE:
+                    raise
+                return _denied(
+                    f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
+                )
+        return self._refusal(tool)
+
+    def _permission(self, tool: CatalogTool) -> Permission:
+        """The permission as of now. *Always allow* replaces asking; the mode `read-only` still refuses."""
+        permission = check_permission(tool, self.mode)
+        if permission is Permission.MUST_ASK and _key(tool) in self._always_allowed:
+            return Permission.ALLOWED
+        return permission
+
+    def _refusal(self, tool: CatalogTool) -> ToolResult | None:
+        if self._permission(tool) is not Permission.REFUSED:
+            return None
+        return _denied(
+            f"{tool.name} may change something, and this session's mode is {self.mode}. "
+            f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
+        )
+
+    async def _ask(self, door: Door, tool_call: ToolCall, tool: CatalogTool) -> Decision:
+        await self._record.wait_published()  # the user sees what the question is about
+        decision = await door.request_permission(self._masked(tool_call), tool.definition.title or tool.name)
+        await self._record.add_decision(tool_call, decision)
+        if decision is Decision.ALLOW_ALWAYS:
+            self._always_allowed.add(_key(tool))
+        return decision
+
+    def _masked(self, tool_call: ToolCall) -> ToolCall:
+        arguments: Json = msgspec.json.decode(tool_call.arguments)
+        return replace(tool_call, arguments=msgspec.json.encode(self._record.mask.mask_json(arguments)))
 
 
-def reads_only(offer: Offer) -> bool:
-    """Whether a tool says that it changes nothing."""
-    annotations = offer.tool.annotations
+def stored_mode(settings: JsonObject) -> Mode:
+    """The mode in a stored session's settings; `ask` if there is none."""
+    try:
+        return Mode(str(settings.get("mode", Mode.ASK)))
+    except ValueError:
+        return Mode.ASK
+
+
+def check_permission(tool: CatalogTool, mode: Mode) -> Permission:
+    """Decide by the mode and the tool's read-only hint. The hint is part of the approved definition, so it counts."""
+    if mode is Mode.AUTO or is_read_only(tool):
+        return Permission.ALLOWED
+    return Permission.MUST_ASK if mode is Mode.ASK else Permission.REFUSED
+
+
+def is_read_only(tool: CatalogTool) -> bool:
+    """Whether the tool's definition says that it changes nothing."""
+    annotations = tool.definition.annotations
     if isinstance(annotations, UnsetType):
         return False
     try:
@@ -47,16 +129,28 @@ def reads_only(offer: Offer) -> bool:
         return False
 
 
-def kind_of(offer: Offer) -> str:
-    """What kind of thing a tool does, in an editor's words: it says so itself, or it reads, or nobody knows."""
-    meta = offer.tool.meta
-    if not isinstance(meta, UnsetType) and offer.server.source is Source.BUILTIN:
+def tool_kind(tool: CatalogTool) -> str:
+    """The tool's kind in ACP's terms. Built-in tools declare theirs; others are `read` or `other`."""
+    meta = tool.definition.meta
+    if not isinstance(meta, UnsetType) and tool.server.source is Source.BUILTIN:
         try:
             return msgspec.json.decode(meta, type=_Meta).kind
         except msgspec.ValidationError:
             return "other"
-    return "read" if reads_only(offer) else "other"
+    return "read" if is_read_only(tool) else "other"
+
+
+class _Annotations(msgspec.Struct, rename="camel"):
+    read_only_hint: bool = False
 
 
 class _Meta(msgspec.Struct):
     kind: str = msgspec.field(default="other", name="dev.holdfast/kind")
+
+
+def _key(tool: CatalogTool) -> tuple[str, str]:
+    return tool.server.name, tool.definition.name
+
+
+def _denied(reason: str) -> ToolResult:
+    return replace(failed_result(HoldfastError(codes.NOT_PERMITTED, reason)), outcome=Outcome.REFUSED)

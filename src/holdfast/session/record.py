@@ -1,4 +1,4 @@
-"""The only writer of a session: store, then tell."""
+"""The only writer of a session's events: each is stored, then published."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.audit import Audit
-from holdfast.audit.record import AuditKind, Subject, hash_arguments, kept_arguments, record
-from holdfast.connect.call import Answer
+from holdfast.audit.record import AuditKind, Subject, hash_arguments, limit_arguments, make_record
+from holdfast.connect.call import ToolResult
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
@@ -30,121 +30,126 @@ from holdfast.model.event import (
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
-from holdfast.session.outlast import outlast
-from holdfast.session.stream import Listener, Listeners, Stream
-from holdfast.store.appender import Also, Ticket
-from holdfast.store.database import passes
-from holdfast.store.interrupted import endings
-from holdfast.store.masked import masked
+from holdfast.session.event_stream import BatchListener, EventStream, Listener
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.store.appender import OnAppend, PendingEvent
+from holdfast.store.errors import is_transient
+from holdfast.store.interrupted import closing_events
+from holdfast.store.masking import mask_event
 from holdfast.store.rows import SessionChange
-from holdfast.store.store import Reads, Store, Tx
+from holdfast.store.store import ReadTx, Store, Tx
 
 log = logging.getLogger(__name__)
 
-# One writer serves every session: what is kept of a single answer must not hold up the others' commits.
-KEPT_BYTES = 2 * 1024 * 1024
-_KEPT_TEXT = 16 * 1024
-_KEPT_BLOCKS = 100
+# One writer serves every session, so the size of a stored result is limited: it must not delay other sessions' commits.
+MAX_RESULT_BYTES = 2 * 1024 * 1024
+_MAX_TEXT = 16 * 1024
+_MAX_BLOCKS = 100
 
-_LOST: tuple[JsonObject, ...] = (
-    {"type": "text", "text": "The answer came when it could not be stored, and was not kept."},
+_RESULT_NOT_STORED: tuple[JsonObject, ...] = (
+    {"type": "text", "text": "The result could not be stored when it arrived, and was not kept."},
 )
-_OFF_LOOP = 1024 * 1024  # a longer answer is read in a thread
+_THREAD_BYTES = 1024 * 1024  # a larger result is decoded in a thread
 
 
 class Record:
-    """What happens in one session, in order. An event is told to nobody before it is on disk."""
+    """The events of one session, in order, with their audit records. No event is published before it is on disk."""
 
     def __init__(self, context: SessionContext, store: Store, audit: Audit, mask: Mask) -> None:
         self._context = context
         self._audit = audit
         self.mask = mask
-        """What is kept out of all that is written."""
-        self._stream = Stream(context.session_id, store)
+        """Hides secrets in everything that is written."""
+        self._stream = EventStream(context.session_id, store)
         self._store = store
-        self._running: dict[str, Ticket] = {}
+        self._running_calls: dict[str, PendingEvent] = {}
         self._turns = 0
-        self._is_cut = False
-        self._over = False
-        self._mending = asyncio.Lock()
+        self._is_interrupted = False
+        self._is_closed = False
+        self._recovering = asyncio.Lock()
 
-    def become(self, context: SessionContext) -> None:
-        """The session has changed: from here on its records say so."""
+    def set_context(self, context: SessionContext) -> None:
+        """Use this context in audit records from now on."""
         self._context = context
 
     def listen(self, listener: Listener) -> None:
-        """From now on, tell every event once it is durable, in order. A slow listener holds up whoever records."""
+        """Publish every event from now on, in order, once it is durable. A slow listener slows `append` down."""
         self._stream.listen(listener)
 
-    def listen_to_many(self, listener: Listeners) -> None:
-        """The same for a listener that takes at once what became durable at once."""
-        self._stream.listen_to_many(listener)
+    def listen_in_batches(self, listener: BatchListener) -> None:
+        """Like `listen`, but events that became durable together are published together."""
+        self._stream.listen_in_batches(listener)
 
-    async def told(self) -> None:
-        """Wait until all that was recorded is durable, and told."""
-        await self._stream.told()
+    async def wait_published(self) -> None:
+        """Wait until every event so far is durable and published."""
+        await self._stream.wait_published()
 
     async def add(self, event: Event) -> None:
-        """Add an event; returns when it is durable."""
-        await self.mend()
-        await (await self.stream(event)).durable()
+        """Append an event and wait until it is durable."""
+        await self.recover()
+        await (await self.append(event)).durable()
 
-    async def stream(self, event: Event, also: Also | None = None, *, after: Ticket | None = None) -> Ticket:
-        """Add an event without waiting for the disk: many are on their way at once, in order."""
-        if self._over:
+    async def append(
+        self, event: Event, on_append: OnAppend | None = None, *, after: PendingEvent | None = None
+    ) -> PendingEvent:
+        """Append an event without waiting for the disk."""
+        if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-        # What is told is what is stored.
-        return await self._stream.keep(masked(event, self.mask), also, after=after)
+        # Masked here, so that the published event equals the stored one.
+        return await self._stream.append(mask_event(event, self.mask), on_append, after=after)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A turn runs: when part of it cannot be stored, the rest of it is not either."""
-        await self.mend()
+        """Mark a turn as running: if one of its events cannot be stored, the later ones are not stored either."""
+        await self.recover()
         self._turns += 1
         try:
             yield
         finally:
             self._turns = max(0, self._turns - 1)
 
-    async def mend(self) -> None:
-        """Go on after a write that failed, as on a full disk: what it cut off is ended first, as after a crash."""
-        if self._stream.broken is None and not self._is_cut and not self._mending.locked():
-            return
-        await outlast(self._mend())  # half of it, done again, would be told twice
+    async def recover(self) -> None:
+        """Accept events again after a failed write (on a full disk, say).
 
-    async def _mend(self) -> None:
-        async with self._mending:
+        Interrupted turns and calls are ended first, as after a crash.
+        """
+        if self._stream.broken is None and not self._is_interrupted and not self._recovering.locked():
+            return
+        await run_to_completion(self._recover())  # a part that is done twice would be published twice
+
+    async def _recover(self) -> None:
+        async with self._recovering:
             if (broken := self._stream.broken) is not None:
                 if self._turns:
-                    raise broken  # the turn that runs has lost a part of itself
-                self._is_cut = True
-                await self._stream.mend()
-            if self._is_cut:
-                running = set(self._running)  # as it is now: a reader's thread sees it change
-                for step in await self._store.read(lambda reads: self._cut_off(reads, running)):
-                    await self._keep(step)
-                self._is_cut = False
+                    raise broken  # the running turn has lost an event
+                self._is_interrupted = True
+                await self._stream.recover()
+            if self._is_interrupted:
+                running = set(self._running_calls)  # a copy: the read runs in another thread
+                for write in await self._store.read(lambda tx: self._missing_endings(tx, running)):
+                    await self._write_durably(write)
+                self._is_interrupted = False
 
-    def _cut_off(self, reads: Reads, running: Set[str]) -> "list[_Step]":
-        """The ends of what has none, and does not run any more. Of what is owed, the store writes the end first."""
+    def _missing_endings(self, tx: ReadTx, running: Set[str]) -> "list[_EventWrite]":
+        """The ends of turns and calls that have none and are not running. Deferred ends are written before this read."""
         return [
-            _Step(ending.event, self._notes_interrupted(ending.called))
-            for ending in endings(reads, self._context.session_id)
+            _EventWrite(ending.event, self._audit_interrupted(ending.called))
+            for ending in closing_events(tx, self._context.session_id)
             if ending.called is None or ending.called.call_id not in running
         ]
 
-    def _notes_interrupted(self, called: ToolCalled | None) -> Also | None:
+    def _audit_interrupted(self, called: ToolCalled | None) -> OnAppend | None:
         return None if called is None else lambda tx: self._audit.add_interrupted(tx, self._context, called)
 
-    async def resolved(self, standing: ServersResolved, new: Sequence[Refusal]) -> None:
-        """Who stands and who fell up to now; each new refusal is a record of the audit, in the same commit."""
-        await self.mend()
-        await (await self.stream(standing, also=self.notes_refused(new))).durable()
+    async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
+        """Store which servers are available and which were refused; each new refusal is audited in the same commit."""
+        await self.recover()
+        await (await self.append(resolved, self.audit_refusals(new))).durable()
 
-    def notes_refused(self, new: Sequence[Refusal]) -> Also:
-        """What adds a record of the audit for each of these refusals."""
-        notes = [
-            record(
+    def audit_refusals(self, new: Sequence[Refusal]) -> OnAppend:
+        """Return what writes an audit record for each of these refusals."""
+        records = [
+            make_record(
                 AuditKind.REFUSAL,
                 self._context,
                 Subject(server=refusal.server),
@@ -154,168 +159,181 @@ class Record:
             for refusal in new
         ]
 
-        def also(tx: Tx) -> None:
-            for note in notes:
-                self._audit.add(tx, note, self.mask)
+        def on_append(tx: Tx) -> None:
+            for record in records:
+                self._audit.add(tx, record, self.mask)
 
-        return also
+        return on_append
 
-    async def mode_changed(self, mode: str) -> None:
-        """Permission is asked differently from here on, and when the session is taken up again."""
+    async def add_mode(self, mode: str) -> None:
+        """Store the mode, for now and for when the session is resumed."""
         session_id = self._context.session_id
 
-        def also(tx: Tx) -> None:
+        def on_append(tx: Tx) -> None:
             stored = tx.session(session_id)
             if stored is not None:
                 tx.change(session_id, SessionChange(settings={**stored.settings, "mode": mode}))
 
-        await self.mend()
-        await (await self.stream(ModeChanged(mode=mode), also=also)).durable()
+        await self.recover()
+        await (await self.append(ModeChanged(mode=mode), on_append)).durable()
 
-    async def called(self, asked: ToolCall, *, title: str = "", kind: str = "other") -> None:
-        """A call was asked for. Nobody waits for this: what comes of it is stored after it, in order."""
-        await self.mend()
+    async def add_call(self, tool_call: ToolCall, *, title: str = "", kind: str = "other") -> None:
+        """Append the request for a call. It is not waited for: the call's later events are stored after it, in order."""
+        await self.recover()
         event = ToolCalled(
-            call_id=asked.call_id,
-            server=asked.server,
-            tool=asked.tool,
-            arguments=_object(asked.arguments),
+            call_id=tool_call.call_id,
+            server=tool_call.server,
+            tool=tool_call.tool,
+            arguments=_as_object(tool_call.arguments),
             title=title,
             kind=kind,
         )
-        self._running[asked.call_id] = await self.stream(event)
+        self._running_calls[tool_call.call_id] = await self.append(event)
 
-    async def decided(self, asked: ToolCall, decision: Decision) -> None:
-        """A person let a call through, or did not; returns when that is durable."""
-        note = replace(
-            record(AuditKind.PERMISSION, self._context, _subject(asked), outcome=decision),
-            arguments_hash=hash_arguments(asked.arguments),
+    async def add_decision(self, tool_call: ToolCall, decision: Decision) -> None:
+        """Store the user's decision about a call, with its audit record."""
+        record = replace(
+            make_record(AuditKind.PERMISSION, self._context, _subject(tool_call), outcome=decision),
+            arguments_hash=hash_arguments(tool_call.arguments),
         )
-        event = PermissionDecided(call_id=asked.call_id, decision=decision)
-        await outlast(self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask))))
+        event = PermissionDecided(call_id=tool_call.call_id, decision=decision)
+        await run_to_completion(
+            self._write_or_defer(_EventWrite(event, self._audit.recorder(record, self.mask)))
+        )
 
-    async def started(self, asked: ToolCall) -> None:
-        """A call was let through; it may run when this returns, for then it is known whatever happens."""
-        begun = self._running[asked.call_id]
-        await (await self.stream(ToolStarted(call_id=asked.call_id), after=begun)).durable()
+    async def add_start(self, tool_call: ToolCall) -> None:
+        """Store that a call starts. It may run when this returns: from then on, a crash leaves a trace of it."""
+        called = self._running_calls[tool_call.call_id]
+        await (await self.append(ToolStarted(call_id=tool_call.call_id), after=called)).durable()
 
-    async def ended(self, asked: ToolCall, answer: Answer, seconds: float) -> None:
-        """A call is over; returns when its event and its audit are durable, in one commit."""
-        large = answer.size > _OFF_LOOP
-        event = await asyncio.to_thread(self._end, asked, answer) if large else self._end(asked, answer)
-        note = replace(
-            record(
-                AuditKind.CALL, self._context, _subject(asked), outcome=answer.outcome, reason=answer.code
+    async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
+        """Store the end of a call and its audit record, in one commit."""
+        large = result.size > _THREAD_BYTES
+        event = (
+            await asyncio.to_thread(self._end_event, tool_call, result)
+            if large
+            else self._end_event(tool_call, result)
+        )
+        record = replace(
+            make_record(
+                AuditKind.CALL, self._context, _subject(tool_call), outcome=result.outcome, reason=result.code
             ),
             duration_ms=round(seconds * 1000, 3),
-            arguments_hash=hash_arguments(asked.arguments),
-            arguments=self._arguments(asked),
+            arguments_hash=hash_arguments(tool_call.arguments),
+            arguments=self._arguments(tool_call),
         )
-        begun = self._running.get(asked.call_id)
+        called = self._running_calls.get(tool_call.call_id)
         try:
-            if begun is not None and await begun.kept():
-                await self._keep_or_owe(_Step(event, self._audit.adds(note, self.mask)))
-            else:  # it was not made, and nobody has heard of it
-                await self._audit.record(note, self.mask)
+            if called is not None and await called.wait():
+                await self._write_or_defer(_EventWrite(event, self._audit.recorder(record, self.mask)))
+            else:  # the request was not stored, so the call was not made
+                await self._audit.record(record, self.mask)
         finally:
-            self._running.pop(asked.call_id, None)
+            self._running_calls.pop(tool_call.call_id, None)
 
-    async def close(self, *last: tuple[Event, Also | None]) -> None:
-        """The session ends with these events. What cannot be stored now is left to the store, to write when it can."""
-        steps = [_Step(masked(event, self.mask), also) for event, also in last]
-        self._over = True
+    async def close(self, *last: tuple[Event, OnAppend | None]) -> None:
+        """End the record with these events. If they cannot be stored now, the store writes them later."""
+        writes = [_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last]
+        self._is_closed = True
         if self._turns:
-            self._turns, self._is_cut = 0, True  # nobody will end the turn that runs
+            self._turns, self._is_interrupted = 0, True  # the running turn will not be ended otherwise
         try:
-            await self.mend()
-            while steps:
-                await self._keep(steps[0])
-                del steps[0]
+            await self.recover()
+            while writes:
+                await self._write_durably(writes[0])
+                del writes[0]
         except HoldfastError as error:
             log.warning("end of the session not stored yet", extra={"reason": error.message})
-            if passes(error):
-                self._store.owe(lambda tx: self._write(tx, [*self._cut_off(tx, set()), *steps]))
+            if is_transient(error):
+                self._store.defer(lambda tx: self._write_in(tx, [*self._missing_endings(tx, set()), *writes]))
 
-    async def _keep_or_owe(self, step: "_Step") -> None:
-        """Store what became of a call; it took place, so where that fails the store writes it as soon as it can."""
+    async def _write_or_defer(self, write: "_EventWrite") -> None:
+        """Store what became of a call. The call took place, so if this fails, the store writes it later."""
         try:
-            await self.mend()
-            await self._keep(step)
+            await self.recover()
+            await self._write_durably(write)
         except HoldfastError as error:
-            if passes(error):
-                owed = replace(step, event=_bare(step.event))
-                self._store.owe(
-                    lambda tx: self._write(tx, [owed]), lambda: self._stream.tell_late(owed.event)
+            if is_transient(error):
+                deferred = replace(write, event=_without_result(write.event))
+                self._store.defer(
+                    lambda tx: self._write_in(tx, [deferred]),
+                    lambda: self._stream.publish_late(deferred.event),
                 )
             raise
 
-    async def _keep(self, step: "_Step") -> None:
-        await (await self._stream.keep(step.event, step.also)).durable()
+    async def _write_durably(self, write: "_EventWrite") -> None:
+        await (await self._stream.append(write.event, write.on_append)).durable()
 
-    def _write(self, tx: Tx, steps: "Sequence[_Step]") -> None:
-        for step in steps:
-            appended = tx.append(self._context.session_id, step.event)
-            if appended.new and step.also is not None:
-                step.also(tx)
+    def _write_in(self, tx: Tx, writes: "Sequence[_EventWrite]") -> None:
+        for write in writes:
+            appended = tx.append(self._context.session_id, write.event)
+            if appended.is_new and write.on_append is not None:
+                write.on_append(tx)
 
-    def _end(self, asked: ToolCall, answer: Answer) -> Event:
-        whole = answer.size <= KEPT_BYTES
+    def _end_event(self, tool_call: ToolCall, result: ToolResult) -> Event:
+        whole = result.size <= MAX_RESULT_BYTES
         event = ToolEnded(
-            call_id=asked.call_id,
-            outcome=answer.outcome,
-            content=tuple(answer.content if whole else map(_shortened, answer.content[:_KEPT_BLOCKS])),
-            structured=answer.data if whole else None,
-            code=answer.code,
+            call_id=tool_call.call_id,
+            outcome=result.outcome,
+            content=tuple(result.content if whole else map(_shorten_block, result.content[:_MAX_BLOCKS])),
+            structured=result.data if whole else None,
+            code=result.code,
         )
-        return masked(event, self.mask)
+        return mask_event(event, self.mask)
 
-    async def denied(self, asked: ToolCall, answer: Answer) -> None:
-        """Something was asked for that this session does not have."""
-        note = replace(
-            record(
-                AuditKind.DENIED, self._context, _subject(asked), outcome=answer.code, reason=answer.message
+    async def add_denial(self, tool_call: ToolCall, result: ToolResult) -> None:
+        """Audit a call of a tool that this session does not have."""
+        record = replace(
+            make_record(
+                AuditKind.DENIED,
+                self._context,
+                _subject(tool_call),
+                outcome=result.code,
+                reason=result.message,
             ),
-            arguments_hash=hash_arguments(asked.arguments),
-            arguments=self._arguments(asked),
+            arguments_hash=hash_arguments(tool_call.arguments),
+            arguments=self._arguments(tool_call),
         )
-        await outlast(self._audit.record(note, self.mask))
+        await run_to_completion(self._audit.record(record, self.mask))
 
-    def _arguments(self, asked: ToolCall) -> JsonObject | None:
-        return kept_arguments(asked.arguments) if self._audit.keeps_arguments else None
+    def _arguments(self, tool_call: ToolCall) -> JsonObject | None:
+        return limit_arguments(tool_call.arguments) if self._audit.keeps_arguments else None
 
 
 @dataclass(slots=True)
-class _Step:
-    """What became of a call, with its record."""
+class _EventWrite:
+    """An event to store, and what to write in the same commit."""
 
     event: Event
-    also: Also | None
+    on_append: OnAppend | None
 
 
-def _bare(event: Event) -> Event:
-    """An event without the answer of a tool: nobody got it, and it may be what there is no space for."""
+def _without_result(event: Event) -> Event:
+    """The event without the tool's result: the caller got none, and the result may be what did not fit on the disk."""
     if isinstance(event, ToolEnded) and event.outcome is not Outcome.REFUSED:
-        return ToolEnded(call_id=event.call_id, outcome=event.outcome, content=_LOST, code=event.code)
+        return ToolEnded(
+            call_id=event.call_id, outcome=event.outcome, content=_RESULT_NOT_STORED, code=event.code
+        )
     return event
 
 
-def _shortened(block: dict[str, Any]) -> JsonObject:
-    """A block of an answer that is too large to keep: how it begins, or what it was."""
+def _shorten_block(block: dict[str, Any]) -> JsonObject:
+    """The beginning of a text block, or the type of another block."""
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str):
-        if len(text) <= _KEPT_TEXT:
+        if len(text) <= _MAX_TEXT:
             return block
         return {
             "type": "text",
-            "text": f"{text[:_KEPT_TEXT]}… ({len(text)} characters; the rest was not kept)",
+            "text": f"{text[:_MAX_TEXT]}… ({len(text)} characters; the rest was not kept)",
         }
     return {"type": "text", "text": f"({str(block.get('type'))[:40]}; too large to be kept)"}
 
 
-def _subject(asked: ToolCall) -> Subject:
-    return Subject(server=asked.server, tool=asked.tool, call_id=asked.call_id)
+def _subject(tool_call: ToolCall) -> Subject:
+    return Subject(server=tool_call.server, tool=tool_call.tool, call_id=tool_call.call_id)
 
 
-def _object(raw: bytes | msgspec.Raw) -> JsonObject:
+def _as_object(raw: bytes | msgspec.Raw) -> JsonObject:
     value: Json = msgspec.json.decode(raw)
     return value if isinstance(value, dict) else {"value": value}

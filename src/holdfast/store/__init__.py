@@ -1,1 +1,1 @@
-"""What lasts: sessions and their events, and all that is kept about them."""
+"""Durable storage of sessions, their events and the audit."""

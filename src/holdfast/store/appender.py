@@ -1,4 +1,4 @@
-"""A stream of events into one session that does not wait for each commit: a bounded window is on its way, in order."""
+"""A stream of events into one session that does not wait for each commit."""
 
 import asyncio
 from collections import deque
@@ -13,144 +13,144 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
-from holdfast.store.masked import masked
-from holdfast.store.projection import PASSING
-from holdfast.store.rows import Appended
+from holdfast.store.masking import mask_event
+from holdfast.store.projection import LOG_ONLY_EVENTS
+from holdfast.store.rows import AppendResult
 
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-Also = Callable[["Tx"], object]
+OnAppend = Callable[["Tx"], object]
 Write = Callable[[Callable[["Tx"], Any]], Awaitable[Any]]
 
 
-class Ticket:
-    """One event on its way: sooner or later it is durable, or it failed."""
+class PendingEvent:
+    """A queued event: it becomes durable, or it fails."""
 
     __slots__ = ("_appended", "_error", "_waiter")
 
     def __init__(self) -> None:
-        self._appended: Appended | None = None
+        self._appended: AppendResult | None = None
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def is_durable(self) -> bool:
-        """Whether the event is on disk now."""
+        """Whether the event is on the disk."""
         return self._appended is not None
 
     @property
     def is_new(self) -> bool:
-        """Whether the event is on disk now, and was not before."""
-        return self._appended is not None and self._appended.new
+        """Whether the event is on the disk, and was not there before."""
+        return self._appended is not None and self._appended.is_new
 
     @property
     def has_failed(self) -> bool:
-        """Whether the event will never be on disk."""
+        """Whether the event could not be stored."""
         return self._error is not None
 
     @property
     def error(self) -> Exception | None:
-        """Why it will never be."""
+        """Why the event could not be stored."""
         return self._error
 
     async def durable(self) -> int:
-        """Wait until the event is on disk; its place in the session's log."""
+        """Wait until the event is on the disk, and return its number in the log. Raises if it failed."""
         if self._appended is None and self._error is None:
             if self._waiter is None:
                 self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waiter)
         if self._appended is None:
-            raise self._error or AssertionError("A settled ticket has a place or an error.")
+            raise self._error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
-    async def kept(self) -> bool:
-        """Wait until it is settled; whether the event is on disk then."""
+    async def wait(self) -> bool:
+        """Wait until the event is durable or has failed, and return whether it is durable."""
         if self._appended is None:
-            with suppress(Exception):  # whoever asks for `durable` hears why not
+            with suppress(Exception):  # `durable` raises the reason
                 await self.durable()
         return self.is_durable
 
-    def settle(self, outcome: Appended | Exception) -> None:
-        """Tell whoever waits."""
-        if isinstance(outcome, Appended):
-            self._appended = outcome
+    def settle(self, result: AppendResult | Exception) -> None:
+        """Set the result and wake the waiting tasks."""
+        if isinstance(result, AppendResult):
+            self._appended = result
         else:
-            self._error = outcome
+            self._error = result
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
 @dataclass(slots=True)
-class _Entry:
+class _QueuedEvent:
     event: Event
     key: str | None
-    also: Also | None
-    ticket: Ticket = field(default_factory=Ticket)
+    on_append: OnAppend | None
+    pending: PendingEvent = field(default_factory=PendingEvent)
 
 
 class Appender:
-    """Takes events faster than they can be committed one by one, and keeps their order.
+    """Queues events and commits them in batches, in order.
 
-    When one cannot be stored, it and all after it fail until the stream is mended; those before it are
+    If an event cannot be stored, it and all later events fail until `reset` is called; earlier events are
     kept. Leaving the `async with` block waits for every event; without one, call `flush`.
     """
 
     def __init__(self, write: Write, session_id: SessionId, *, window: int, mask: Mask) -> None:
         if window < 1:
-            raise HoldfastError(codes.BAD_ARGUMENT, f"A window holds at least one event, not {window}.")
+            raise HoldfastError(codes.BAD_ARGUMENT, f"The window must be at least 1, not {window}.")
         self._write = write
         self._session_id = session_id
         self._mask = mask
-        self._room = asyncio.Semaphore(window)
-        # Half of the window is filled while the other half is on its way to the disk.
-        self._most = max(1, window // 2)
-        self._waiting: deque[_Entry] = deque()
-        self._pump: asyncio.Task[None] | None = None
-        self._broken: Exception | None = None
+        self._slots = asyncio.Semaphore(window)
+        # Half of the window is filled while the other half is being committed.
+        self._batch_size = max(1, window // 2)
+        self._queue: deque[_QueuedEvent] = deque()
+        self._committer: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
 
     @property
-    def broken(self) -> HoldfastError | None:
-        """Why nothing is taken: an earlier event could not be stored, and the stream was not mended since."""
-        return None if self._broken is None else self._after_failure(self._broken)
+    def error(self) -> HoldfastError | None:
+        """The error of an event that could not be stored, until `reset` is called."""
+        return None if self._error is None else self._after_failure(self._error)
 
     async def append(
         self,
         event: Event,
         *,
         key: str | None = None,
-        also: Also | None = None,
-        after: Ticket | None = None,
-    ) -> Ticket:
+        on_append: OnAppend | None = None,
+        after: PendingEvent | None = None,
+    ) -> PendingEvent:
         """Queue an event; waits only while the window is full.
 
-        `also` runs in the event's own transaction, and not at all when the event is there already. What makes sense
-        only `after` an earlier event fails when that one did, though the stream was mended since.
+        `on_append` runs in the event's transaction, unless the event is already there. If the event `after` failed,
+        this one fails too, even after a `reset`.
         """
-        await self._room.acquire()
-        entry = _Entry(masked(event, self._mask), key, also)
-        broken = self._broken or (after.error if after is not None else None)
-        if broken is not None:
-            self._settle(entry, self._after_failure(broken))
+        await self._slots.acquire()
+        entry = _QueuedEvent(mask_event(event, self._mask), key, on_append)
+        error = self._error or (after.error if after is not None else None)
+        if error is not None:
+            self._settle(entry, self._after_failure(error))
         else:
-            self._waiting.append(entry)
+            self._queue.append(entry)
             self._start()
-        return entry.ticket
+        return entry.pending
 
     async def flush(self) -> None:
-        """Wait until every event that was queued is durable; raises if any of the stream failed."""
-        await self.settled()
-        if self._broken is not None:
-            raise self._after_failure(self._broken)
+        """Wait until every queued event is durable. Raises if one failed."""
+        await self.wait_settled()
+        if self._error is not None:
+            raise self._after_failure(self._error)
 
-    async def settled(self) -> None:
-        """Wait until every event that was queued is durable, or has failed."""
-        while self._pump is not None:
-            await asyncio.shield(self._pump)
+    async def wait_settled(self) -> None:
+        """Wait until every queued event is durable or has failed."""
+        while self._committer is not None:
+            await asyncio.shield(self._committer)
 
-    def mend(self) -> None:
-        """Take events again. What failed stays failed: whoever mends a settled stream has heard of it."""
-        self._broken = None
+    def reset(self) -> None:
+        """Accept events again after a failure. Failed events stay failed. Call this when all events are settled."""
+        self._error = None
 
     async def __aenter__(self) -> "Appender":
         return self
@@ -160,89 +160,91 @@ class Appender:
     ) -> None:
         if error is None:
             await self.flush()
-        elif self._pump is not None:
-            await asyncio.shield(self._pump)
+        elif self._committer is not None:
+            await asyncio.shield(self._committer)
 
     def _start(self) -> None:
-        if self._pump is None and self._waiting:
-            self._pump = asyncio.get_running_loop().create_task(self._run())
+        if self._committer is None and self._queue:
+            self._committer = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         try:
-            while self._waiting and self._broken is None:
-                await self._commit(
-                    [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
-                )
+            while self._queue and self._error is None:
+                batch = [self._queue.popleft() for _ in range(min(self._batch_size, len(self._queue)))]
+                await self._commit(batch)
         finally:
-            self._pump = None
-            while self._broken is not None and self._waiting:
-                self._settle(self._waiting.popleft(), self._after_failure(self._broken))
+            self._committer = None
+            while self._error is not None and self._queue:
+                self._settle(self._queue.popleft(), self._after_failure(self._error))
 
-    async def _commit(self, entries: list[_Entry], *, careful: bool = False) -> None:
-        """Commit entries together; when that fails, one by one and carefully, to find the one that is to blame."""
-        reached = 0
+    async def _commit(self, entries: list[_QueuedEvent], *, one_by_one: bool = False) -> None:
+        """Commit entries together; if that fails, one by one, to find the bad one."""
+        stored_count = 0
 
-        def append_all(tx: "Tx") -> list[Appended]:
-            nonlocal reached
-            reached = 0
-            appended: list[Appended] = []
+        def append_all(tx: "Tx") -> list[AppendResult]:
+            nonlocal stored_count
+            stored_count = 0
+            appended: list[AppendResult] = []
             for entry in entries:
                 appended.append(_append(tx, self._session_id, entry))
-                reached += 1
+                stored_count += 1
             return appended
 
-        together = not careful and len(entries) > 1 and all(map(_is_passing, entries))
+        together = not one_by_one and len(entries) > 1 and all(map(_is_log_only, entries))
         events = [entry.event for entry in entries]
         try:
-            outcomes = await self._write(
+            results = await self._write(
                 (lambda tx: tx.append_many(self._session_id, events)) if together else append_all
             )
         except asyncio.CancelledError:
-            # Only the end of the loop cancels the pump: nobody can say any more what became of these.
-            self._broken = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
-            self._fail(entries, self._broken)
+            # Only closing the event loop cancels this task: it is unknown whether these were stored.
+            self._error = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
+            self._fail(entries, self._error)
             raise
         except Exception as error:
             if together:
-                await self._commit(entries, careful=True)
+                await self._commit(entries, one_by_one=True)
                 return
-            good, bad = (entries[:reached], entries[reached:]) if reached < len(entries) else ([], entries)
+            # If the commit itself failed, after all appends, the first entry gets the error.
+            split = stored_count if stored_count < len(entries) else 0
+            good, bad = entries[:split], entries[split:]
             if good:
-                await self._commit(good, careful=True)
-            if self._broken is None:
-                self._broken = error
+                await self._commit(good, one_by_one=True)
+            if self._error is None:
+                self._error = error
                 self._settle(bad[0], error)
                 bad = bad[1:]
-            self._fail(bad, self._broken)
+            self._fail(bad, self._error)
             return
-        for entry, outcome in zip(entries, outcomes, strict=True):
-            self._settle(entry, outcome)
+        for entry, result in zip(entries, results, strict=True):
+            self._settle(entry, result)
 
-    def _fail(self, entries: list[_Entry], reason: Exception) -> None:
+    def _fail(self, entries: list[_QueuedEvent], reason: Exception) -> None:
         for entry in entries:
             self._settle(entry, self._after_failure(reason))
 
-    def _settle(self, entry: _Entry, outcome: Appended | Exception) -> None:
-        entry.ticket.settle(outcome)
-        self._room.release()
+    def _settle(self, entry: _QueuedEvent, result: AppendResult | Exception) -> None:
+        entry.pending.settle(result)
+        self._slots.release()
 
     def _after_failure(self, reason: Exception) -> HoldfastError:
-        # What passes by itself, a full disk say, is told by its own name: whoever waits can do something about it.
-        passes = isinstance(reason, HoldfastError) and reason.code.retryable
-        code = reason.code if isinstance(reason, HoldfastError) and passes else codes.STREAM_BROKEN
+        # Keep the code of a transient error, such as a full disk, so that callers can retry.
+        code = codes.STREAM_BROKEN
+        if isinstance(reason, HoldfastError) and reason.code.retryable:
+            code = reason.code
         return HoldfastError(
             code,
-            f"An earlier event of {self._session_id} could not be stored, so this one was not either: {reason}",
+            f"An earlier event of {self._session_id} could not be stored, so this one was not stored either: {reason}",
             session_id=self._session_id,
         )
 
 
-def _append(tx: "Tx", session_id: SessionId, entry: _Entry) -> Appended:
+def _append(tx: "Tx", session_id: SessionId, entry: _QueuedEvent) -> AppendResult:
     appended = tx.append(session_id, entry.event, entry.key)
-    if appended.new and entry.also is not None:
-        entry.also(tx)
+    if appended.is_new and entry.on_append is not None:
+        entry.on_append(tx)
     return appended
 
 
-def _is_passing(entry: _Entry) -> bool:
-    return entry.key is None and entry.also is None and isinstance(entry.event, PASSING)
+def _is_log_only(entry: _QueuedEvent) -> bool:
+    return entry.key is None and entry.on_append is None and isinstance(entry.event, LOG_ONLY_EVENTS)

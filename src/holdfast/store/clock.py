@@ -1,4 +1,4 @@
-"""Wall-clock time as it is kept: whole microseconds since 1970, UTC."""
+"""Wall-clock time as the store keeps it: whole microseconds since 1970, UTC."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,15 +8,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def now() -> int:
-    """The time it is."""
+    """The current time."""
     return time.time_ns() // 1000
 
 
-def from_stored(microseconds: int) -> datetime:
-    """The moment that was kept."""
+def from_microseconds(microseconds: int) -> datetime:
+    """The stored time as a datetime."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def to_stored(moment: datetime) -> int:
-    """The moment as it is kept."""
+def to_microseconds(moment: datetime) -> int:
+    """The datetime as it is stored."""
     return (moment - _EPOCH) // _MICROSECOND

@@ -1,4 +1,4 @@
-"""Events as they are written down: a kind, and a JSON object that later versions can still read."""
+"""Encode events as a kind and a JSON object that later versions can still decode."""
 
 from typing import Any, get_args
 
@@ -15,17 +15,17 @@ _decoders: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
-    """The event's kind and its fields."""
+    """The event's kind, and its fields as JSON."""
     try:
         return type(event).__name__, _encoder.encode(event)
     except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
         raise HoldfastError(
-            codes.UNSTORABLE, f"The event {type(event).__name__} cannot be written down: {error}."
+            codes.UNSTORABLE, f"The event {type(event).__name__} cannot be encoded: {error}."
         ) from None
 
 
 def decode_event(kind: str, body: bytes) -> Event:
-    """The event that was written down."""
+    """The event with this kind and these fields."""
     decoder = _decoders.get(kind)
     if decoder is None:
         raise HoldfastError(

@@ -1,15 +1,15 @@
-"""When a session that somebody holds is free again."""
+"""When a lease expires, and the errors of a session that another process holds."""
 
 from collections.abc import Callable
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
-from holdfast.store.clock import to_stored
+from holdfast.store.clock import to_microseconds
 from holdfast.store.owner import Owner, is_gone
 from holdfast.store.rows import Lease, StoredSession
 
-# How long a holder that cannot be seen from here is believed to be alive, and how often a live one says so.
+# An owner that cannot be checked is assumed to be alive for LEASE_SECONDS after its last renewal.
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
@@ -17,48 +17,48 @@ _ASLEEP_MICROSECONDS = 24 * 3600 * 1_000_000
 
 
 _ENDED: set[str] = set()
-"""The holders of this process that ended: what they could not let go of, on a full disk say, they do not hold."""
+"""Holders of this process that were closed. Leases that they could not release, as on a full disk, have expired."""
 
 
-def ended(holder: str) -> None:
-    """A store of this process was closed."""
+def mark_closed(holder: str) -> None:
+    """Note that the store with this holder id was closed, so that its leases have expired."""
     _ENDED.add(holder)
 
 
-def has_lapsed(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
-    """Whether the holder is dead; where that cannot be seen, whether it has been silent for too long."""
+def is_expired(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
+    """Whether the owner is dead, or, if that cannot be checked, whether the lease was not renewed in time."""
     dead = lease.holder in _ENDED or gone(lease.owner)
-    return to_stored(lease.until) <= now if dead is None else dead
+    return to_microseconds(lease.expires_at) <= now if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
-    """Whether the holder is dead beyond doubt: one that cannot be seen from here may only have been asleep."""
+    """Whether the owner is certainly dead. One that cannot be checked may be suspended: then wait another day."""
     dead = lease.holder in _ENDED or gone(lease.owner)
-    return to_stored(lease.until) + _ASLEEP_MICROSECONDS <= now if dead is None else dead
+    return to_microseconds(lease.expires_at) + _ASLEEP_MICROSECONDS <= now if dead is None else dead
 
 
 def is_interrupted(session: StoredSession, now: int) -> bool:
-    """Whether the session's open turn was cut off; one that a live owner holds runs."""
-    return bool(session.open_turn) and (session.lease is None or has_lapsed(session.lease, now))
+    """Whether the session has an open turn and no live owner."""
+    return bool(session.open_turn) and (session.lease is None or is_expired(session.lease, now))
 
 
 def check_free(lease: Lease, now: int) -> None:
-    """Refuse when a live owner holds the session."""
-    if not has_lapsed(lease, now):
-        raise held_by_another(lease)
+    """Raise `SESSION_HELD` if a live owner holds the session."""
+    if not is_expired(lease, now):
+        raise session_held(lease)
 
 
-def lost(session_id: SessionId) -> HoldfastError:
-    """The refusal for a holder that was silent for so long that another took the session."""
+def lease_lost(session_id: SessionId) -> HoldfastError:
+    """The error for a store whose lease expired and was acquired by another process."""
     return HoldfastError(
         codes.SESSION_HELD,
-        f"The session {session_id} is not held by this process any more: another one took it meanwhile. Open it again.",
+        f"The session {session_id} is no longer held by this process: another process acquired it. Open it again.",
         session_id=session_id,
     )
 
 
-def held_by_another(lease: Lease) -> HoldfastError:
-    """The refusal, which names the owner."""
+def session_held(lease: Lease) -> HoldfastError:
+    """The error that names the live owner of a session."""
     return HoldfastError(
         codes.SESSION_HELD,
         f"The session {lease.session_id} is held by {lease.owner}.",

@@ -1,4 +1,4 @@
-"""The store in memory: for tests, with the meaning of the real one and nothing of its durability."""
+"""The store in memory, for tests: it behaves like the real one, but nothing is durable."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -13,30 +13,35 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
-from holdfast.store.clock import from_stored, to_stored
+from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import encode_event
-from holdfast.store.cursor import decode_cursor, encode_cursor
-from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lost
+from holdfast.store.constraints import (
+    check_change,
+    check_new,
+    check_same_session,
+    default_key,
+    key_reused,
+    unknown_session,
+)
+from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
 from holdfast.store.owner import this_process
-from holdfast.store.projection import PASSING, project
-from holdfast.store.query import Reach, SearchQuery, SessionQuery
+from holdfast.store.projection import LOG_ONLY_EVENTS, project
+from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
 from holdfast.store.rows import (
-    Appended,
+    AppendResult,
     Approval,
     AuditRow,
-    Hit,
     Lease,
     NewSession,
-    OpenTurn,
     Page,
+    SearchHit,
     SessionChange,
     SessionState,
     StoredEvent,
     StoredSession,
 )
-from holdfast.store.rules import check_change, check_new, key_reused, once, same_session, unknown_session
-from holdfast.store.store import AfterCommit, Reads, Store, Tx
-from holdfast.store.words import phrases, pieces, snippet, spoken
+from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
+from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -44,11 +49,13 @@ V = TypeVar("V")
 
 
 class MemoryStore(Store):
-    """Keeps everything until it is closed. Two stores on one `Shelf` are like two processes on one file."""
+    """Keeps everything in memory. Two stores on one `MemoryDatabase` are like two processes on one file."""
 
-    def __init__(self, shelf: "Shelf | None" = None, *, now: Callable[[], int] = clock.now) -> None:
-        self._tx = _MemoryTx(shelf or Shelf(), secrets.token_hex(8), now)
-        self._chores: list[AfterCommit] = []
+    def __init__(
+        self, database: "MemoryDatabase | None" = None, *, now: Callable[[], int] = clock.now
+    ) -> None:
+        self._tx = _MemoryTx(database or MemoryDatabase(), secrets.token_hex(8), now)
+        self._hooks: list[AfterCommit] = []
         self._closed = False
 
     async def __aenter__(self) -> "MemoryStore":
@@ -60,41 +67,41 @@ class MemoryStore(Store):
         await self.close()
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run a function; if it fails, all that it wrote is undone."""
+        """Run a function in a write transaction; if it fails, its writes are rolled back."""
         self._check_open()
-        outcome = self._tx.run(work)
-        for chore in self._chores:
-            chore(self._tx)
-        return outcome
+        result = self._tx.run(work)
+        for hook in self._hooks:
+            hook(self._tx)
+        return result
 
-    async def read(self, work: Callable[[Reads], T]) -> T:
-        """Run a function that reads."""
+    async def read(self, work: Callable[[ReadTx], T]) -> T:
+        """Run a function in a read transaction."""
         self._check_open()
         return work(self._tx)
 
-    def after_commit(self, chore: AfterCommit) -> None:
-        """From now on, run this after every write."""
-        self._chores.append(chore)
+    def after_commit(self, hook: AfterCommit) -> None:
+        """Run this hook after every write from now on."""
+        self._hooks.append(hook)
 
     async def close(self) -> None:
-        """Let go of every session."""
+        """Release all leases."""
         if not self._closed:
             self._closed = True
-            self._tx.let_go_of_all()
+            self._tx.release_all()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise HoldfastError(codes.STORE_CLOSED, "The store in memory is closed.")
+            raise HoldfastError(codes.STORE_CLOSED, "The in-memory store is closed.")
 
 
-class Shelf:
-    """What is kept, and how to undo the last of it."""
+class MemoryDatabase:
+    """The data of a store, with an undo log for the current transaction."""
 
     def __init__(self) -> None:
         self.sessions: dict[SessionId, StoredSession] = {}
         self.events: dict[SessionId, list[StoredEvent]] = {}
         self.order: dict[SessionId, int] = {}
-        self.said: dict[tuple[SessionId, str], int] = {}
+        self.message_numbers: dict[tuple[SessionId, str], int] = {}
         self.leases: dict[SessionId, Lease] = {}
         self.approvals: dict[tuple[str, str], Approval] = {}
         self.audit: list[AuditRow] = []
@@ -104,12 +111,12 @@ class Shelf:
         self.undo: list[Callable[[], object]] = []
 
     def next_number(self) -> int:
-        """A number larger than all before."""
+        """The next number, larger than all earlier ones."""
         self.count += 1
         return self.count
 
     def put(self, mapping: dict[K, V], key: K, value: V) -> None:
-        """Set an entry, undoably."""
+        """Set an entry and log its undo."""
         if key in mapping:
             before = mapping[key]
             self.undo.append(lambda: mapping.__setitem__(key, before))
@@ -118,46 +125,46 @@ class Shelf:
         mapping[key] = value
 
     def drop(self, mapping: dict[K, V], key: K) -> None:
-        """Remove an entry, undoably."""
+        """Remove an entry and log its undo."""
         if key in mapping:
             before = mapping.pop(key)
             self.undo.append(lambda: mapping.__setitem__(key, before))
 
     def add(self, values: list[V], value: V) -> None:
-        """Append a value, undoably."""
+        """Append a value and log its undo."""
         values.append(value)
         self.undo.append(values.pop)
 
 
 class _MemoryTx:
-    def __init__(self, shelf: Shelf, holder: str, now: Callable[[], int]) -> None:
-        self._shelf = shelf
+    def __init__(self, db: MemoryDatabase, holder: str, now: Callable[[], int]) -> None:
+        self._db = db
         self._holder = holder
         self._now = now
         self._held: set[SessionId] = set()
 
     def run(self, work: Callable[[Tx], T]) -> T:
-        self._shelf.undo.clear()
+        self._db.undo.clear()
         held = set(self._held)
         try:
             return work(self)
         except BaseException:
             self._held = held
-            while self._shelf.undo:
-                self._shelf.undo.pop()()
+            while self._db.undo:
+                self._db.undo.pop()()
             raise
 
     def session(self, session_id: SessionId) -> StoredSession | None:
-        stored = self._shelf.sessions.get(session_id)
+        stored = self._db.sessions.get(session_id)
         if stored is None:
             return None
-        last_seq, lease = len(self._shelf.events[session_id]), self._shelf.leases.get(session_id)
+        last_seq, lease = len(self._db.events[session_id]), self._db.leases.get(session_id)
         return replace(stored, last_seq=last_seq, lease=lease)
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
         found = {
-            (to_stored(session.updated), self._shelf.order[session.context.session_id]): session
-            for session in self._within(query.reach)
+            (to_microseconds(session.updated), self._db.order[session.context.session_id]): session
+            for session in self._visible(query.visibility)
             if query.cwd in (None, session.context.cwd)
             and query.source in (None, session.source)
             and query.parent in (None, session.context.parent_session_id)
@@ -166,38 +173,34 @@ class _MemoryTx:
         }
         return self._page(found, query)
 
-    def search(self, query: SearchQuery) -> Page[Hit]:
-        wanted = phrases(query.words)
-        found: dict[tuple[int, int], Hit] = {}
-        for session in self._within(query.reach):
+    def search(self, query: SearchQuery) -> Page[SearchHit]:
+        wanted = parse_words(query.words)
+        found: dict[tuple[int, int], SearchHit] = {}
+        for session in self._visible(query.visibility):
             if query.source in (None, session.source) and set(query.tags) <= set(session.tags):
                 for message_id, (seq, text) in self._texts(session).items():
-                    if _has(pieces(text), wanted):
-                        place = (self._shelf.said.get((session.context.session_id, message_id), 0), 0)
-                        found[place] = Hit(
-                            session=session, message_id=message_id, seq=seq, snippet=snippet(text, wanted)
+                    if _matches(tokenize(text), wanted):
+                        rank = (self._db.message_numbers.get((session.context.session_id, message_id), 0), 0)
+                        found[rank] = SearchHit(
+                            session=session,
+                            message_id=message_id,
+                            seq=seq,
+                            snippet=make_snippet(text, wanted),
                         )
         return self._page(found, query)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
-        return tuple(self._shelf.events.get(session_id, [])[after : after + limit])
+        return tuple(self._db.events.get(session_id, [])[after : after + limit])
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
-        for stored in reversed(self._shelf.events.get(session_id, [])):
+        for stored in reversed(self._db.events.get(session_id, [])):
             if isinstance(stored.event, ServersResolved):
                 return stored.event
         return None
 
-    def open_turns(self) -> tuple[OpenTurn, ...]:
-        return tuple(
-            OpenTurn(session_id=session_id, turn_id=session.open_turn)
-            for session_id, session in self._shelf.sessions.items()
-            if session.open_turn
-        )
-
     def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
         found: dict[str, ToolCalled] = {}
-        for stored in self._shelf.events.get(session_id, []):
+        for stored in self._db.events.get(session_id, []):
             match stored.event:
                 case ToolCalled(call_id=call_id):
                     found[call_id] = stored.event
@@ -208,34 +211,31 @@ class _MemoryTx:
         return tuple(found.values())
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        return self._shelf.leases.get(session_id)
+        return self._db.leases.get(session_id)
 
-    def approval(self, what: str, content_hash: str) -> Approval | None:
-        return self._shelf.approvals.get((what, content_hash))
-
-    def approvals(self, beginning: str = "") -> tuple[Approval, ...]:
-        found = (one for one in self._shelf.approvals.values() if one.what.startswith(beginning))
+    def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
+        found = (one for one in self._db.approvals.values() if one.what.startswith(prefix))
         return tuple(sorted(found, key=lambda one: (one.what, one.at, one.content_hash)))
 
     def store_id(self) -> bytes:
-        return self._shelf.store_id
+        return self._db.store_id
 
     def audit_head(self) -> AuditRow | None:
-        return self._shelf.audit[-1] if self._shelf.audit else None
+        return self._db.audit[-1] if self._db.audit else None
 
     def audit_row(self, seq: int) -> AuditRow | None:
-        return self._shelf.audit[seq - 1] if 0 < seq <= len(self._shelf.audit) else None
+        return self._db.audit[seq - 1] if 0 < seq <= len(self._db.audit) else None
 
     def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
-        for row in self._shelf.audit[after:]:
+        for row in self._db.audit[after:]:
             if session_id is None or msgspec.json.decode(row.body).get("session_id") == session_id:
                 yield row
 
     def create(self, new: NewSession) -> StoredSession:
-        session_id, now = check_new(new).context.session_id, from_stored(self._now())
+        session_id, now = check_new(new).context.session_id, from_microseconds(self._now())
         stored = self.session(session_id)
         if stored is not None:
-            return same_session(stored, new)
+            return check_same_session(stored, new)
         stored = StoredSession(
             context=new.context,
             title=new.title,
@@ -248,15 +248,15 @@ class _MemoryTx:
             last_seq=0,
             open_turn="",
         )
-        self._shelf.put(self._shelf.sessions, session_id, stored)
-        self._shelf.put(self._shelf.events, session_id, [])
-        self._shelf.put(self._shelf.order, session_id, self._shelf.next_number())
-        self._speak(session_id, "")
+        self._db.put(self._db.sessions, session_id, stored)
+        self._db.put(self._db.events, session_id, [])
+        self._db.put(self._db.order, session_id, self._db.next_number())
+        self._number_message(session_id, "")
         return stored
 
     def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
         check_change(change)
-        before = self._writable(session_id)
+        before = self._check_writable(session_id)
         context = replace(
             before.context,
             cwd=before.context.cwd if change.cwd is None else change.cwd,
@@ -268,129 +268,123 @@ class _MemoryTx:
             title=before.title if change.title is None else change.title,
             tags=before.tags if change.tags is None else tuple(sorted(set(change.tags))),
             settings=before.settings if change.settings is None else dict(change.settings),
-            updated=from_stored(self._now()),
+            updated=from_microseconds(self._now()),
         )
-        self._shelf.put(self._shelf.sessions, session_id, after)
-        return replace(after, last_seq=len(self._shelf.events[session_id]))
+        self._db.put(self._db.sessions, session_id, after)
+        return replace(after, last_seq=len(self._db.events[session_id]))
 
     def delete(self, session_id: SessionId) -> bool:
-        if session_id not in self._shelf.sessions:
+        if session_id not in self._db.sessions:
             return False
-        self._writable(session_id)
-        self._shelf.drop(self._shelf.sessions, session_id)
-        self._shelf.drop(self._shelf.events, session_id)
-        self._shelf.drop(self._shelf.order, session_id)
-        self._shelf.drop(self._shelf.leases, session_id)
+        self._check_writable(session_id)
+        self._db.drop(self._db.sessions, session_id)
+        self._db.drop(self._db.events, session_id)
+        self._db.drop(self._db.order, session_id)
+        self._db.drop(self._db.leases, session_id)
         self._held.discard(session_id)
         return True
 
-    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:
-        session, log = self._writable(session_id), self._shelf.events[session_id]
+    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+        session, log = self._check_writable(session_id), self._db.events[session_id]
         encode_event(event)
-        given, key = key, key or once(event)
+        given, key = key, key or default_key(event)
         for stored in log if key is not None else ():
             if stored.key == key:
                 if given is not None and stored.event != event:
                     raise key_reused(session_id, str(key), stored.seq)
-                return Appended(stored.seq, new=False)
+                return AppendResult(stored.seq, is_new=False)
         now = self._now()
-        self._shelf.add(log, StoredEvent(seq=len(log) + 1, microseconds=now, event=event, key=key))
-        words = spoken(event)
+        self._db.add(log, StoredEvent(seq=len(log) + 1, microseconds=now, event=event, key=key))
+        words = searchable_text(event)
         if words is not None:
-            self._speak(session_id, words[0])
-        if not isinstance(event, PASSING):
-            self._shelf.put(self._shelf.sessions, session_id, project(session, event, from_stored(now)))
-        return Appended(len(log), new=True)
+            self._number_message(session_id, words[0])
+        if not isinstance(event, LOG_ONLY_EVENTS):
+            self._db.put(self._db.sessions, session_id, project(session, event, from_microseconds(now)))
+        return AppendResult(len(log), is_new=True)
 
-    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
         return [self.append(session_id, event) for event in events]
 
-    def index(self) -> None:
-        """Nothing to do: a search here reads all there is."""
+    def index_messages(self) -> None:
+        """Nothing to do: a search reads all events."""
 
-    def hold(self, session_id: SessionId) -> Lease:
+    def acquire(self, session_id: SessionId) -> Lease:
         now = self._now()
-        held = self._shelf.leases.get(session_id)
+        held = self._db.leases.get(session_id)
         if held is not None:
             check_free(held, now)
-        if session_id not in self._shelf.sessions:
+        if session_id not in self._db.sessions:
             raise unknown_session(session_id)
-        until = from_stored(now + LEASE_MICROSECONDS)
-        lease = Lease(session_id=session_id, holder=self._holder, owner=this_process(), until=until)
-        self._shelf.put(self._shelf.leases, session_id, lease)
+        until = from_microseconds(now + LEASE_MICROSECONDS)
+        lease = Lease(session_id=session_id, holder=self._holder, owner=this_process(), expires_at=until)
+        self._db.put(self._db.leases, session_id, lease)
         self._held.add(session_id)
         return lease
 
-    def let_go(self, session_id: SessionId) -> None:
+    def release(self, session_id: SessionId) -> None:
         self._held.discard(session_id)
-        lease = self._shelf.leases.get(session_id)
+        lease = self._db.leases.get(session_id)
         if lease is not None and lease.holder == self._holder:
-            self._shelf.drop(self._shelf.leases, session_id)
+            self._db.drop(self._db.leases, session_id)
 
-    def let_go_of_all(self) -> None:
-        for session_id in list(self._shelf.leases):
-            self.let_go(session_id)
+    def release_all(self) -> None:
+        for session_id in list(self._db.leases):
+            self.release(session_id)
 
     def approve(self, approval: Approval) -> None:
-        self._shelf.put(self._shelf.approvals, (approval.what, approval.content_hash), approval)
-
-    def revoke(self, what: str) -> int:
-        revoked = [key for key in self._shelf.approvals if key[0] == what]
-        for key in revoked:
-            self._shelf.drop(self._shelf.approvals, key)
-        return len(revoked)
+        self._db.put(self._db.approvals, (approval.what, approval.content_hash), approval)
 
     def audit_append(self, row: AuditRow) -> None:
-        if row.seq != len(self._shelf.audit) + 1:
-            raise ValueError(f"The audit's next line is {len(self._shelf.audit) + 1}, not {row.seq}.")
-        self._shelf.add(self._shelf.audit, row)
+        if row.seq != len(self._db.audit) + 1:
+            raise ValueError(f"The audit's next row is {len(self._db.audit) + 1}, not {row.seq}.")
+        self._db.add(self._db.audit, row)
 
-    def _within(self, reach: Reach) -> Iterator[StoredSession]:
-        for session_id in list(self._shelf.sessions):
+    def _visible(self, visibility: Visibility) -> Iterator[StoredSession]:
+        for session_id in list(self._db.sessions):
             session = self.session(session_id)
             if (
                 session is not None
-                and reach.workspace_id in (None, session.context.workspace_id)
-                and reach.trust_level in (None, session.context.trust_level)
-                and reach.user_id in (None, session.context.user_id or "")
+                and visibility.workspace_id in (None, session.context.workspace_id)
+                and visibility.trust_level in (None, session.context.trust_level)
+                and visibility.user_id in (None, session.context.user_id or "")
             ):
                 yield session
 
     def _page(self, found: dict[tuple[int, int], T], query: SessionQuery | SearchQuery) -> Page[T]:
-        position = decode_cursor(query, self._shelf.secret)
-        places = sorted((place for place in found if position is None or place < position), reverse=True)
-        shown = places[: query.limit]
-        cursor = encode_cursor(shown[-1], query, self._shelf.secret) if len(places) > query.limit else None
-        return Page(items=tuple(found[place] for place in shown), cursor=cursor)
+        position = decode_cursor(query, self._db.secret)
+        ranks = sorted((rank for rank in found if position is None or rank < position), reverse=True)
+        shown = ranks[: query.limit]
+        cursor = encode_cursor(shown[-1], query, self._db.secret) if len(ranks) > query.limit else None
+        return Page(items=tuple(found[rank] for rank in shown), cursor=cursor)
 
     def _texts(self, session: StoredSession) -> dict[str, tuple[int, str]]:
         texts = {"": (0, session.title)}
-        for stored in self._shelf.events[session.context.session_id]:
-            words = spoken(stored.event)
+        for stored in self._db.events[session.context.session_id]:
+            words = searchable_text(stored.event)
             if words is not None:
                 seq, text = texts.get(words[0], (stored.seq, ""))
                 texts[words[0]] = (seq, text + words[1])
         return texts
 
-    def _speak(self, session_id: SessionId, message_id: str) -> None:
-        if (session_id, message_id) not in self._shelf.said:
-            self._shelf.put(self._shelf.said, (session_id, message_id), self._shelf.next_number())
+    def _number_message(self, session_id: SessionId, message_id: str) -> None:
+        if (session_id, message_id) not in self._db.message_numbers:
+            self._db.put(self._db.message_numbers, (session_id, message_id), self._db.next_number())
 
-    def _writable(self, session_id: SessionId) -> StoredSession:
-        session = self._shelf.sessions.get(session_id)
+    def _check_writable(self, session_id: SessionId) -> StoredSession:
+        session = self._db.sessions.get(session_id)
         if session is None:
             raise unknown_session(session_id)
-        lease = self._shelf.leases.get(session_id)
+        lease = self._db.leases.get(session_id)
         if lease is None or lease.holder != self._holder:
             if session_id in self._held:
-                raise lost(session_id)
+                raise lease_lost(session_id)
             if lease is not None:
                 check_free(lease, self._now())
-                self._shelf.drop(self._shelf.leases, session_id)
+                self._db.drop(self._db.leases, session_id)
         return session
 
 
-def _has(text: tuple[str, ...], wanted: tuple[tuple[str, ...], ...]) -> bool:
+def _matches(text: tuple[str, ...], wanted: tuple[tuple[str, ...], ...]) -> bool:
     return all(
         any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
         for phrase in wanted

@@ -1,4 +1,4 @@
-"""Who holds a session: a process that can be told apart from every other one, and from itself after a restart."""
+"""The process that owns a lease, identified uniquely across machines, reboots and reused pids."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ class Owner:
 
 @cache
 def this_process() -> Owner:
-    """The process we are. A fork asks again."""
+    """The current process."""
     return Owner(
         machine=_machine(),
         boot=_read("/proc/sys/kernel/random/boot_id"),
@@ -35,17 +35,18 @@ def this_process() -> Owner:
     )
 
 
+# A forked child is another process.
 os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
 def is_gone(owner: Owner) -> bool | None:
-    """Whether the owner is dead for sure; None when that cannot be seen from here."""
+    """Whether the owner is dead, or None if this process cannot check."""
     here = this_process()
     if owner.machine != here.machine:
         return None
     if owner.boot != here.boot:
         return True
-    # The pids of another namespace mean nothing here: a container beside us is like another machine.
+    # Pids of another namespace have no meaning here: another container is like another machine.
     if owner.namespace != here.namespace or not owner.started:
         return None
     return _started(owner.pid) != owner.started
@@ -56,13 +57,13 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process started, in its system's own words; None when there is no such process, or only its corpse."""
+    """The start time of the process, as the system formats it. None if it does not exist or is a zombie; "" if unknown."""
     if sys.platform == "linux":
         stat = _read(f"/proc/{pid}/stat")
         fields = stat.rpartition(")")[2].split()
         return None if len(fields) < 20 or fields[0] in "ZX" else fields[19]
     try:
-        # Where there is no /proc, ps knows: POSIX gives it on macOS and the BSDs alike.
+        # Without /proc, ask ps: it has the same options on macOS and the BSDs.
         answer = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
             capture_output=True,

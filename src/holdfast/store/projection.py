@@ -1,4 +1,4 @@
-"""What an event changes about the session it belongs to."""
+"""How an event changes its session."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -22,26 +22,26 @@ from holdfast.model.event import (
     TrustLowered,
     TurnEnded,
 )
-from holdfast.model.trust import lowest
+from holdfast.model.trust import lowest_trust
 from holdfast.store.rows import SessionState, StoredSession
 
-# The many small events of a running turn leave the session's row alone: an append costs one row, not two.
-PASSING = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
+# The many small events of a running turn do not change the session's row: an append writes one row, not two.
+LOG_ONLY_EVENTS = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
-    """The session after the event, which is its latest activity as a rule. Trust only ever falls."""
+    """The session after the event. Trust is never raised."""
     changed = _changed(session, event)
     return replace(changed, updated=at) if _is_activity(event) else changed
 
 
-def ends_a_stretch(event: Event) -> bool:
-    """Whether what was said before this event is complete, so that it can be indexed for good."""
+def completes_messages(event: Event) -> bool:
+    """Whether all messages before this event are complete, so that they can be indexed."""
     return isinstance(event, TurnEnded | SessionClosed)
 
 
 def _is_activity(event: Event) -> bool:
-    """The end of a session is none, nor is what somebody adds who finds it cut off."""
+    """Whether the event updates the session's time. Closing and recovery after a crash do not."""
     match event:
         case SessionClosed() | TurnEnded(reason=StopReason.INTERRUPTED):
             return False
@@ -52,13 +52,13 @@ def _is_activity(event: Event) -> bool:
 def _changed(session: StoredSession, event: Event) -> StoredSession:
     match event:
         case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
-            trust = lowest(session.context.trust_level, trust)
+            trust = lowest_trust(session.context.trust_level, trust)
             context = replace(session.context, cwd=cwd, roots=roots, trust_level=trust)
             return replace(session, context=context, state=SessionState.OPEN)
         case SessionClosed():
             return replace(session, state=SessionState.CLOSED)
         case TrustLowered(trust_level=trust):
-            trust = lowest(session.context.trust_level, trust)
+            trust = lowest_trust(session.context.trust_level, trust)
             return replace(session, context=replace(session.context, trust_level=trust))
         case Titled(title=title):
             return replace(session, title=title)

@@ -1,40 +1,42 @@
-"""What can be asked about sessions, and how far the one who asks can see."""
+"""Queries for sessions and messages, and the signed cursors that page through their results."""
 
-from dataclasses import dataclass
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from holdfast.model import codes
-from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.rows import SessionState
 
-MOST = 1000
+MAX_PAGE_SIZE = 1000
+_MAC_BYTES = 16
+_MAX_CURSOR = 200
+_position_decoder = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """Which sessions a caller can see at all; None means any, and the user "" those that are no user's."""
+class Visibility:
+    """Which sessions a caller may see. None means any; the user "" means sessions without a user."""
 
     workspace_id: str | None = None
     trust_level: Trust | None = None
     user_id: str | None = None
 
-    @classmethod
-    def of(cls, context: SessionContext) -> "Reach":
-        """What a session can see: its own workspace and user; only sandboxed ones if it is sandboxed itself."""
-        only = Trust.SANDBOXED if context.trust_level is Trust.SANDBOXED else None
-        return cls(workspace_id=context.workspace_id, trust_level=only, user_id=context.user_id)
 
-
-OPERATOR = Reach()
+ALL_SESSIONS = Visibility()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionQuery:
-    """Sessions within reach, the latest first; a session has all of the tags."""
+    """Visible sessions that match all of the fields, the latest first."""
 
-    reach: Reach
+    visibility: Visibility
     cwd: str | None = None
     tags: tuple[str, ...] = ()
     source: str | None = None
@@ -49,9 +51,9 @@ class SessionQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    """Messages and titles within reach that have all of the words, the latest first."""
+    """Messages and titles of visible sessions that contain all of the words, the latest first."""
 
-    reach: Reach
+    visibility: Visibility
     words: str
     tags: tuple[str, ...] = ()
     source: str | None = None
@@ -62,6 +64,34 @@ class SearchQuery:
         _check_limit(self.limit)
 
 
+def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:
+    """A cursor for the results of this query after this position, valid only for this query and this store."""
+    body = msgspec.msgpack.encode(position)
+    return urlsafe_b64encode(_mac(body, query, secret) + body).decode().rstrip("=")
+
+
+def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int, int] | None:
+    """The position of the query's cursor, or None if it has no cursor."""
+    if query.cursor is None:
+        return None
+    try:
+        raw = urlsafe_b64decode(query.cursor[:_MAX_CURSOR] + "=" * (-len(query.cursor) % 4))
+        mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
+        if hmac.compare_digest(mac, _mac(body, query, secret)):
+            return _position_decoder.decode(body)
+    except (Error, ValueError, msgspec.DecodeError):
+        pass
+    raise HoldfastError(
+        codes.BAD_CURSOR,
+        f"The cursor {query.cursor[:40]!r} is not valid for this query in this store. Repeat the query without a cursor.",
+    )
+
+
 def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MOST:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"A page has 1 to {MOST} answers, not {limit}.")
+    if not 1 <= limit <= MAX_PAGE_SIZE:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"A page has 1 to {MAX_PAGE_SIZE} results, not {limit}.")
+
+
+def _mac(body: bytes, query: SessionQuery | SearchQuery, secret: bytes) -> bytes:
+    fields = msgspec.msgpack.encode((type(query).__name__, replace(query, cursor=None)))
+    return hmac.digest(secret, hashlib.sha256(fields).digest() + body, "sha256")[:_MAC_BYTES]

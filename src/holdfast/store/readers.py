@@ -1,4 +1,4 @@
-"""The threads that read, each with a connection of its own, so that reading stops neither the writing nor the loop."""
+"""The reader threads, each with its own connection, so that reads block neither writes nor the event loop."""
 
 import threading
 from collections.abc import Callable
@@ -9,25 +9,26 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database, Look, connect_to_read, is_disturbed, told
-from holdfast.store.job import Job, send_back
-from holdfast.store.sqlreads import SqlReads
+from holdfast.store.database import Database, ImmutableConnection, connect_readonly, has_changed
+from holdfast.store.errors import translate_errors
+from holdfast.store.sql_read import SqlReadTx
+from holdfast.store.work_item import WorkItem, deliver
 
 
 class Readers:
-    """A few reading threads on one inbox, started when first needed."""
+    """A pool of reader threads, started on demand."""
 
     def __init__(self, path: Path, count: int = 2) -> None:
         self._path = path
         self._count = count
-        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
+        self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    async def run(self, work: Callable[[SqlReads], Any]) -> Any:
-        """Run a function that reads."""
-        job = Job(work)
+    async def run(self, work: Callable[[SqlReadTx], Any]) -> Any:
+        """Run a function in a read transaction."""
+        item = WorkItem(work)
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
@@ -35,61 +36,61 @@ class Readers:
                 thread = threading.Thread(target=self._run, name="holdfast-store-reader", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._inbox.put(job)
-        return await job.future
+            self._inbox.put(item)
+        return await item.future
 
     async def stop(self) -> None:
-        """Finish what was asked for and end the threads."""
+        """Finish pending reads and end the threads."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        ended = [Job(lambda _: None) for _ in self._threads]
-        for job in ended:
-            self._inbox.put(job)
+        ended = [WorkItem(lambda _: None) for _ in self._threads]
+        for item in ended:
+            self._inbox.put(item)
             self._inbox.put(None)
-        for job in ended:
-            await job.future
+        for item in ended:
+            await item.future
         for thread in self._threads:
             thread.join()
 
     def _run(self) -> None:
         db: Database | None = None
         try:
-            while (job := self._inbox.get()) is not None:
+            while (item := self._inbox.get()) is not None:
                 try:
-                    with told(self._path, reads=True):
-                        db = db or connect_to_read(self._path)
-                        job.outcome = self._read(db, job.work)
+                    with translate_errors(self._path, reading=True):
+                        db = db or connect_readonly(self._path)
+                        item.result = self._read(db, item.work)
                 except BaseException as error:
-                    job.error = error
-                if isinstance(db, Look):  # the disk may be another one by the next time
+                    item.error = error
+                if isinstance(db, ImmutableConnection):  # the file may change before the next read
                     db.close()
                     db = None
-                send_back([job])
+                deliver([item])
         finally:
             if db is not None:
                 db.close()
 
-    def _read(self, db: Database, work: Callable[[SqlReads], Any]) -> Any:
+    def _read(self, db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
         try:
-            outcome = read_whole(db, work)
+            result = read_snapshot(db, work)
         except Exception:
-            if not is_disturbed(db, self._path):
+            if not has_changed(db, self._path):
                 raise
         else:
-            if not is_disturbed(db, self._path):
-                return outcome
-        # What somebody wrote to meanwhile can be read in the ordinary way by now.
-        with closing(connect_to_read(self._path)) as again:
-            return read_whole(again, work)
+            if not has_changed(db, self._path):
+                return result
+        # Another process wrote to the file, so its disk has space again: open it normally.
+        with closing(connect_readonly(self._path)) as again:
+            return read_snapshot(again, work)
 
 
-def read_whole(db: Database, work: Callable[[SqlReads], Any]) -> Any:
-    """Run a function that reads, all of it from one moment."""
+def read_snapshot(db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
+    """Run a function on one snapshot of the database."""
     db.execute("BEGIN")
     try:
-        return work(SqlReads(db))
+        return work(SqlReadTx(db))
     finally:
-        if db.in_transaction:  # some failures end it by themselves
+        if db.in_transaction:  # some errors end the transaction
             db.execute("ROLLBACK")

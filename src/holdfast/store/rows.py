@@ -1,4 +1,4 @@
-"""What a store keeps, as frozen values."""
+"""The values that a store takes and returns."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,14 +11,14 @@ from holdfast.model.context import SessionContext
 from holdfast.model.event import Event
 from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
-from holdfast.store.clock import from_stored
+from holdfast.store.clock import from_microseconds
 from holdfast.store.owner import Owner
 
 T = TypeVar("T")
 
 
 class SessionState(StrEnum):
-    """Whether a session's servers are up."""
+    """Whether a session is open or closed."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -26,7 +26,7 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """A session to keep."""
+    """A session to store."""
 
     context: SessionContext
     title: str = ""
@@ -37,7 +37,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session as it stands after its last event."""
+    """A session after its last event."""
 
     context: SessionContext
     title: str
@@ -50,12 +50,12 @@ class StoredSession:
     last_seq: int
     open_turn: str
     lease: "Lease | None" = field(default=None, compare=False)
-    """Who took hold of it last, dead or alive."""
+    """Its owner may be dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
-    """What to change about a session; None leaves a thing as it is."""
+    """Fields of a session to change; None leaves a field unchanged."""
 
     title: str | None = None
     tags: tuple[str, ...] | None = None
@@ -64,9 +64,9 @@ class SessionChange:
     roots: tuple[str, ...] | None = None
 
 
-# Made for every event that is read: a struct takes a sixth of the time of a dataclass. It cannot be part of a cycle.
+# Created for every event that is read: a struct takes a sixth of the time of a dataclass. It is never in a cycle (gc=False).
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event of a session, with its place in the log and its time in microseconds since 1970."""
+    """One event of a session, with its number in the log and its time in microseconds since 1970."""
 
     seq: int
     microseconds: int
@@ -76,19 +76,19 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def at(self) -> datetime:
         """When the event was stored."""
-        return from_stored(self.microseconds)
+        return from_microseconds(self.microseconds)
 
 
-class Appended(msgspec.Struct, frozen=True):
-    """Where an event stands; `new` is False when a retry found it there already."""
+class AppendResult(msgspec.Struct, frozen=True):
+    """The number of an event in its log. `is_new` is False if an event with the same key was already there."""
 
     seq: int
-    new: bool
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A message, or a title (then `message_id` is empty), that has the words."""
+class SearchHit:
+    """A message or a title (then `message_id` is empty) that contains the words."""
 
     session: StoredSession
     message_id: str
@@ -98,23 +98,15 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Some of the answers, and the cursor of the next ones."""
+    """Some of the results, and the cursor for the next ones."""
 
     items: tuple[T, ...]
     cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTurn:
-    """A turn that began and has no end yet."""
-
-    session_id: SessionId
-    turn_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person agreed to exactly this content of this thing."""
+    """The user approved `what` with exactly this content."""
 
     what: str
     content_hash: str
@@ -124,19 +116,19 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who holds a session; on another machine only until a moment."""
+    """The process that holds a session. Where it cannot be checked, the lease ends at `expires_at`."""
 
     session_id: SessionId
     holder: str
     owner: Owner
-    until: datetime
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One line of the audit as it is kept: its place, its text, and the digest that chains it to the one before.
+    """One row of the audit: its number, its text, and the digest that chains it to the previous row.
 
-    Bytes that are no text, which only an edit of the file can leave there, are in the body as `surrogateescape` has them.
+    Invalid UTF-8, which only an edit of the file can cause, is decoded with `surrogateescape`.
     """
 
     seq: int

@@ -1,4 +1,4 @@
-"""Bring a database file to the version of the schema that this code knows, forward only."""
+"""Migrate a database file to the current version of the schema, forward only."""
 
 import re
 import sqlite3
@@ -10,19 +10,19 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.database import Database
 
-# "HOLD" in the file's header says whose file it is.
+# "HOLD" in the file's header marks it as ours.
 APPLICATION_ID = 0x484F4C44
 _SECTION = re.compile(r"^-- version (\d+)$", re.MULTILINE)
 
 
 @cache
-def sections() -> tuple[str, ...]:
-    """The SQL of every version, the first one first."""
-    return split_sections(files("holdfast.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+def migrations() -> tuple[str, ...]:
+    """The SQL of every schema version, the first version first."""
+    return split_migrations(files("holdfast.store").joinpath("schema.sql").read_text(encoding="utf-8"))
 
 
-def split_sections(text: str) -> tuple[str, ...]:
-    """The sections of a schema file, which count from 1 without a gap."""
+def split_migrations(text: str) -> tuple[str, ...]:
+    """The sections of a schema file, numbered from 1 without a gap."""
     _, *parts = _SECTION.split(text)
     numbers, bodies = [int(number) for number in parts[::2]], tuple(parts[1::2])
     if numbers != list(range(1, len(bodies) + 1)):
@@ -31,7 +31,7 @@ def split_sections(text: str) -> tuple[str, ...]:
 
 
 def check_version(db: Database, path: str, known: int) -> None:
-    """Refuse a file that another program made, or a newer version of this one."""
+    """Refuse a file of another program or of a newer version of Holdfast."""
     application, version = _number(db, "application_id"), _number(db, "user_version")
     if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
         raise HoldfastError(
@@ -40,18 +40,18 @@ def check_version(db: Database, path: str, known: int) -> None:
     if version > known:
         raise HoldfastError(
             codes.STORE_TOO_NEW,
-            f"'{path}' was written by a newer version of Holdfast (its schema is {version}, this one knows {known}). "
+            f"'{path}' was written by a newer version of Holdfast (schema {version}; this version knows {known}). "
             "Nothing was changed.",
         )
 
 
 def migrate(db: Database, path: str, steps: tuple[str, ...]) -> None:
-    """Run every section after the file's version, all in one transaction or none."""
+    """Run every section after the file's version, in one transaction."""
     if _number(db, "user_version") == len(steps):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have been quicker: look again under the lock.
+        # Another process may have migrated it: check again under the lock.
         check_version(db, path, len(steps))
         for step in steps[_number(db, "user_version") :]:
             for statement in _statements(step):
@@ -71,7 +71,7 @@ def _number(db: Database, pragma: str) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    # Not executescript(): it commits whatever transaction is open.
+    # Not executescript(): it commits the open transaction.
     *pieces, rest = script.split(";")
     statement = ""
     for piece in pieces:

@@ -8,10 +8,10 @@ CREATE TABLE meta (
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Random per store: what signs its cursors, and what its audit chain begins with.
+-- Random per store: the key that signs cursors, and the id that its audit chain starts with.
 INSERT INTO meta (name, value) VALUES ('cursor_secret', randomblob(32)), ('store_id', randomblob(16));
 
--- A session as its events left it. The events are the truth; this row is what lists and searches need of them.
+-- The state of a session after its last event, derived from the events, for lists and searches.
 CREATE TABLE sessions (
     n INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
@@ -40,7 +40,7 @@ CREATE INDEX sessions_of_parent ON sessions (parent_session_id) WHERE parent_ses
 CREATE INDEX sessions_in_a_turn ON sessions (n) WHERE open_turn <> '';
 CREATE INDEX sessions_unindexed ON sessions (n) WHERE unindexed;
 
--- Clustered by session, so that one session reads as one run of pages however many write at once.
+-- Clustered by session, so that the events of one session are on consecutive pages.
 CREATE TABLE events (
     session_n INTEGER NOT NULL REFERENCES sessions (n) ON DELETE CASCADE,
     seq INTEGER NOT NULL CHECK (seq > 0),
@@ -85,7 +85,7 @@ CREATE TABLE approvals (
     PRIMARY KEY (what, content_hash)
 ) STRICT, WITHOUT ROWID;
 
--- The hash chain. It outlives the sessions it tells of.
+-- The hash chain of the audit. Its rows stay when their session is deleted.
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY,
     body TEXT NOT NULL,

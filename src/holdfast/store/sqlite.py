@@ -1,4 +1,4 @@
-"""The store in an SQLite file: one thread writes, others read, and a commit is on the disk when it is told."""
+"""The store in an SQLite file: one thread writes, others read, and acknowledged writes are on the disk."""
 
 import logging
 import secrets
@@ -15,16 +15,15 @@ from holdfast.store.database import (
     Database,
     Synchronous,
     connect,
-    connect_to_look,
-    connect_to_read,
-    has_log,
-    passes,
-    told,
+    connect_immutable,
+    connect_readonly,
+    has_wal,
 )
-from holdfast.store.lease import ended
+from holdfast.store.errors import is_transient, translate_errors
+from holdfast.store.lease import mark_closed
 from holdfast.store.readers import Readers
-from holdfast.store.schema import check_version, migrate, sections
-from holdfast.store.store import AfterCommit, Reads, Store, Tx
+from holdfast.store.schema import check_version, migrate, migrations
+from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
 from holdfast.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ Connect = Callable[[Path, Synchronous], Database]
 
 
 class SqliteStore(Store):
-    """Several processes may have one file open; each session is written by the one that holds it."""
+    """Several processes may open one file; only the holder of a session's lease writes to the session."""
 
     def __init__(
         self,
@@ -63,40 +62,40 @@ class SqliteStore(Store):
         await self.close()
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run a function in a transaction of its own; when this returns, what it wrote is durable."""
+        """Run a function in a write transaction. When this returns, its writes are durable."""
         return await self._writer.run(work)
 
-    async def read(self, work: Callable[[Reads], T]) -> T:
-        """Run a function that reads, beside the writing and off the event loop."""
+    async def read(self, work: Callable[[ReadTx], T]) -> T:
+        """Run a function in a read transaction, in another thread. Writes do not block it."""
         return await self._readers.run(work)
 
-    def owe(self, work: Callable[[Tx], object], then: Callable[[], object] | None = None) -> None:
-        """Write what could not be written, on a full disk say, before all else that is written once there is space."""
-        self._writer.owe(work, then)
+    def defer(self, work: Callable[[Tx], object], on_done: Callable[[], object] | None = None) -> None:
+        """Write something later that could not be written now, as on a full disk, before any other write."""
+        self._writer.defer(work, on_done)
 
     @property
-    def owes(self) -> int:
-        """How much is owed."""
-        return self._writer.owes
+    def deferred_writes(self) -> int:
+        """The number of deferred writes that are waiting."""
+        return self._writer.deferred_writes
 
-    async def let_go(self, session_id: SessionId) -> None:
-        """Let go of a session, as soon as that can be written; the end of this process does so at the latest."""
+    async def release(self, session_id: SessionId) -> None:
+        """Release the session's lease. If that cannot be written now, it is deferred; it expires when this process ends."""
         try:
-            await super().let_go(session_id)
+            await super().release(session_id)
         except HoldfastError as error:
-            log.warning("session not let go yet", extra={"session": session_id, "reason": error.message})
-            if passes(error):
-                self.owe(lambda tx: tx.let_go(session_id))
+            log.warning("session not released yet", extra={"session": session_id, "reason": error.message})
+            if is_transient(error):
+                self.defer(lambda tx: tx.release(session_id))
 
-    def after_commit(self, chore: AfterCommit) -> None:
-        """From now on, run this after every commit."""
-        self._writer.after_commit(chore)
+    def after_commit(self, hook: AfterCommit) -> None:
+        """Run this hook after every commit from now on."""
+        self._writer.after_commit(hook)
 
     async def close(self) -> None:
-        """Finish what was asked for, let go of every session, and of the files."""
+        """Finish pending reads and writes, release all leases and close the files."""
         await self._readers.stop()
         await self._writer.stop()
-        ended(self._holder)
+        mark_closed(self._holder)
 
     def _open(self) -> Database:
         return open_database(self.path, self._synchronous, self._connect, self._schema)
@@ -105,10 +104,10 @@ class SqliteStore(Store):
 def open_database(
     path: Path, synchronous: Synchronous, connect: Connect = connect, schema: tuple[str, ...] | None = None
 ) -> Database:
-    """Open a store's file to write to it, made new or brought forward where needed."""
-    steps = schema or sections()
-    with told(path):
-        refuse_what_is_not_ours(path, len(steps))
+    """Open a store's file for writing; create or migrate it if needed."""
+    steps = schema or migrations()
+    with translate_errors(path):
+        check_compatible(path, len(steps))
         db = connect(path, synchronous)
         try:
             migrate(db, str(path), steps)
@@ -118,13 +117,13 @@ def open_database(
         return db
 
 
-def refuse_what_is_not_ours(path: Path, known: int) -> None:
-    """Look at a file that exists without changing it: a newer or a foreign one is left alone."""
+def check_compatible(path: Path, known: int) -> None:
+    """Refuse a file of a newer version or of another program, without changing it."""
     if path.is_dir():
         raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.")
     if not path.exists() or not path.stat().st_size:
         return
-    db = connect_to_read(path) if has_log(path) else connect_to_look(path)
+    db = connect_readonly(path) if has_wal(path) else connect_immutable(path)
     try:
         check_version(db, str(path), known)
     finally:

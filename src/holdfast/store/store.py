@@ -1,4 +1,4 @@
-"""The store as everything above sees it: functions that read or write, run whole or not at all."""
+"""The store's interface: functions that read or write, each in one transaction."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -12,210 +12,199 @@ from holdfast.model.mask import Mask
 from holdfast.store.appender import Appender
 from holdfast.store.query import SearchQuery, SessionQuery
 from holdfast.store.rows import (
-    Appended,
+    AppendResult,
     Approval,
     AuditRow,
-    Hit,
     Lease,
     NewSession,
-    OpenTurn,
     Page,
+    SearchHit,
     SessionChange,
     StoredEvent,
     StoredSession,
 )
 
 T = TypeVar("T")
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 
 
-class Reads(Protocol):
-    """What can be read, all of it from one moment."""
+class ReadTx(Protocol):
+    """A read transaction: everything it returns is from one snapshot."""
 
     def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session of this id."""
+        """The session, or None if there is none with this id."""
         ...
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
-        """The sessions that answer the query."""
+        """One page of the sessions that match the query."""
         ...
 
-    def search(self, query: SearchQuery) -> Page[Hit]:
-        """The messages and titles that have the words."""
+    def search(self, query: SearchQuery) -> Page[SearchHit]:
+        """One page of the messages and titles that contain all of the words."""
         ...
 
-    def events(self, session_id: SessionId, after: int = 0, limit: int = _AT_ONCE) -> tuple[StoredEvent, ...]:
-        """The events that follow a place in the log, in order."""
+    def events(
+        self, session_id: SessionId, after: int = 0, limit: int = _BATCH_SIZE
+    ) -> tuple[StoredEvent, ...]:
+        """The events after number `after`, oldest first."""
         ...
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
-        """Which servers the session got last, and who was refused."""
-        ...
-
-    def open_turns(self) -> tuple[OpenTurn, ...]:
-        """Every turn that began and did not end."""
+        """The session's latest resolution: its servers and its refusals."""
         ...
 
     def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
-        """Every call of the session that began and did not end, in order."""
+        """The session's calls without an end, oldest first."""
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """Who took hold of the session last, dead or alive."""
+        """The session's lease; its owner may be dead."""
         ...
 
-    def approval(self, what: str, content_hash: str) -> Approval | None:
-        """Whether, when and by whom this very content was approved."""
-        ...
-
-    def approvals(self, beginning: str = "") -> tuple[Approval, ...]:
-        """Everything that was approved, as far as what it is about begins like this."""
+    def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
+        """The approvals whose `what` starts with this prefix."""
         ...
 
     def store_id(self) -> bytes:
-        """What tells this store from every other one."""
+        """The random id of this store."""
         ...
 
     def audit_head(self) -> AuditRow | None:
-        """The last line of the audit."""
+        """The last row of the audit."""
         ...
 
     def audit_row(self, seq: int) -> AuditRow | None:
-        """One line of the audit."""
+        """The row of the audit with this number."""
         ...
 
     def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
-        """The lines of the audit that follow a place, one by one, of one session or of all."""
+        """The rows of the audit after number `after`, of one session or of all."""
         ...
 
 
-class Tx(Reads, Protocol):
-    """What can be written; all that one function writes is kept, or none of it."""
+class Tx(ReadTx, Protocol):
+    """A write transaction: everything one function writes is committed, or nothing."""
 
     def create(self, new: NewSession) -> StoredSession:
-        """Keep a new session; to repeat it after a crash is harmless."""
+        """Store a new session. It is safe to repeat this after a crash."""
         ...
 
     def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
-        """Change what is kept about a session beside its events."""
+        """Change fields of the session without an event."""
         ...
 
     def delete(self, session_id: SessionId) -> bool:
-        """Forget a session and its events; the audit of what it did stays. Says whether there was one."""
+        """Delete a session and its events, but not its audit records. False if there was none."""
         ...
 
-    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:
-        """Add an event at the end of the session's log; a key that is there already adds nothing."""
+    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+        """Append an event to the session's log, unless there is one with the same key."""
         ...
 
-    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[Appended]:
-        """Add events of a running turn (`projection.PASSING`) at the end of the session's log, in order."""
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
+        """Append events of a running turn (`projection.LOG_ONLY_EVENTS`) to the session's log, in order."""
         ...
 
-    def index(self) -> None:
-        """Bring the search up to the last word that was said."""
+    def index_messages(self) -> None:
+        """Add all messages that are not indexed yet to the search index."""
         ...
 
-    def hold(self, session_id: SessionId) -> Lease:
-        """Take hold of a session, or say who has it."""
+    def acquire(self, session_id: SessionId) -> Lease:
+        """Acquire the session's lease, or raise an error that names its owner."""
         ...
 
-    def let_go(self, session_id: SessionId) -> None:
-        """Let go of a session; of one that is not ours, nothing happens."""
+    def release(self, session_id: SessionId) -> None:
+        """Release the session's lease, if this store holds it."""
         ...
 
     def approve(self, approval: Approval) -> None:
-        """Keep that a person agreed."""
-        ...
-
-    def revoke(self, what: str) -> int:
-        """Forget every approval of this thing; says how many there were."""
+        """Store an approval."""
         ...
 
     def audit_append(self, row: AuditRow) -> None:
-        """Add a line to the audit; its place must be the one after the last."""
+        """Append a row to the audit; its number must be the next one."""
         ...
 
 
-# Runs after a commit, where the commit ran; the seconds after which it wants to run again at the latest.
-AfterCommit = Callable[[Reads], float | None]
+# Runs after a commit, in the writer thread. Returns the seconds after which to run it again, or None.
+AfterCommit = Callable[[ReadTx], float | None]
 
 
 class Store(ABC):
-    """Keeps sessions, their events and the audit. A store of another kind gives these four, and the rest follows."""
+    """Stores sessions, their events and the audit. Subclasses implement the four abstract methods."""
 
     @abstractmethod
     async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run a function in a transaction of its own; when this returns, what it wrote is durable.
+        """Run a function in a write transaction. When this returns, its writes are durable.
 
-        The function runs in the store's one writing thread, once, and must not wait for anything.
-        A caller that is cancelled meanwhile does not know whether the write took place: write with keys.
+        The function runs once, in the store's writer thread, and must not block. A caller that is cancelled
+        cannot know whether the write took place, so use keys to make it safe to repeat.
         """
 
     @abstractmethod
-    async def read(self, work: Callable[[Reads], T]) -> T:
-        """Run a function that reads, beside the writing and off the event loop."""
+    async def read(self, work: Callable[[ReadTx], T]) -> T:
+        """Run a function in a read transaction, in another thread. Writes do not block it."""
 
     @abstractmethod
-    def after_commit(self, chore: AfterCommit) -> None:
-        """From now on, run this after every commit."""
+    def after_commit(self, hook: AfterCommit) -> None:
+        """Run this hook after every commit from now on."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what was asked for, let go of every session, and of the files."""
+        """Finish pending reads and writes, release all leases and close the files."""
 
-    def owe(self, work: Callable[[Tx], object], then: Callable[[], object] | None = None) -> None:
-        """Write what took place and could not be written, as soon as it can be, before all else; and say when it is.
+    def defer(self, work: Callable[[Tx], object], on_done: Callable[[], object] | None = None) -> None:
+        """Write something later that could not be written now, before any other write; then call `on_done`.
 
-        This is for stores whose writes fail for a while, as on a full disk; the others are never asked.
+        Only stores whose writes can fail temporarily, as on a full disk, need to implement this.
         """
-        raise HoldfastError(codes.STORE_FAILED, f"{type(self).__name__} keeps nothing in mind.")
+        raise HoldfastError(codes.STORE_FAILED, f"{type(self).__name__} cannot defer writes.")
 
     @property
-    def owes(self) -> int:
-        """How much is owed."""
+    def deferred_writes(self) -> int:
+        """The number of deferred writes that are waiting."""
         return 0
 
     async def create(self, new: NewSession) -> StoredSession:
-        """Keep a new session."""
+        """Store a new session."""
         return await self.write(lambda tx: tx.create(new))
 
-    async def append(self, session_id: SessionId, event: Event, key: str | None = None) -> Appended:
-        """Add one event; for many, an appender does not wait for each."""
+    async def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+        """Append one event. For many events, use an appender."""
         return await self.write(lambda tx: tx.append(session_id, event, key))
 
     def appender(self, session_id: SessionId, *, window: int = 200, mask: Mask | None = None) -> Appender:
-        """A stream of events into one session."""
+        """A stream of events into one session, with at most `window` events not yet durable."""
         return Appender(self.write, session_id, window=window, mask=mask or Mask())
 
     async def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session of this id."""
-        return await self.read(lambda reads: reads.session(session_id))
+        """The session, or None if there is none with this id."""
+        return await self.read(lambda tx: tx.session(session_id))
 
     async def sessions(self, query: SessionQuery) -> Page[StoredSession]:
-        """The sessions that answer the query."""
-        return await self.read(lambda reads: reads.sessions(query))
+        """One page of the sessions that match the query."""
+        return await self.read(lambda tx: tx.sessions(query))
 
-    async def search(self, query: SearchQuery) -> Page[Hit]:
-        """The messages and titles that have the words, up to the last one said."""
-        await self.write(lambda tx: tx.index())
-        return await self.read(lambda reads: reads.search(query))
+    async def search(self, query: SearchQuery) -> Page[SearchHit]:
+        """One page of the messages and titles that contain all of the words, including the latest messages."""
+        await self.write(lambda tx: tx.index_messages())
+        return await self.read(lambda tx: tx.search(query))
 
     async def events(self, session_id: SessionId, *, after: int = 0) -> AsyncIterator[StoredEvent]:
-        """All events that follow a place in the log, a thousand in memory at a time."""
+        """All events after number `after`, oldest first. Reads a thousand at a time."""
         while True:
             start = after
-            some = await self.read(lambda reads, start=start: reads.events(session_id, start, _AT_ONCE))
-            for stored in some:
+            batch = await self.read(lambda tx, start=start: tx.events(session_id, start, _BATCH_SIZE))
+            for stored in batch:
                 yield stored
-            if len(some) < _AT_ONCE:
+            if len(batch) < _BATCH_SIZE:
                 return
-            after = some[-1].seq
+            after = batch[-1].seq
 
-    async def hold(self, session_id: SessionId) -> Lease:
-        """Take hold of a session, or say who has it."""
-        return await self.write(lambda tx: tx.hold(session_id))
+    async def acquire(self, session_id: SessionId) -> Lease:
+        """Acquire the session's lease, or raise an error that names its owner."""
+        return await self.write(lambda tx: tx.acquire(session_id))
 
-    async def let_go(self, session_id: SessionId) -> None:
-        """Let go of a session."""
-        await self.write(lambda tx: tx.let_go(session_id))
+    async def release(self, session_id: SessionId) -> None:
+        """Release the session's lease."""
+        await self.write(lambda tx: tx.release(session_id))

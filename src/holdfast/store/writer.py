@@ -1,4 +1,4 @@
-"""The one thread that writes: it takes all that waits into one transaction, commits once, and then answers everyone."""
+"""The writer thread: it runs all waiting writes in one transaction, commits once, and then wakes their callers."""
 
 import asyncio
 import sqlite3
@@ -12,27 +12,28 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database, explain, passes
-from holdfast.store.job import Job, send_back
+from holdfast.store.database import Database
+from holdfast.store.errors import explain_sqlite_error, is_transient
 from holdfast.store.lease import RENEW_SECONDS
-from holdfast.store.sqltx import SqlTx
+from holdfast.store.sql_write import SqlTx
 from holdfast.store.store import AfterCommit
+from holdfast.store.work_item import WorkItem, deliver
 
 log = getLogger(__name__)
 
 Work = Callable[[SqlTx], Any]
-Then = Callable[[], object]
+OnDone = Callable[[], object]
 
-# A larger batch gains nothing in speed and keeps the first of it waiting.
-_MOST = 1000
-# What is owed is paid so much at a time, for a disk may have little space; and tried again so often.
-_MOST_AT_ONCE = 100
+# A larger batch is not faster and delays its first write.
+_MAX_BATCH = 1000
+# Deferred writes are committed in small batches, as the disk may have little space.
+_MAX_DEFERRED_BATCH = 100
 _RETRY_SECONDS = 1.0
-_NOTHING = object()
+_WAKE_UP = object()
 
 
 class Writer:
-    """Owns the one connection that writes. `open_database` runs in the thread, so that a slow disk stops no loop."""
+    """Owns the writing connection. `open_database` runs in the thread, so that a slow disk does not block the loop."""
 
     def __init__(
         self, open_database: Callable[[], Database], *, path: str, holder: str, now: Callable[[], int]
@@ -46,67 +47,67 @@ class Writer:
         self._lock = threading.Lock()
         self._closed = False
         self._failed: HoldfastError | None = None
-        self._chores: list[AfterCommit] = []
-        self._holding = False
-        self._owed: list[_Debt] = []
+        self._hooks: list[AfterCommit] = []
+        self._holds_leases = False
+        self._deferred: list[_DeferredWrite] = []
         self._renew_at: float | None = None
 
     async def start(self) -> None:
-        """Open the file; fails as opening it failed."""
-        opened = Job(lambda _: None)
+        """Start the thread and open the file. Raises the error of opening it."""
+        opened = WorkItem(lambda _: None)
         self._inbox.put(opened)
         self._thread.start()
         try:
             await opened.future
         except BaseException:
-            # Nobody will come to stop the thread.
+            # `stop` will not be called.
             with self._lock:
                 self._closed = True
             self._inbox.put(None)
             raise
 
     async def run(self, work: Work) -> Any:
-        """Run a function in a transaction; returns when it is durable."""
-        job = Job(work)
-        # Under the lock nothing can be put behind the sentinel that ends the thread, where nobody would answer it.
+        """Run a function in a transaction; returns when its writes are durable."""
+        item = WorkItem(work)
+        # Under the lock: an item put after the sentinel that ends the thread would never be answered.
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
-            self._inbox.put(job)
-        return await job.future
+            self._inbox.put(item)
+        return await item.future
 
-    def after_commit(self, chore: AfterCommit) -> None:
-        """From now on, run this after every commit."""
-        self._chores.append(chore)
+    def after_commit(self, hook: AfterCommit) -> None:
+        """Run this hook after every commit from now on."""
+        self._hooks.append(hook)
 
-    def owe(self, work: Work, then: Then | None = None) -> None:
-        """Run a function as soon as it can be committed, before all else that is written from now on."""
-        debt = _Debt(work, then, asyncio.get_running_loop())
+    def defer(self, work: Work, on_done: OnDone | None = None) -> None:
+        """Run a function as soon as it can be committed, before any later write; then call `on_done`."""
+        deferred = _DeferredWrite(work, on_done, asyncio.get_running_loop())
         with self._lock:
-            self._owed.append(debt)
-        self._inbox.put(_NOTHING)  # whoever sleeps wakes up and tries
+            self._deferred.append(deferred)
+        self._inbox.put(_WAKE_UP)  # wake the thread
 
     @property
-    def owes(self) -> int:
-        """How much is owed."""
-        return len(self._owed)
+    def deferred_writes(self) -> int:
+        """The number of deferred writes that are waiting."""
+        return len(self._deferred)
 
     async def stop(self) -> None:
-        """Finish what was asked for, let go of every session, and end the thread."""
+        """Finish pending writes, release all leases and end the thread."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        last = Job(lambda tx: tx.let_go_of_all())
+        last = WorkItem(lambda tx: tx.release_all())
         self._inbox.put(last)
         self._inbox.put(None)
         try:
             await last.future
         except HoldfastError:
-            # The end of this process lets go of them as well.
-            log.warning("sessions not let go", exc_info=True, extra={"path": self._path})
+            # The leases expire when this process ends.
+            log.warning("sessions not released", exc_info=True, extra={"path": self._path})
         finally:
-            # The thread has only its connection left to close.
+            # The thread only has to close its connection.
             self._thread.join()
 
     def _run(self) -> None:
@@ -116,7 +117,7 @@ class Writer:
         except BaseException as error:
             if first is not None:
                 first.error = error
-                send_back([first])
+                deliver([first])
             return
         try:
             tx = SqlTx(db, holder=self._holder, now=self._now)
@@ -124,70 +125,72 @@ class Writer:
         finally:
             db.close()
 
-    def _serve(self, db: Database, tx: SqlTx, first: Job | None) -> None:
-        jobs = [] if first is None else [first]
+    def _serve(self, db: Database, tx: SqlTx, first: WorkItem | None) -> None:
+        items = [] if first is None else [first]
         wait: float | None = None
         while True:
-            ended = self._gather(jobs, wait)
-            if jobs:
-                self._commit(db, tx, jobs)
-                send_back(jobs)
-                jobs.clear()
-            elif self._owed:
-                self._quietly(lambda: self._pay(db, tx), "owed writes not written")
+            ended = self._collect(items, wait)
+            if items:
+                self._commit(db, tx, items)
+                deliver(items)
+                items.clear()
+            elif self._deferred:
+                self._in_background(lambda: self._write_deferred(db, tx), "deferred writes not written")
             if ended:
                 return
-            if tx.has_words and self._inbox.empty():  # everybody has their answer
-                self._quietly(lambda: self._write(db, tx, tx.index_ended), "words not indexed")
-            wait = self._do_chores(db, tx)
+            if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
+                self._in_background(
+                    lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
+                )
+            wait = self._run_hooks(db, tx)
 
-    def _gather(self, jobs: list[Job], wait: float | None) -> bool:
-        """Take all that waits; wait for the first of it. Says whether the end was reached."""
+    def _collect(self, items: list[WorkItem], wait: float | None) -> bool:
+        """Collect the waiting items, waiting for the first one. True if the thread is to end."""
         try:
-            while len(jobs) < _MOST:
-                job = self._inbox.get_nowait() if jobs else self._inbox.get(timeout=wait)
-                if job is None:
+            while len(items) < _MAX_BATCH:
+                item = self._inbox.get_nowait() if items else self._inbox.get(timeout=wait)
+                if item is None:
                     return True
-                if isinstance(job, Job):
-                    jobs.append(job)
-                elif not jobs:
+                if isinstance(item, WorkItem):
+                    items.append(item)
+                elif not items:
                     return False
         except Empty:
             pass
         return False
 
-    def _commit(self, db: Database, tx: SqlTx, jobs: list[Job]) -> None:
+    def _commit(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> None:
         try:
-            self._pay(db, tx)
+            self._write_deferred(db, tx)
             with self._transaction(db, tx):
-                for job in jobs:
-                    job.outcome, job.error = self._attempt(db, tx, job.work)
+                for item in items:
+                    item.result, item.error = self._run_in_savepoint(db, tx, item.work)
         except BaseException as error:
-            told = self._told(error)
-            for job in jobs:
-                job.error = job.error or told
+            translated = self._translate(error)
+            for item in items:
+                item.error = item.error or translated
 
-    def _pay(self, db: Database, tx: SqlTx) -> None:
-        """Write what is owed, in order: the first alone, which shows whether there is space, then some at a time."""
-        some = 1
-        while self._owed:
-            paid = self._owed[:some]
+    def _write_deferred(self, db: Database, tx: SqlTx) -> None:
+        """Write the deferred writes in order: the first one alone, to test whether there is space, then in batches."""
+        batch_size = 1
+        while self._deferred:
+            batch = self._deferred[:batch_size]
             with self._transaction(db, tx):
-                for debt in paid:
-                    _, error = self._attempt(db, tx, debt.work)
-                    if error is not None and passes(error):
+                for deferred in batch:
+                    _, error = self._run_in_savepoint(db, tx, deferred.work)
+                    if error is not None and is_transient(error):
                         raise error
                     if error is not None:
-                        log.error("owed write failed", exc_info=error, extra={"path": self._path})
+                        log.error("deferred write failed", exc_info=error, extra={"path": self._path})
             with self._lock:
-                del self._owed[: len(paid)]
-            for debt in paid:
-                debt.is_paid()
-            some = _MOST_AT_ONCE
+                del self._deferred[: len(batch)]
+            for deferred in batch:
+                deferred.notify()
+            batch_size = _MAX_DEFERRED_BATCH
 
     @contextmanager
     def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
-        """All that is written within is durable at the end, or none of it is kept."""
+        """A transaction: its writes are durable at the end, or rolled back."""
         if self._failed is not None:
             raise self._failed
         db.execute("BEGIN IMMEDIATE")
@@ -195,90 +198,90 @@ class Writer:
             yield
             db.execute("COMMIT")
         except BaseException:
-            tx.undone()
+            tx.rolled_back()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
         tx.committed()
-        self._holding = tx.holds_any
+        self._holds_leases = tx.holds_leases
 
-    def _attempt(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
-        """What came of some work in the transaction; if it failed, it left nothing there."""
-        outcome, failure = None, None
-        mark = tx.mark()
+    def _run_in_savepoint(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
+        """Run a function in a savepoint; if it fails, its writes are rolled back. Returns its result and its error."""
+        result, failure = None, None
+        state = tx.savepoint_state()
         db.execute("SAVEPOINT work")
         try:
-            outcome = work(tx)
+            result = work(tx)
         except BaseException as error:
-            # Some failures, a full disk among them, end the whole transaction and with it the savepoint.
+            # Some errors, such as a full disk, roll back the whole transaction, including the savepoint.
             if not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO work")
-            tx.undone(mark)
-            failure = self._told(error)
+            tx.rolled_back(state)
+            failure = self._translate(error)
         db.execute("RELEASE work")
-        return outcome, failure
+        return result, failure
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _translate(self, error: BaseException) -> BaseException:
         if not isinstance(error, sqlite3.Error):
             return error
-        told = explain(error, self._path)
-        if told is None:
+        translated = explain_sqlite_error(error, self._path)
+        if translated is None:
             return error
-        told.__cause__ = error
-        if told.code is codes.STORE_FAILED:
-            # After a failed sync nobody knows what the disk has: to go on would be to guess.
-            self._failed = told
-        return told
+        translated.__cause__ = error
+        if translated.code is codes.STORE_FAILED:
+            # After a failed sync it is unknown what is on the disk, so stop writing.
+            self._failed = translated
+        return translated
 
-    def _do_chores(self, db: Database, tx: SqlTx) -> float | None:
-        """Renew our leases and run what wants to run after a commit; how long to wait for work at most."""
-        waits = [wait for chore in self._chores if (wait := _ran(chore, tx)) is not None]
-        if not self._holding:
+    def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
+        """Run the hooks and renew the leases. Returns how long to wait for work at most."""
+        waits = [wait for hook in self._hooks if (wait := _run_hook(hook, tx)) is not None]
+        if not self._holds_leases:
             self._renew_at = None
         elif self._renew_at is None:
             self._renew_at = time.monotonic() + RENEW_SECONDS
         elif time.monotonic() >= self._renew_at:
-            self._quietly(lambda: self._write(db, tx, tx.renew), "leases not renewed")
+            self._in_background(lambda: self._write(db, tx, tx.renew), "leases not renewed")
             self._renew_at = time.monotonic() + RENEW_SECONDS
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
-        if self._owed:
+        if self._deferred:
             waits.append(_RETRY_SECONDS)
         return min(waits, default=None)
 
     def _write(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
-        self._pay(db, tx)
+        self._write_deferred(db, tx)
         with self._transaction(db, tx):
             work()
 
-    def _quietly(self, work: Callable[[], object], failed: str) -> None:
-        """Do something that nobody waits for; what passes is tried again."""
+    def _in_background(self, work: Callable[[], object], failed: str) -> None:
+        """Do something that no caller waits for. Transient errors are not logged, as it is tried again."""
         try:
             work()
         except Exception as error:
-            if not passes(self._told(error)):
+            if not is_transient(self._translate(error)):
                 log.exception(failed, extra={"path": self._path})
 
 
-def _ran(chore: AfterCommit, tx: SqlTx) -> float | None:
+def _run_hook(hook: AfterCommit, tx: SqlTx) -> float | None:
     try:
-        return chore(tx)
+        return hook(tx)
     except Exception:
-        log.exception("chore after commit failed")
+        log.exception("hook after commit failed")
         return None
 
 
-class _Debt:
-    """Work that is owed, and whom to tell when it is done."""
+class _DeferredWrite:
+    """A write that is done later, and the callback for when it is done."""
 
-    def __init__(self, work: Work, then: Then | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Work, on_done: OnDone | None, loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
-        self._then = then
+        self._on_done = on_done
         self._loop = loop
 
-    def is_paid(self) -> None:
-        """Tell whoever wants to know; a loop that ended does not."""
-        if self._then is not None:
+    def notify(self) -> None:
+        """Call `on_done` on its event loop, unless the loop is closed."""
+        if self._on_done is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._then)
+                self._loop.call_soon_threadsafe(self._on_done)

@@ -1,1 +1,1 @@
-"""What users import to test their own agents, tools and stores."""
+"""Tools for testing your own agents, tools and stores."""

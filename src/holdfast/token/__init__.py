@@ -1,13 +1,11 @@
-"""A session's context, signed for servers that are reached over HTTP.
+"""The session context as a signed token, for servers that are reached over HTTP.
 
-`Signer` is the host's side, `Verifier` and `Seen` are the tool author's; nothing heavy is imported before the first
-token is signed or verified.
+The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. `cryptography` is imported with the first token.
 """
 
-from holdfast.token.audience import audience_of
-from holdfast.token.claims import LIFETIME, Claims
-from holdfast.token.seen import Seen
+from holdfast.token.claims import LIFETIME, Claims, audience_of
+from holdfast.token.replay import ReplayCache
 from holdfast.token.signer import Signer
 from holdfast.token.verifier import Verifier
 
-__all__ = ["LIFETIME", "Claims", "Seen", "Signer", "Verifier", "audience_of"]
+__all__ = ["LIFETIME", "Claims", "ReplayCache", "Signer", "Verifier", "audience_of"]

@@ -1,29 +1,31 @@
-"""What a token says: whose session is calling which server, from when until when."""
+"""The claims of a token: which session calls which server, and until when."""
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import parse_session_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import parse_slug
-from holdfast.token.compact import read_object, text_of
-from holdfast.token.refusal import refused
+from holdfast.token.jws import encode_base64url, parse_object, token_error
 
 ISSUER = "holdfast"
 LIFETIME = 60
-"""Seconds that a token may live, at most."""
+"""The longest lifetime of a token, in seconds."""
+
+_PORTS = {"http": 80, "https": 443}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What the host vouches for. The context has no paths: they mean nothing on another machine."""
+    """The claims of a token. The context has no paths: they mean nothing on another machine."""
 
     context: SessionContext
     issuer: str
@@ -32,16 +34,37 @@ class Claims:
     expires_at: int
     token_id: str
     request: str | None = None
-    """The digest of the one request this token is for."""
+    """The digest of the only request that this token is for."""
 
 
-def digest_of(request: bytes) -> str:
-    """The digest of a request's body, as it is sent."""
-    return text_of(hashlib.sha256(request).digest())
+def audience_of(url: str) -> str:
+    """The audience of the server at this address: scheme, host, port unless it is the default, and path.
+
+    The audience is the address and not the server's name. Anyone who writes a config chooses the names in it: a server
+    that took another's name would be sent tokens that the other accepts.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url.strip())
+        scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
+    except ValueError:
+        scheme, host, port = "", None, None
+        parts = urlsplit("")
+    if scheme not in _PORTS or not host:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{url[:100]!r} is not an http or https address.")
+    host = f"[{host}]" if ":" in host else host.rstrip(".")
+    netloc = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
+    return f"{scheme}://{netloc}{parts.path.rstrip('/')}"
+
+
+def digest_request(request: bytes) -> str:
+    """The digest of a request's body."""
+    return encode_base64url(hashlib.sha256(request).digest())
 
 
 def to_payload(claims: Claims) -> JsonObject:
-    """The claims by their short names."""
+    """The claims as the payload of a token."""
     context = claims.context
     payload: JsonObject = {
         "iss": claims.issuer,
@@ -58,39 +81,41 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """The claims of a payload whose signature is good; each must be there and make sense."""
+    """The claims of a payload whose signature is verified; raises when one is missing or invalid."""
     try:
-        said = read_object(payload)
+        fields = parse_object(payload)
     except ValueError:
-        raise refused("malformed", "The token's payload is not a JSON object with every name once.") from None
-    if "nbf" in said:
-        raise refused("claims", "The token has a claim that a context token does not have: 'nbf'.")
+        raise token_error(
+            "malformed", "The token's payload is not a JSON object with unique names."
+        ) from None
+    if "nbf" in fields:
+        raise token_error("claims", "A context token must not have the claim 'nbf'.")
     return Claims(
         context=SessionContext(
-            session_id=_read(said, "sub", lambda value: parse_session_id(_text(value))),
-            workspace_id=_read(said, "ws", _workspace),
-            trust_level=_read(said, "tl", lambda value: Trust(_text(value))),
-            user_id=_read(said, "uid", _text) if "uid" in said else None,
-            parent_session_id=_read(said, "par", lambda value: parse_session_id(_text(value)))
-            if "par" in said
+            session_id=_read(fields, "sub", lambda value: parse_session_id(_text(value))),
+            workspace_id=_read(fields, "ws", _workspace),
+            trust_level=_read(fields, "tl", lambda value: Trust(_text(value))),
+            user_id=_read(fields, "uid", _text) if "uid" in fields else None,
+            parent_session_id=_read(fields, "par", lambda value: parse_session_id(_text(value)))
+            if "par" in fields
             else None,
         ),
-        issuer=_read(said, "iss", _text),
-        audience=_read(said, "aud", _text),
-        issued_at=_read(said, "iat", _seconds),
-        expires_at=_read(said, "exp", _seconds),
-        token_id=_read(said, "jti", _token_id),
-        request=_read(said, "req", _text) if "req" in said else None,
+        issuer=_read(fields, "iss", _text),
+        audience=_read(fields, "aud", _text),
+        issued_at=_read(fields, "iat", _seconds),
+        expires_at=_read(fields, "exp", _seconds),
+        token_id=_read(fields, "jti", _token_id),
+        request=_read(fields, "req", _text) if "req" in fields else None,
     )
 
 
-def _read(said: JsonObject, name: str, read: Callable[[Json], T]) -> T:
-    if name not in said:
-        raise refused("claims", f"The token lacks the claim {name!r}.")
+def _read(fields: JsonObject, name: str, read: Callable[[Json], T]) -> T:
+    if name not in fields:
+        raise token_error("claims", f"The token has no claim {name!r}.")
     try:
-        return read(said[name])
+        return read(fields[name])
     except (ValueError, HoldfastError):
-        raise refused("claims", f"The token's claim {name!r} is not what it must be.") from None
+        raise token_error("claims", f"The token's claim {name!r} is not valid.") from None
 
 
 def _text(value: Json) -> str:
@@ -113,5 +138,5 @@ def _seconds(value: Json) -> int:
 def _token_id(value: Json) -> str:
     text = _text(value)
     if not 16 <= len(text) <= 128:
-        raise ValueError("too short to be unique, or too long to remember")
+        raise ValueError("too short to be unique, or too long to store")
     return text

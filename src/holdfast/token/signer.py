@@ -1,4 +1,4 @@
-"""The host's side: a token for every request."""
+"""Sign a token for every request that a host sends."""
 
 import secrets
 import time
@@ -11,27 +11,27 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_of, to_payload
-from holdfast.token.compact import TOKEN_BYTES, header_of, joined, to_sign
-from holdfast.token.keyfile import KeyFile, Stamp
-from holdfast.token.keys import Key, made, public_jwks, rotated
+from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_request, to_payload
+from holdfast.token.jws import MAX_TOKEN_BYTES, encode_header, join_token, signing_input
+from holdfast.token.key_file import FileVersion, KeyFile
+from holdfast.token.keys import Key, generate_key, public_jwks, rotate_keys
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """The keys as they were under a stamp of their file, the first one ready to sign."""
+class LoadedKeys:
+    """The keys of one version of the key file, the first one ready to sign."""
 
-    stamp: Stamp
+    version: FileVersion
     keys: tuple[Key, ...]
     private: "Ed25519PrivateKey"
     header: bytes
 
 
 class Signer:
-    """Signs with the newest key in a folder; makes the first one, and notices when another process rotates it."""
+    """Signs with the newest key in a folder. It generates the first key, and notices when another process rotates it."""
 
     def __init__(
         self,
@@ -42,23 +42,23 @@ class Signer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not 1 <= lifetime <= LIFETIME:
-            raise ValueError(f"A token lives 1 to {LIFETIME} seconds, not {lifetime}.")
+            raise ValueError(f"The lifetime of a token is 1 to {LIFETIME} seconds, not {lifetime}.")
         self._file = KeyFile(folder, clock)
         self._issuer = issuer
         self._lifetime = lifetime
         self._clock = clock
-        self._loaded: _Loaded | None = None
+        self._loaded: LoadedKeys | None = None
 
     @property
     def public_file(self) -> Path:
-        """The public key set on disk, for verifiers on the same machine."""
+        """The file with the public key set, for verifiers on the same machine."""
         return self._file.public
 
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:
-        """A token for one request to one server; `request` is the body that it goes with, as it is sent.
+        """A token for one request to one server. `request` is the body as it is sent.
 
-        Every request is signed anew: the host cannot know which tools change something, and such a tool takes
-        neither a token twice nor one that was signed for another request.
+        Every request needs its own token: the host does not know which tools change something, and such a tool accepts
+        a token only once and only with the body that it was signed for.
         """
         loaded = self._current()
         now = int(self._clock())
@@ -69,38 +69,41 @@ class Signer:
             issued_at=now,
             expires_at=now + self._lifetime,
             token_id=secrets.token_urlsafe(16),
-            request=None if request is None else digest_of(request),
+            request=None if request is None else digest_request(request),
         )
-        signed = to_sign(loaded.header, to_payload(claims))
-        token = joined(signed, loaded.private.sign(signed))
-        if len(token) > TOKEN_BYTES:
+        token = self._sign(loaded, to_payload(claims))
+        if len(token) > MAX_TOKEN_BYTES:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"The context makes a token of {len(token)} bytes; {TOKEN_BYTES} is the most. Shorten the user id.",
+                f"The token would have {len(token)} bytes, more than {MAX_TOKEN_BYTES}. Shorten the user id.",
             )
         return token
 
     def jwks(self) -> JsonObject:
-        """The public key set, for verifiers elsewhere."""
+        """The public key set, for verifiers on other machines."""
         return public_jwks(self._current().keys, self._clock())
 
     def rotate(self, *, revoke: bool = False) -> None:
-        """Sign with a new key from now on, in every process; `revoke` drops the old ones at once, for one that leaked.
+        """Sign with a new key from now on, in every process.
 
-        Without it they verify until the last token they signed has expired.
+        The old keys verify until the last token that they signed has expired. After a leak, `revoke` drops them at once.
         """
-        self._file.change(lambda keys: rotated(() if revoke else keys, made(), self._clock()))
+        self._file.change(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 
-    def _current(self) -> _Loaded:
+    def _sign(self, loaded: LoadedKeys, payload: JsonObject) -> str:
+        signed = signing_input(loaded.header, payload)
+        return join_token(signed, loaded.private.sign(signed))
+
+    def _current(self) -> LoadedKeys:
         loaded = self._loaded
-        if loaded is None or loaded.stamp != self._file.stamp():
+        if loaded is None or loaded.version != self._file.version():
             self._loaded = loaded = self._load()
         return loaded
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> LoadedKeys:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        keys, stamp = self._file.read()
+        keys, version = self._file.read()
         assert keys[0].secret is not None
         private = Ed25519PrivateKey.from_private_bytes(keys[0].secret)
-        return _Loaded(stamp, keys, private, header_of(keys[0].key_id))
+        return LoadedKeys(version, keys, private, encode_header(keys[0].key_id))

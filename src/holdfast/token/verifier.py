@@ -1,4 +1,4 @@
-"""The tool author's side: whether a token is good, and what it says."""
+"""Verify the tokens that a server receives."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_of, from_payload
-from holdfast.token.compact import taken_apart
+from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_request, from_payload
+from holdfast.token.jws import parse_token, token_error
 from holdfast.token.keys import Key, read_public
-from holdfast.token.refusal import refused
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 LEEWAY = 5.0
-_LONGEST_LEEWAY = 30.0
+_MAX_LEEWAY = 30.0
 
 
 class Verifier:
-    """Checks tokens with the host's public key set: a dict, JSON text, or a file that it watches."""
+    """Verifies tokens with the host's public key set: a dict, JSON text, or a file, which is reloaded when it changes."""
 
     def __init__(
         self,
@@ -29,22 +28,22 @@ class Verifier:
         issuer: str = ISSUER,
         leeway: float = LEEWAY,
     ) -> None:
-        if not 0 <= leeway <= _LONGEST_LEEWAY:
-            raise ValueError(f"The leeway is 0 to {_LONGEST_LEEWAY:.0f} seconds, not {leeway}.")
+        if not 0 <= leeway <= _MAX_LEEWAY:
+            raise ValueError(f"The leeway is 0 to {_MAX_LEEWAY:.0f} seconds, not {leeway}.")
         self._issuer = issuer
         self._leeway = leeway
         self._file = jwks if isinstance(jwks, Path) else None
-        self._stamp: tuple[int, ...] | None = None
+        self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
-        self._ready: dict[str, Ed25519PublicKey] = {}
+        self._public_keys: dict[str, Ed25519PublicKey] = {}
         if isinstance(jwks, Path):
-            self._watch(jwks)
+            self._reload(jwks)
         else:
             self.replace(jwks)
 
     def replace(self, jwks: Mapping[str, object] | str | bytes) -> None:
-        """Believe these keys from now on, and no others: what a caller does after it fetched the set again."""
-        self._keys, self._ready = read_public(jwks), {}
+        """Accept only these keys from now on. Call this after you fetched the key set again."""
+        self._keys, self._public_keys = read_public(jwks), {}
 
     def verify(
         self,
@@ -54,71 +53,79 @@ class Verifier:
         request: bytes | None = None,
         now: float | None = None,
     ) -> Claims:
-        """What the host vouches for, or a refusal that says why (`details["reason"]`).
+        """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`.
 
-        `audience` is this server's own address (`audience_of`), or several. With `request`, the body as it was
-        received, the token must have been signed for just that body: ask this for every tool that changes something,
-        and let `Seen.once` look at the claims.
+        `audience` is the address of this server (`audience_of`), or several. With `request`, the body as it was
+        received, the token must be signed for that body. Pass it for every tool that changes something, and then pass
+        the claims to `ReplayCache.check`.
         """
         now = time.time() if now is None else now
-        parts = taken_apart(token)
-        self._check_signature(parts.key_id, parts.signature, parts.signed, now)
-        claims = from_payload(parts.payload)
+        claims = from_payload(self._verify_signature(token, now))
         self._check_times(claims, now)
         if claims.issuer != self._issuer:
-            raise refused("issuer", f"The token was not issued by {self._issuer!r}.")
+            raise token_error("issuer", f"The token was not issued by {self._issuer!r}.")
         if claims.audience not in ({audience} if isinstance(audience, str) else audience):
-            raise refused("audience", f"The token is for another server, not for {_several(audience)}.")
-        if request is not None and claims.request != digest_of(request):
-            raise refused("request", "The token was signed for another request, or for none.")
+            raise token_error(
+                "audience", f"The token is for another server, not for {_list_audiences(audience)}."
+            )
+        if request is not None and claims.request != digest_request(request):
+            raise token_error("request", "The token is signed for another request, or for none.")
         return claims
 
-    def _check_signature(self, key_id: str, signature: bytes, signed: bytes, now: float) -> None:
+    def _verify_signature(self, token: str, now: float) -> bytes:
+        """The payload of a token whose signature is valid."""
         from cryptography.exceptions import InvalidSignature
 
-        if self._file is not None:
-            self._watch(self._file)
-        key = self._keys.get(key_id)
-        if key is None or not key.holds(now):
-            raise refused(
-                "unknown_key", "The token is signed with a key that is not in the key set, or no more."
-            )
+        parts = parse_token(token)
+        key = self._find_key(parts.key_id, now)
         try:
-            self._public(key).verify(signature, signed)
+            self._public_key(key).verify(parts.signature, parts.signed)
         except InvalidSignature:
-            raise refused("signature", "The token's signature does not fit.") from None
+            raise token_error("signature", "The token's signature is not valid.") from None
+        return parts.payload
+
+    def _find_key(self, key_id: str, now: float) -> Key:
+        if self._file is not None:
+            self._reload(self._file)
+        key = self._keys.get(key_id)
+        if key is None or not key.is_valid(now):
+            raise token_error(
+                "unknown_key",
+                "The token is signed with a key that is not in the key set, or that has expired.",
+            )
+        return key
 
     def _check_times(self, claims: Claims, now: float) -> None:
         if not 0 < claims.expires_at - claims.issued_at <= LIFETIME:
-            raise refused("lifetime", f"The token would live longer than {LIFETIME} seconds, or not at all.")
+            raise token_error("lifetime", f"The token's lifetime is not between 1 and {LIFETIME} seconds.")
         if claims.issued_at > now + self._leeway:
-            raise refused(
+            raise token_error(
                 "future", "The token is not valid yet. Compare the clocks of the host and this server."
             )
         if claims.expires_at + self._leeway <= now:
-            raise refused("expired", "The token has expired.")
+            raise token_error("expired", "The token has expired.")
 
-    def _public(self, key: Key) -> "Ed25519PublicKey":
-        if (ready := self._ready.get(key.key_id)) is None:
+    def _public_key(self, key: Key) -> "Ed25519PublicKey":
+        if (ready := self._public_keys.get(key.key_id)) is None:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-            self._ready[key.key_id] = ready = Ed25519PublicKey.from_public_bytes(key.public)
+            self._public_keys[key.key_id] = ready = Ed25519PublicKey.from_public_bytes(key.public)
         return ready
 
-    def _watch(self, file: Path) -> None:
-        """Read the key set when the file is another than before."""
+    def _reload(self, file: Path) -> None:
+        """Read the key set if the file has changed."""
         try:
             found = file.stat()
-            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if stamp == self._stamp:
+            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if version == self._file_version:
                 return
             self.replace(file.read_bytes())
-            self._stamp = stamp
+            self._file_version = version
         except OSError as error:
             raise HoldfastError(
                 codes.BAD_KEY, f"The key set {str(file)!r} cannot be read: {error.strerror}."
             ) from None
 
 
-def _several(audience: str | Collection[str]) -> str:
+def _list_audiences(audience: str | Collection[str]) -> str:
     return repr(audience) if isinstance(audience, str) else " or ".join(map(repr, audience))

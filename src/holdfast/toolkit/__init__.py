@@ -7,7 +7,7 @@ box = Toolbox("notes", version="1.0")
 
 @box.tool(operation="query")
 async def whereabouts(workspace: Workspace, call: Call) -> dict[str, str]:
-    "Say where this call works, and for whom."
+    "Return the workspace and the trust of this call."
     return {"workspace": workspace.slug, "trust": call.session.trust_level if call.session else "unknown"}
 
 if __name__ == "__main__":
@@ -17,30 +17,29 @@ if __name__ == "__main__":
 
 from msgspec import Meta
 
-from holdfast.model.aliases import Aliases
 from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
+from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.annotations import Annotations
 from holdfast.toolkit.call import Call, current_session
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.guards import Guard, direct_only, needs_session
-from holdfast.toolkit.observe import Observation, Observer
-from holdfast.toolkit.operation import Operation
+from holdfast.toolkit.observers import Observation, Observer
+from holdfast.toolkit.operation import Annotations, Operation
 from holdfast.toolkit.parameter import Header
 from holdfast.toolkit.sessions import SessionManager
 from holdfast.toolkit.tool import ToolDefinition, tool
 from holdfast.toolkit.toolbox import Toolbox
 
 __all__ = [
-    "Aliases",
     "Annotations",
     "Audio",
     "Call",
     "Code",
     "Content",
+    "ContextAliases",
     "Guard",
     "Header",
     "Image",

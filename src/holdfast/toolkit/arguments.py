@@ -1,4 +1,4 @@
-"""The arguments of a tool: what they must be, and what is wrong with those of a call."""
+"""The arguments of a tool: their schema, and the decoding and checking of those of a call."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -8,20 +8,20 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.toolkit.parameter import MIRROR_KEY, Issue, Parameter
-from holdfast.wire.mcp.mirrors import Mirror, Mirrors
-from holdfast.wire.strict import DECODE_ERRORS, why
+from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
+from holdfast.wire.mcp.tools import ParamHeader
+from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
-_NOTHING: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
+_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 _STRUCT = "Arguments"
-_MOST_ISSUES = 32  # whoever gets that many things wrong starts over anyway
+_MAX_ISSUES = 32  # enough for a client to start over
 
-# A model that was told to forge the context sends these to any tool. They are dropped: they mean nothing here.
-_CONTEXT_WORDS = frozenset({"sessionid", "trust", "trustlevel", "workspaceid", "userid", "parentsessionid"})
+# A model under prompt injection may send these to any tool. They are dropped, since they have no effect.
+_CONTEXT_NAMES = frozenset({"sessionid", "trust", "trustlevel", "workspaceid", "userid", "parentsessionid"})
 
 
-class BadArguments(Exception):
-    """The arguments of a call are not what the tool takes."""
+class BadArgumentsError(Exception):
+    """The arguments of a call do not match the tool's parameters."""
 
     def __init__(self, issues: list[Issue]) -> None:
         super().__init__(f"{len(issues)} issues")
@@ -29,11 +29,11 @@ class BadArguments(Exception):
 
 
 class Arguments:
-    """Reads the arguments of calls; the same object tells clients what it reads."""
+    """Decodes the arguments of calls, and makes the schema that clients see."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
-        self._foreign = tuple(parameter for parameter in parameters if parameter.foreign)
+        self._pydantic = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
         self._optional = any(not parameter.required for parameter in parameters)
         self._struct = msgspec.defstruct(
             _STRUCT,
@@ -47,101 +47,101 @@ class Arguments:
         return msgspec.json.Decoder(self._struct).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """The arguments by name, each of its exact type; those left out are left out here too."""
+        """The arguments by name, decoded to their types; omitted ones are missing."""
         try:
             values = msgspec.structs.asdict(self._decode(raw))
         except DECODE_ERRORS:
-            values = self._one_by_one(raw)
+            values = self._parse_each(raw)
         if self._optional:
             values = {name: value for name, value in values.items() if value is not UNSET}
-        return self._read_foreign(values) if self._foreign else values
+        return self._read_pydantic(values) if self._pydantic else values
 
-    def _one_by_one(self, raw: Raw | bytes) -> dict[str, Any]:
-        """What a decoder cannot say in one go: every issue there is, not just the first."""
+    def _parse_each(self, raw: Raw | bytes) -> dict[str, Any]:
+        """Decode each argument on its own to collect all issues. The decoder of the whole stops at the first."""
         try:
             given = msgspec.json.decode(raw, type=dict[str, Raw])
         except DECODE_ERRORS:
-            raise BadArguments([_issue("", "type", "The arguments must be an object.")]) from None
+            raise BadArgumentsError([_issue("", "type", "The arguments must be an object.")]) from None
         issues: list[Issue] = []
         values: dict[str, Any] = {}
         for parameter in self.parameters.values():
             name = parameter.name
             if name not in given:
                 if parameter.required:
-                    issues.append(_issue(name, "missing", "It is required."))
+                    issues.append(_issue(name, "missing", "Required."))
                 continue
             try:
                 values[name] = (
                     given[name]
-                    if parameter.foreign
+                    if parameter.uses_pydantic
                     else msgspec.json.decode(given[name], type=parameter.kind)
                 )
             except DECODE_ERRORS as error:
-                issues.append(_decoder_issue(name, why(error)))
+                issues.append(_decoder_issue(name, describe_decode_error(error)))
         known = ", ".join(self.parameters) or "none"
         for name in given.keys() - self.parameters.keys():
-            if _skeleton(name) not in _CONTEXT_WORDS:
-                issues.append(_issue(name[:80], "unknown", f"There is no such argument. There are: {known}."))
+            if _normalize_name(name) not in _CONTEXT_NAMES:
+                issues.append(_issue(name[:80], "unknown", f"Unknown argument. Known: {known}."))
         if issues:
-            raise BadArguments(issues[:_MOST_ISSUES])
+            raise BadArgumentsError(issues[:_MAX_ISSUES])
         return values
 
-    def _read_foreign(self, values: dict[str, Any]) -> dict[str, Any]:
-        from holdfast.toolkit import foreign
+    def _read_pydantic(self, values: dict[str, Any]) -> dict[str, Any]:
+        from holdfast.toolkit import pydantic_types
 
         issues: list[Issue] = []
-        for parameter in self._foreign:
+        for parameter in self._pydantic:
             if parameter.name in values:
-                values[parameter.name], found = foreign.read(
+                values[parameter.name], found = pydantic_types.validate(
                     parameter.kind, parameter.name, bytes(values[parameter.name])
                 )
                 issues += found
         if issues:
-            raise BadArguments(issues)
+            raise BadArgumentsError(issues)
         return values
 
     @cached_property
     def schema(self) -> JsonObject:
-        """The arguments as JSON Schema, for clients."""
+        """The JSON Schema of the arguments."""
         if not self.parameters:
-            return _NOTHING
+            return _NO_ARGUMENTS
         _, known = msgspec.json.schema_components([self._struct], ref_template="#/$defs/{name}")
-        said: JsonObject = known.pop(_STRUCT)
-        below: JsonObject = dict(known)
-        properties = said["properties"]
+        schema: JsonObject = known.pop(_STRUCT)
+        definitions: JsonObject = dict(known)
+        properties = schema["properties"]
         assert isinstance(properties, dict)
         for parameter in self.parameters.values():
-            if parameter.foreign:
-                from holdfast.toolkit import foreign
+            if parameter.uses_pydantic:
+                from holdfast.toolkit import pydantic_types
 
-                properties[parameter.name], further = foreign.schema(parameter.kind)
-                below |= further
+                properties[parameter.name], further = pydantic_types.json_schema(parameter.kind)
+                definitions |= further
             shown = properties[parameter.name]
             assert isinstance(shown, dict)
-            shown |= parameter.shown_default()
-        said.pop("title", None)
-        if not said["required"]:
-            del said["required"]  # old validators take no empty list
-        if below:
-            said["$defs"] = below
-        _name_enums(said)
-        return said
+            shown |= parameter.schema_default()
+        schema.pop("title", None)
+        if not schema["required"]:
+            del schema["required"]  # old validators reject an empty list
+        if definitions:
+            schema["$defs"] = definitions
+        _add_enum_types(schema)
+        return schema
 
     @cached_property
-    def mirrors(self) -> Mirrors:
+    def param_headers(self) -> tuple[ParamHeader, ...]:
         """The arguments that HTTP clients repeat in headers."""
-        return mirrors_in(self.schema)
+        return find_param_headers(self.schema)
 
 
-def mirrors_in(schema: JsonObject) -> Mirrors:
-    """The arguments that a schema wants repeated in headers."""
+def find_param_headers(schema: JsonObject) -> tuple[ParamHeader, ...]:
+    """The arguments that a schema marks with `x-mcp-header`."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return ()
     return tuple(
-        Mirror(path=(name,), header=header, number=shown.get("type") == "integer")
+        ParamHeader(path=(name,), header=header, number=shown.get("type") == "integer")
         for name, shown in properties.items()
-        if isinstance(shown, dict) and isinstance(header := shown.get(MIRROR_KEY), str)
+        if isinstance(shown, dict) and isinstance(header := shown.get(PARAM_HEADER_KEY), str)
     )
 
 
@@ -150,7 +150,7 @@ def _issue(field: str, code: str, message: str) -> Issue:
 
 
 def _decoder_issue(name: str, message: str) -> Issue:
-    """An issue in a decoder's words: `Expected `int`, got `str` - at `$[0].size``."""
+    """An issue from msgspec's message: `Expected `int`, got `str` - at `$[0].size``."""
     what, _, where = message.partition(" - at `")
     path = where.rstrip("`").removeprefix("$")
     if what.startswith("Object missing required"):
@@ -166,19 +166,19 @@ def _decoder_issue(name: str, message: str) -> Issue:
     return _issue(f"{name}{path}", code, f"{what}.")
 
 
-def _skeleton(name: str) -> str:
-    """A name without what can be varied to look new: case, width, and everything but letters."""
+def _normalize_name(name: str) -> str:
+    """The letters of a name without case, width and accents, so that look-alike spellings compare equal."""
     import unicodedata
 
     folded = unicodedata.normalize("NFKD", name).casefold()
     return "".join(letter for letter in folded if letter.isalpha())
 
 
-def _name_enums(schema: Json) -> None:
-    """Say the type of a choice between words: some models' interfaces insist on it."""
+def _add_enum_types(schema: Json) -> None:
+    """Add `"type": "string"` to enums of strings: the APIs of some models require it."""
     if isinstance(schema, list):
         for part in schema:
-            _name_enums(part)
+            _add_enum_types(part)
     if not isinstance(schema, dict):
         return
     choices = schema.get("enum")
@@ -189,4 +189,4 @@ def _name_enums(schema: Json) -> None:
     ):
         schema["type"] = "string"
     for part in schema.values():
-        _name_enums(part)
+        _add_enum_types(part)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.model.context import SessionContext, current_context, within
+from holdfast.model.context import SessionContext, current_context, use_context
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
 from holdfast.wire.frame import Id
@@ -25,56 +25,56 @@ SILENT = 100
 log = logging.getLogger(__name__)
 
 
-async def _unheard(method: str, params: Any) -> None:
-    """Nobody listens."""
+async def _discard(method: str, params: Any) -> None:
+    """Drop a notification."""
 
 
-class Stamp(msgspec.Struct):
-    """The session that a call turned out to be about: the caller's, or the driven one that it used."""
+class ResultMeta(msgspec.Struct):
+    """Goes into the `_meta` of the envelope: the id of the caller's session, or of the driven one that the call used."""
 
     session_id: str = ""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Who calls which tool, from where, and how to tell them something meanwhile."""
+    """One call of a tool: its caller, its workspace, and how to notify the client while it runs."""
 
     tool: str
     call_id: Id = 0
     session: SessionContext | None = None
-    """What the host vouches for; None when nobody does."""
-    announced: str = ""
-    """The workspace that a client without a context says it works in."""
+    """The caller's session; None for anonymous callers."""
+    announced_workspace: str = ""
+    """The workspace that an anonymous client announces."""
     workspace: Workspace | None = None
-    """The workspace of this call, for tools that take one."""
+    """The workspace of this call, for tools with a `workspace` parameter."""
     client: str = ""
     connection: str = ""
-    """The `Mcp-Session-Id` of a client over HTTP that shook hands."""
+    """The `Mcp-Session-Id` of a client over HTTP in the handshake era."""
     meta: JsonObject = {}
-    """The request's `_meta`, as it came: anybody can write anything there."""
-    notify: Notify = _unheard
+    """The request's `_meta`, unchecked: the client can put anything there."""
+    notify: Notify = _discard
     level: int = SILENT
-    """From which level on the client wants to be told."""
-    stamp: Stamp = msgspec.field(default_factory=Stamp)
+    """The lowest level of log messages that the client asked for."""
+    result_meta: ResultMeta = msgspec.field(default_factory=ResultMeta)
 
     @property
     def owner(self) -> str:
-        """Whose the things are that this call drives: the session's, or else the connection's."""
+        """The owner of the sessions that this call drives: the caller's session, else its connection."""
         return self.session.session_id if self.session is not None else self.connection
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell the client how far the work is, if it asked to be told."""
+        """Send the client a progress notification, if it asked for them."""
         token = self.meta.get("progressToken")
         if not isinstance(token, str | int):
             return
-        said: dict[str, Any] = {"progressToken": token, "progress": done}
+        params: dict[str, Any] = {"progressToken": token, "progress": done}
         if total is not None:
-            said["total"] = total
+            params["total"] = total
         if message:
-            said["message"] = message
-        await self.notify("notifications/progress", said)
+            params["message"] = message
+        await self.notify("notifications/progress", params)
 
     async def log(self, level: Level, message: str, **fields: Json) -> None:
-        """Log an event: to standard error always, to the client if it wants to know of this level."""
+        """Log an event to standard error, and to the client if it asked for this level."""
         number = LEVELS[level]
         log.log(min(number, logging.CRITICAL), message, extra={"tool": self.tool, **_safe(fields)})
         if number >= self.level:
@@ -86,31 +86,31 @@ _current: ContextVar[Call | None] = ContextVar("holdfast_call", default=None)
 
 
 def current_call() -> Call | None:
-    """The call that this code runs for, if it runs for one."""
+    """The call that this code runs for; None outside of calls."""
     return _current.get()
 
 
 def current_session() -> SessionContext | None:
-    """The session that this code runs for, as far as somebody vouches for it."""
+    """The session that this code runs for; None for anonymous callers."""
     return current_context()
 
 
 @contextmanager
-def running(call: Call) -> Iterator[Call]:
-    """Run a block for this call, and for its session."""
+def bind_call(call: Call) -> Iterator[Call]:
+    """Make this the current call, and its session the current one, while the block runs."""
     token = _current.set(call)
     try:
         if call.session is None:
             yield call
         else:
-            with within(call.session):
+            with use_context(call.session):
                 yield call
     finally:
         _current.reset(token)
 
 
 def _safe(fields: dict[str, Json]) -> dict[str, Json]:
-    """Fields under names that the log's own records do not have."""
+    """The fields, renamed where a `LogRecord` has an attribute of the same name."""
     own = vars(logging.makeLogRecord({}))
     return {
         (f"{name}_" if name in own or name == "message" else name): value for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""What a tool can give back beside its data: pictures, sounds, and things to look up."""
+"""Content that a tool can return besides its data: text, images, audio, resources."""
 
 import base64
 from collections.abc import Mapping
@@ -10,42 +10,39 @@ from holdfast.model.json import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words for the model."""
+    """Text for the model."""
 
     text: str
 
     def block(self) -> JsonObject:
-        """As MCP says it."""
         return {"type": "text", "text": self.text}
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture."""
+    """An image."""
 
     data: bytes
     mime_type: str = "image/png"
 
     def block(self) -> JsonObject:
-        """As MCP says it."""
-        return {"type": "image", "data": _text(self.data), "mimeType": self.mime_type}
+        return {"type": "image", "data": _base64(self.data), "mimeType": self.mime_type}
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """A sound."""
+    """Audio."""
 
     data: bytes
     mime_type: str = "audio/wav"
 
     def block(self) -> JsonObject:
-        """As MCP says it."""
-        return {"type": "audio", "data": _text(self.data), "mimeType": self.mime_type}
+        return {"type": "audio", "data": _base64(self.data), "mimeType": self.mime_type}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLink:
-    """Something that can be read elsewhere."""
+    """A link to a resource."""
 
     uri: str
     name: str
@@ -53,25 +50,23 @@ class ResourceLink:
     mime_type: str = ""
 
     def block(self) -> JsonObject:
-        """As MCP says it."""
-        said: JsonObject = {"type": "resource_link", "uri": self.uri, "name": self.name}
-        return said | _given(description=self.description, mimeType=self.mime_type)
+        link: JsonObject = {"type": "resource_link", "uri": self.uri, "name": self.name}
+        return link | _without_empty(description=self.description, mimeType=self.mime_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Something that can be read, along with what it says."""
+    """A resource with its content."""
 
     uri: str
     content: str | bytes
     mime_type: str = ""
 
     def block(self) -> JsonObject:
-        """As MCP says it."""
-        said: JsonObject = {"uri": self.uri} | _given(mimeType=self.mime_type)
+        resource: JsonObject = {"uri": self.uri} | _without_empty(mimeType=self.mime_type)
         if isinstance(self.content, str):
-            return {"type": "resource", "resource": {**said, "text": self.content}}
-        return {"type": "resource", "resource": {**said, "blob": _text(self.content)}}
+            return {"type": "resource", "resource": {**resource, "text": self.content}}
+        return {"type": "resource", "resource": {**resource, "blob": _base64(self.content)}}
 
 
 Content: TypeAlias = Text | Image | Audio | ResourceLink | Resource
@@ -79,15 +74,15 @@ Content: TypeAlias = Text | Image | Audio | ResourceLink | Resource
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Content beside the data. A handler with data alone returns just that."""
+    """Data and content. A handler that has only data returns the data itself."""
 
     content: tuple[Content, ...] | list[Content] = ()
     data: Mapping[str, Any] | object = None
 
 
-def _text(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _given(**said: str) -> JsonObject:
-    return {name: value for name, value in said.items() if value}
+def _without_empty(**fields: str) -> JsonObject:
+    return {name: value for name, value in fields.items() if value}

@@ -1,14 +1,19 @@
-"""The failure that a handler saw coming."""
+"""The errors that tools report: `ToolError`, and the codes that the tools of a box can fail with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 
+ALWAYS = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT)
+WORKSPACE = (codes.BAD_WORKSPACE, codes.MISSING_WORKSPACE, codes.UNKNOWN_WORKSPACE, codes.WORKSPACE_DENIED)
+EVAL = (codes.EVAL_BLOCKED, codes.EVAL_DISABLED)
+
 
 class ToolError(HoldfastError):
-    """A tool could not do what it was asked: a code of its own, a sentence, and perhaps what to do next.
+    """An expected failure of a tool: a code, a message for the model and, optionally, what to do next.
 
     ```python
     raise ToolError(NOTE_EXISTS, f"There is a note called {title!r} already.", next_actions=["Choose another title."])
@@ -20,3 +25,40 @@ class ToolError(HoldfastError):
     ) -> None:
         super().__init__(code, message, **details)
         self.next_actions = tuple(next_actions)
+
+
+class CodeRegistry:
+    """The codes of one box: the common ones, and those that its author registered. Names are unique."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, Code] = {}
+
+    def add(self, code: Code) -> Code:
+        """Register a code."""
+        if codes.find(code.name) is not None or code.name in self._own:
+            raise HoldfastError(codes.BAD_TOOL, f"The code {code.name} is registered already.")
+        self._own[code.name] = code
+        return code
+
+    def find(self, name: str) -> Code | None:
+        """The code of this name; None when there is none."""
+        return self._own.get(name) or codes.find(name)
+
+    def get(self, name: str, tool: str) -> Code:
+        """The code of this name, which a tool declares; raises BAD_TOOL when there is none."""
+        code = self.find(name)
+        if code is None:
+            raise HoldfastError(
+                codes.BAD_TOOL,
+                f"The tool {tool!r} declares the code {name[:80]!r}, which is not registered. Add box.code({name[:80]!r}, …).",
+            )
+        return code
+
+    def include(self, others: Iterable[Code]) -> None:
+        """Register the codes of another box."""
+        for code in others:
+            self.add(code)
+
+    def own(self) -> tuple[Code, ...]:
+        """The codes that the author registered, by name."""
+        return tuple(self._own[name] for name in sorted(self._own))

@@ -1,6 +1,6 @@
-"""Who may call a tool: a guard looks at the call before the handler does, and says no by raising.
+"""Guards decide who may call a tool. A guard runs before the handler and denies the call by raising.
 
-A guard that fails in any other way says no as well.
+A guard that crashes denies the call too.
 """
 
 import inspect
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 
 def needs_session(call: Call) -> None:
-    """Only calls that a host vouches for."""
+    """Deny anonymous callers."""
     if call.session is None:
-        raise ToolError(codes.NO_CONTEXT, f"{call.tool} works in a session of Holdfast only.")
+        raise ToolError(codes.NO_CONTEXT, f"{call.tool} works only in a Holdfast session.")
 
 
 def direct_only(call: Call) -> None:
-    """Only sessions of trust `direct`; no session, no trust."""
+    """Deny sandboxed sessions and anonymous callers."""
     if call.session is None or call.session.trust_level is not Trust.DIRECT:
-        raise ToolError(codes.DENIED, f"{call.tool} is for sessions of trust direct only.")
+        raise ToolError(codes.DENIED, f"{call.tool} is only for sessions with trust direct.")
 
 
-async def pass_guards(guards: Iterable[Guard], call: Call) -> None:
-    """Raise unless every guard lets the call pass."""
+async def check_guards(guards: Iterable[Guard], call: Call) -> None:
+    """Run the guards; raises DENIED, or the guard's own error, at the first that denies the call."""
     for guard in guards:
         try:
             verdict = guard(call)

@@ -1,4 +1,4 @@
-"""The command line that every toolbox has."""
+"""The command line of a toolbox."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit.serve import Address, serve_http, serve_stdio
+from holdfast.toolkit.serve import HttpOptions, serve_http, serve_stdio
 from holdfast.toolkit.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
-    """Do what the command line says; a failure a person can act on is a sentence and a hint."""
+    """Run the command line. A `HoldfastError` ends the process with its message and hint."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _run(box, given)
@@ -26,22 +26,22 @@ def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
 
 def _run(box: Toolbox, given: list[str]) -> None:
     if not given:  # the common case needs no parser
-        _log()
+        _configure_logging()
         asyncio.run(serve_stdio(box))
         return
-    options = _parsed(box, given)
+    options = _parse_arguments(box, given)
     box.plug_in(*options.plugin)
     if options.command == "manifest":
         _print(box.manifest())
         return
-    _log()
+    _configure_logging()
     if options.http is None:
         asyncio.run(serve_stdio(box, allow_eval=options.allow_eval))
         return
-    _fast_loop()(serve_http(box, _address(options), allow_eval=options.allow_eval))
+    _runner()(serve_http(box, _http_options(options), allow_eval=options.allow_eval))
 
 
-def _parsed(box: Toolbox, given: list[str]) -> "Namespace":
+def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
     from argparse import ArgumentParser
 
     parser = ArgumentParser(
@@ -51,43 +51,47 @@ def _parsed(box: Toolbox, given: list[str]) -> "Namespace":
     parser.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP instead, at /mcp")
     parser.add_argument("--allow-eval", action="store_true", help="offer the tools that evaluate code")
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="NAME", help="take in a plugin's tools"
+        "--plugin", action="append", default=[], metavar="NAME", help="add the tools of this plugin"
     )
     parser.add_argument(
-        "--keys", type=Path, metavar="FILE", help="the host's public key set: believe its tokens"
+        "--keys", type=Path, metavar="FILE", help="the host's public key set; accept its tokens"
     )
     parser.add_argument(
-        "--public", default="", metavar="URL", help="the address that the host knows this server by"
+        "--public", default="", metavar="URL", help="the address that the host uses for this server"
     )
     parser.add_argument(
-        "--allow-strangers", action="store_true", help="with --keys: let callers without a token in"
+        "--allow-anonymous", action="store_true", help="with --keys: accept callers without a token too"
     )
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="answer to this name too"
+        "--allow-host", action="append", default=[], metavar="NAME", help="answer to this host name too"
     )
     parser.add_argument(
-        "--allow-origin", action="append", default=[], metavar="URL", help="let this page's scripts in"
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="accept requests from web pages of this origin",
     )
     return parser.parse_args(given)
 
 
-def _address(options: "Namespace") -> Address:
+def _http_options(options: "Namespace") -> HttpOptions:
     host, _, port = options.http.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        sys.exit("Error: --http wants HOST:PORT, as in 127.0.0.1:8080.")
-    return Address(
+        sys.exit("Error: --http needs HOST:PORT, for example 127.0.0.1:8080.")
+    return HttpOptions(
         host=host.strip("[]") or "127.0.0.1",
         port=int(port),
         hosts=tuple(options.allow_host),
         origins=tuple(options.allow_origin),
-        public=options.public,
+        public_url=options.public,
         keys=options.keys,
-        strangers=options.allow_strangers,
+        allow_anonymous=options.allow_anonymous,
     )
 
 
-def _fast_loop() -> Any:
-    """The quicker loop, where there is one."""
+def _runner() -> Any:
+    """`uvloop.run` where uvloop is installed, else `asyncio.run`."""
     try:
         import uvloop
     except ImportError:
@@ -101,17 +105,12 @@ def _print(manifest: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def _log() -> None:
+def _configure_logging() -> None:
     from holdfast import telemetry
 
-    level = os.environ.get("HOLDFAST_LOG_LEVEL", "info")
+    level = os.environ.get("HOLDFAST_LOG_LEVEL")
+    log_format = os.environ.get("HOLDFAST_LOG_FORMAT")
     telemetry.configure(
-        "debug"
-        if level == "debug"
-        else "warning"
-        if level == "warning"
-        else "error"
-        if level == "error"
-        else "info",
-        "json" if os.environ.get("HOLDFAST_LOG_FORMAT") == "json" else "human",
+        level if level in ("debug", "warning", "error") else "info",
+        "json" if log_format == "json" else "human",
     )

@@ -1,14 +1,32 @@
-"""What kind of thing a tool does: for guards and hints, never shown to the agent."""
+"""The operation type of a tool, and the MCP hints that follow from it. The agent never sees the type itself."""
 
 from enum import StrEnum
 
+import msgspec
+
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit.annotations import Annotations
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """MCP's hints about a tool. None means that the operation type decides; clients need not trust a hint."""
+
+    read_only: bool | None = msgspec.field(default=None, name="readOnlyHint")
+    destructive: bool | None = msgspec.field(default=None, name="destructiveHint")
+    idempotent: bool | None = msgspec.field(default=None, name="idempotentHint")
+    open_world: bool | None = msgspec.field(default=None, name="openWorldHint")
+
+    def with_defaults(self, defaults: "Annotations") -> "Annotations":
+        """These hints, with the defaults filled in where a hint is None."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(defaults, **given)
+
+
+NO_HINTS = Annotations()
 
 
 class Operation(StrEnum):
-    """The closed list of operation types."""
+    """The operation types. The list is closed."""
 
     COMMAND = "command"
     QUERY = "query"
@@ -20,12 +38,12 @@ class Operation(StrEnum):
 
     @property
     def mutates(self) -> bool:
-        """Whether it may change something: such a call is taken once per token."""
-        return self not in _LOOKS
+        """Whether the call may change something. Such a call needs a token that was not used before."""
+        return self not in _READ_ONLY
 
     @property
     def annotations(self) -> Annotations:
-        """What clients are told unless the author says otherwise."""
+        """The default hints of this operation type."""
         match self:
             case Operation.COMMAND:
                 return Annotations(read_only=False, destructive=True, idempotent=False, open_world=False)
@@ -37,14 +55,15 @@ class Operation(StrEnum):
                 return Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
-_LOOKS = frozenset({Operation.QUERY, Operation.SCREENSHOT, Operation.LOGS, Operation.WINDOW_INFO})
+_READ_ONLY = frozenset({Operation.QUERY, Operation.SCREENSHOT, Operation.LOGS, Operation.WINDOW_INFO})
 
 
-def parse_operation(word: str) -> Operation:
+def parse_operation(name: str) -> Operation:
     """The operation type of this name."""
     try:
-        return Operation(word)
+        return Operation(name)
     except ValueError:
         raise HoldfastError(
-            codes.BAD_TOOL, f"{str(word)[:80]!r} is no operation type. Use one of: {', '.join(Operation)}."
+            codes.BAD_TOOL,
+            f"{str(name)[:80]!r} is not an operation type. Use one of: {', '.join(Operation)}.",
         ) from None

@@ -1,4 +1,4 @@
-"""One argument of a tool, as its handler's signature declares it."""
+"""One parameter of a handler: the argument that callers send for it."""
 
 import sys
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from holdfast.model.json import JsonObject
 from holdfast.toolkit.patterns import check_patterns
 
 Issue: TypeAlias = JsonObject
-"""`{field, code, message}`: which argument is wrong, in which way, in words."""
+"""`{field, code, message}`: which argument is wrong, and how."""
 
-MIRROR_KEY: Final = "x-mcp-header"
+PARAM_HEADER_KEY: Final = "x-mcp-header"
 _PYDANTIC = ("pydantic", "annotated_types")
 
 
@@ -30,25 +30,24 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Name, type and default; `foreign` ones are read by pydantic, because the author speaks it."""
+    """Name, type and default. pydantic validates the argument if its type has pydantic parts, or if msgspec cannot."""
 
     name: str
     kind: Any
     default: object = UNSET
-    foreign: bool = False
+    uses_pydantic: bool = False
 
     @property
     def required(self) -> bool:
-        """Whether a call must have it."""
         return self.default is UNSET
 
     def field(self) -> tuple[str, Any] | tuple[str, Any, Any]:
-        """The field of the struct that a call's arguments are read into; a default stays the handler's own."""
-        kind = msgspec.Raw if self.foreign else self.kind
+        """The field of the struct that arguments are decoded into. The handler's signature supplies the default."""
+        kind = msgspec.Raw if self.uses_pydantic else self.kind
         return (self.name, kind) if self.required else (self.name, kind | UnsetType, UNSET)
 
-    def shown_default(self) -> JsonObject:
-        """The default as the schema tells it, if JSON can say it."""
+    def schema_default(self) -> JsonObject:
+        """The `default` of the schema; empty if the value is not JSON."""
         if self.required:
             return {}
         try:
@@ -57,33 +56,33 @@ class Parameter:
             return {}
 
 
-def parameter(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """Read one parameter; a type that cannot be read from JSON fails here, before anybody calls."""
-    kind = _spelled(annotation)
-    if _is_foreign(kind):
-        return Parameter(name=name, kind=kind, default=default, foreign=True)
+def read_parameter(tool: str, name: str, annotation: Any, default: object) -> Parameter:
+    """Read one parameter of a handler; raises BAD_TOOL when JSON has no value of its type."""
+    kind = _expand(annotation)
+    if _uses_pydantic(kind):
+        return Parameter(name=name, kind=kind, default=default, uses_pydantic=True)
     try:
         info = msgspec.inspect.type_info(kind)
     except TypeError as error:
         problem = str(error)
     else:
         check_patterns(tool, name, info)
-        custom = _custom(info)
+        custom = _custom_type(info)
         if not custom:
             return Parameter(name=name, kind=kind, default=default)
-        problem = f"{custom} has no meaning in JSON"
-    if _pydantic_reads(kind):
-        return Parameter(name=name, kind=kind, default=default, foreign=True)
+        problem = f"{custom} is not a JSON type"
+    if _pydantic_supports(kind):
+        return Parameter(name=name, kind=kind, default=default, uses_pydantic=True)
     raise HoldfastError(
         codes.BAD_TOOL,
         f"The argument {name!r} of {tool!r} cannot be read from JSON: {problem}. Use another type.",
     )
 
 
-def _spelled(annotation: Any) -> Any:
-    """The annotation with our short forms written out: a string is a description, `Header` a mark in the schema."""
+def _expand(annotation: Any) -> Any:
+    """The annotation with our short forms as `Meta`: a string is a description, `Header` adds `x-mcp-header` to the schema."""
     if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_spelled, get_args(annotation)))]  # noqa: UP007
+        return Union[tuple(map(_expand, get_args(annotation)))]  # noqa: UP007
     if get_origin(annotation) is not Annotated:
         return annotation
     kind, *marks = get_args(annotation)
@@ -92,44 +91,46 @@ def _spelled(annotation: Any) -> Any:
             case str():
                 kind = Annotated[kind, Meta(description=mark)]
             case Header():
-                kind = Annotated[kind, Meta(extra_json_schema={MIRROR_KEY: mark.name})]
+                kind = Annotated[kind, Meta(extra_json_schema={PARAM_HEADER_KEY: mark.name})]
             case _:
                 kind = Annotated[kind, mark]
     return kind
 
 
-def _is_foreign(annotation: Any) -> bool:
-    """Whether pydantic's words stand anywhere in the annotation."""
-    for part in parts(annotation):
+def _uses_pydantic(annotation: Any) -> bool:
+    """Whether any part of the annotation comes from pydantic."""
+    for part in walk_annotation(annotation):
         kind = part if isinstance(part, type) else type(part)
         if kind.__module__.partition(".")[0] in _PYDANTIC or hasattr(kind, "__pydantic_core_schema__"):
             return True
     return False
 
 
-def parts(annotation: Any) -> Iterator[Any]:
-    """An annotation, and all that stands in it."""
+def walk_annotation(annotation: Any) -> Iterator[Any]:
+    """The annotation and all its parts."""
     yield annotation
     for part in get_args(annotation):
-        yield from parts(part)
+        yield from walk_annotation(part)
 
 
-def _custom(info: Any) -> str:
-    """The name of a type that only its author could read, if the type has one in it."""
+def _custom_type(info: Any) -> str:
+    """The name of a custom class in the type, which JSON cannot represent; empty if there is none."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls.__name__
     inner = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
     several = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-    return next((name for part in (*inner, *several) if part is not None and (name := _custom(part))), "")
+    return next(
+        (name for part in (*inner, *several) if part is not None and (name := _custom_type(part))), ""
+    )
 
 
-def _pydantic_reads(annotation: Any) -> bool:
-    """Whether pydantic is at hand, and knows the type."""
+def _pydantic_supports(annotation: Any) -> bool:
+    """Whether pydantic is installed and supports the type."""
     if "pydantic" not in sys.modules:
         from importlib.util import find_spec
 
         if find_spec("pydantic") is None:
             return False
-    from holdfast.toolkit.foreign import adapter
+    from holdfast.toolkit.pydantic_types import find_adapter
 
-    return adapter(annotation) is not None
+    return find_adapter(annotation) is not None

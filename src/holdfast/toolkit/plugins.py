@@ -1,4 +1,4 @@
-"""Tools of other packages: found by entry point, loaded only when named, and whole or not at all."""
+"""Tools of other packages: found by entry point, and loaded only when named."""
 
 from typing import TYPE_CHECKING
 
@@ -8,19 +8,19 @@ from holdfast.model.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.toolkit.toolbox import Toolbox
 
-GROUP = "holdfast.toolkit"
+ENTRY_POINT_GROUP = "holdfast.toolkit"
 
 
 def load_plugin(name: str) -> "Toolbox":
-    """The toolbox of a plugin: what its entry point names, or what that gives when it is called."""
+    """The toolbox of a plugin: its entry point names a `Toolbox`, or a function that returns one."""
     from importlib.metadata import entry_points
 
     from holdfast.toolkit.toolbox import Toolbox
 
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    found = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
     if len(found) != 1:
-        known = ", ".join(sorted({entry.name for entry in entry_points(group=GROUP)})) or "none"
-        problem = "is installed twice" if found else f"is not installed; there are: {known}"
+        known = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})) or "none"
+        problem = "is installed twice" if found else f"is not installed. Installed: {known}"
         raise HoldfastError(codes.BAD_PLUGIN, f"The plugin {name[:80]!r} {problem}.")
     try:
         loaded: object = found[0].load()

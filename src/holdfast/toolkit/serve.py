@@ -1,4 +1,4 @@
-"""Run a toolbox as a server, on stdio or over HTTP, until it is told to stop; then dispose of all it drives."""
+"""Run a toolbox as a server, on stdio or over HTTP, until it is stopped; then dispose of its driven sessions."""
 
 import asyncio
 import logging
@@ -11,105 +11,111 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit.believe import Belief, Strangers, Tokens, of_environment
+from holdfast.toolkit.authentication import (
+    AnonymousAuthenticator,
+    Authenticator,
+    TokenAuthenticator,
+    authenticator_from_env,
+)
 from holdfast.toolkit.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
 
-_GRACE = 5.0  # for handlers, when the client hung up
-_HASTE = 0.5  # for handlers, when the server was told to stop
+_HANGUP_GRACE = 5.0  # seconds for running handlers after the client has hung up
+_STOP_GRACE = 0.5  # seconds for running handlers after SIGINT or SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a server listens, as whom, and whose tokens it takes."""
+class HttpOptions:
+    """Where a server over HTTP listens, under which names, and whose tokens it accepts."""
 
     host: str
     port: int
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
-    """Further names that clients may know it by."""
+    """Further host names that it answers to."""
     origins: tuple[str, ...] = ()
-    """Pages of others that may use it."""
-    public: str = ""
-    """The address that hosts know it by, for tokens; its own when empty."""
+    """Origins of web pages that may use it."""
+    public_url: str = ""
+    """The address that tokens for it are signed for; its own when empty."""
     keys: Path | None = None
-    """The host's public key set; without one nobody is identified."""
-    strangers: bool = False
-    """Whether callers without a token are let in all the same."""
+    """The host's public key set; without it all callers are anonymous."""
+    allow_anonymous: bool = False
+    """Whether callers without a token are accepted, as anonymous ones, even with `keys`."""
 
     @property
     def url(self) -> str:
-        """The address it is reached at."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}{self.path}"
 
 
 async def serve_stdio(box: Toolbox, *, allow_eval: bool = False) -> None:
-    """Serve whoever started this process, until it hangs up or says stop."""
+    """Serve the process that started this one, until it hangs up or a signal stops the server."""
     from holdfast.wire.mcp.server import server_peer
-    from holdfast.wire.pipe import over_stdio
+    from holdfast.wire.pipe import connect_stdio
 
-    belief = of_environment(os.environ, box.aliases)
-    peer = server_peer(box.answers(belief, allow_eval=allow_eval))
-    async with _running(box) as stopped, over_stdio(peer, grace=_GRACE):
-        belief.introduce()
-        await _first(peer.ended, stopped)
+    authenticator = authenticator_from_env(os.environ, box.aliases)
+    peer = server_peer(box.server(authenticator, allow_eval=allow_eval))
+    async with _stop_event(box) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
+        authenticator.log_caller()
+        await _wait_for_first(peer.ended, stopped)
         if stopped.is_set():
-            await peer.close(grace=_HASTE)
+            await peer.close(grace=_STOP_GRACE)
 
 
-async def serve_http(box: Toolbox, address: Address, *, allow_eval: bool = False) -> None:
-    """Serve anybody who can reach the address, until told to stop."""
-    from holdfast.toolkit.listen import bound, listen
-    from holdfast.wire.http import LOOPBACK, Gate, HttpApp
+async def serve_http(box: Toolbox, options: HttpOptions, *, allow_eval: bool = False) -> None:
+    """Serve every client that can reach the address, until a signal stops the server."""
+    from holdfast.toolkit.http_server import bind, serve_app
+    from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
 
-    sock = bound(address.host, address.port)
-    address = replace(address, port=sock.getsockname()[1])
-    belief = belief_at(box, address)
-    gate = Gate(
-        hosts=LOOPBACK | {name.lower() for name in (address.host, *address.hosts)},
-        origins=frozenset(address.origins),
+    sock = bind(options.host, options.port)
+    options = replace(options, port=sock.getsockname()[1])
+    authenticator = http_authenticator(box, options)
+    allowed_hosts = AllowedHosts(
+        hosts=LOOPBACK | {name.lower() for name in (options.host, *options.hosts)},
+        origins=frozenset(options.origins),
     )
-    app = HttpApp(box.answers(belief, allow_eval=allow_eval), gate=gate, path=address.path)
-    async with _running(box) as stopped, listen(app, sock):
-        belief.introduce()
-        log.info("listening", extra={"url": address.url})
+    server = box.server(authenticator, allow_eval=allow_eval)
+    app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
+    async with _stop_event(box) as stopped, serve_app(app, sock):
+        authenticator.log_caller()
+        log.info("listening", extra={"url": options.url})
         await stopped.wait()
         app.close()
 
 
-def belief_at(box: Toolbox, address: Address) -> Belief:
-    """Whom a server over HTTP believes: the host whose key set it was given, or nobody."""
-    strangers = Strangers(box.aliases)
-    if address.keys is None:
-        return strangers
+def http_authenticator(box: Toolbox, options: HttpOptions) -> Authenticator:
+    """The authenticator of a server over HTTP: by token if it has a key set, else all callers are anonymous."""
+    anonymous = AnonymousAuthenticator(box.aliases)
+    if options.keys is None:
+        return anonymous
     from holdfast.token import Verifier
 
-    return Tokens(
-        Verifier(address.keys), _audiences(address), strangers=strangers if address.strangers else None
+    return TokenAuthenticator(
+        Verifier(options.keys), _audiences(options), anonymous=anonymous if options.allow_anonymous else None
     )
 
 
-def _audiences(address: Address) -> set[str]:
-    """The addresses that tokens for this server are for."""
+def _audiences(options: HttpOptions) -> set[str]:
+    """The audiences that tokens for this server may have."""
     from holdfast.token import audience_of
     from holdfast.wire.http import LOOPBACK
 
-    if address.public:
-        return {audience_of(address.public)}
-    if address.host in ("0.0.0.0", "::"):
+    if options.public_url:
+        return {audience_of(options.public_url)}
+    if options.host in ("0.0.0.0", "::"):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, "With --keys, say by --public under which address the host knows this server."
+            codes.BAD_ARGUMENT,
+            "With --keys, add --public URL: the address that the host uses for this server.",
         )
-    own = audience_of(address.url)
-    names = LOOPBACK if address.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
-    return {own, *(audience_of(f"http://{name}:{address.port}{address.path}") for name in names)}
+    own = audience_of(options.url)
+    names = LOOPBACK if options.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
+    return {own, *(audience_of(f"http://{name}:{options.port}{options.path}") for name in names)}
 
 
 @asynccontextmanager
-async def _running(box: Toolbox) -> AsyncIterator[asyncio.Event]:
-    """Set on SIGINT and SIGTERM; whatever happens, what is driven is disposed of at the end."""
+async def _stop_event(box: Toolbox) -> AsyncIterator[asyncio.Event]:
+    """Yield an event that SIGINT and SIGTERM set. At the end, dispose of the driven sessions in any case."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -120,7 +126,7 @@ async def _running(box: Toolbox) -> AsyncIterator[asyncio.Event]:
         await box.dispose()
 
 
-async def _first(*events: asyncio.Event) -> None:
+async def _wait_for_first(*events: asyncio.Event) -> None:
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

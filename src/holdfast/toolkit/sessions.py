@@ -1,4 +1,4 @@
-"""The things a server drives for its callers — browsers, apps, shells — by the ids their own transports gave them."""
+"""Driven sessions: browsers, apps or shells that a server controls for its callers, by the ids that they already have."""
 
 import asyncio
 import inspect
@@ -13,15 +13,15 @@ from holdfast.toolkit.errors import ToolError
 T = TypeVar("T")
 Dispose: TypeAlias = Callable[[T], Awaitable[None] | None]
 
-PATIENCE = 5.0  # seconds for disposing of one, when all must go
+DISPOSE_SECONDS = 5.0  # per session, when the server ends
 
 log = logging.getLogger(__name__)
 
 
 class SessionManager(Generic[T]):
-    """Finds the one that is meant, among the caller's own, and disposes of each exactly once.
+    """Finds a caller's sessions and disposes of each exactly once.
 
-    A server may work for several callers at once. What one of them drives, the others can neither see nor name.
+    A server may work for several callers at once. No caller can see or use another's sessions.
     """
 
     def __init__(self, dispose: Dispose[T]) -> None:
@@ -29,17 +29,17 @@ class SessionManager(Generic[T]):
         self._live: dict[tuple[str, str], T] = {}
 
     def add(self, session_id: str, thing: T) -> T:
-        """Take a thing under the id it has already; no second id is made up for it."""
+        """Add a session under its own id; raises BAD_ARGUMENT when the caller already has one of this id."""
         if not session_id:
             raise ToolError(codes.BAD_ARGUMENT, "A session needs an id.")
         if (_owner(), session_id) in self._live:
             raise ToolError(codes.BAD_ARGUMENT, f"There is a session {session_id[:80]!r} already.")
         self._live[_owner(), session_id] = thing
-        _stamp(session_id)
+        _report_session(session_id)
         return thing
 
     def get(self, session_id: str = "") -> T:
-        """The thing of this id; without an id, the only one there is."""
+        """The caller's session of this id; without an id, its only one."""
         ids = self.ids()
         if session_id:
             if session_id not in ids:
@@ -55,11 +55,11 @@ class SessionManager(Generic[T]):
             )
         else:
             raise ToolError(codes.NOT_RUNNING, "Nothing is running.", available=[])
-        _stamp(session_id)
+        _report_session(session_id)
         return self._live[_owner(), session_id]
 
     def ids(self) -> tuple[str, ...]:
-        """The ids of the caller's own, oldest first."""
+        """The ids of the caller's sessions, oldest first."""
         mine = _owner()
         return tuple(session_id for owner, session_id in self._live if owner == mine)
 
@@ -67,16 +67,16 @@ class SessionManager(Generic[T]):
         return len(self._live)
 
     async def remove(self, session_id: str) -> bool:
-        """Dispose of one of the caller's own; False when it was gone already."""
+        """Dispose of one of the caller's sessions; False when there is none of this id."""
         return await self._end((_owner(), session_id))
 
     async def dispose_all(self) -> None:
-        """Dispose of every one, whoever's it is; what fails for one is logged, and the others are attempted."""
+        """Dispose of all sessions of all callers. A failure is logged and does not stop the others."""
         await asyncio.gather(*map(self._attempt, list(self._live)))
 
     async def _attempt(self, key: tuple[str, str]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(DISPOSE_SECONDS):
                 await self._end(key)
         except Exception:
             log.exception("could not dispose of a session", extra={"driven": key[1]})
@@ -95,8 +95,8 @@ def _owner() -> str:
     return call.owner if call is not None else ""
 
 
-def _stamp(session_id: str) -> None:
-    """The call that runs now turned out to be about this session."""
+def _report_session(session_id: str) -> None:
+    """Put the id into the envelope of the current call."""
     call = current_call()
     if call is not None:
-        call.stamp.session_id = session_id
+        call.result_meta.session_id = session_id

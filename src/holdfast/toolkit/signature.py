@@ -1,4 +1,4 @@
-"""What a handler's signature says: which arguments a call has, and what else the handler wants to be given."""
+"""Read a handler's signature: the arguments that callers send, and the parameters that the dispatcher injects."""
 
 import inspect
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.arguments import Arguments
 from holdfast.toolkit.call import Call
-from holdfast.toolkit.parameter import Parameter, parameter, parts
+from holdfast.toolkit.parameter import Parameter, read_parameter, walk_annotation
 
 WORKSPACE = "workspace"
-_SHOWN_WORKSPACE = "The workspace to work in: its slug, its name, or an absolute path in it. Leave it out for the session's own."
-_LEFT_OUT = object()  # the session's own workspace, which no schema can know
-_GIVEN = (Call, SessionContext, Workspace)
+_WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Leave it out for the session's own."
+_OMITTED = object()  # stands for the session's own workspace, which the schema cannot show
+_INJECTED = (Call, SessionContext, Workspace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A parameter that the dispatcher fills, and no caller: its name, and whether it must have something to fill it with."""
+class InjectedParameter:
+    """A parameter that the dispatcher fills in. If it is required, it cannot be None."""
 
     name: str
     required: bool
@@ -32,72 +32,72 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The arguments, and what the handler is given besides: the call, the session, the workspace."""
+    """The arguments, and the parameters for the call, the session and the workspace, if the handler has them."""
 
     arguments: Arguments
-    call: Given | None = None
-    session: Given | None = None
-    workspace: Given | None = None
+    call: InjectedParameter | None = None
+    session: InjectedParameter | None = None
+    workspace: InjectedParameter | None = None
 
 
-def signature_of(tool: str, handler: Callable[..., Any]) -> Signature:
-    """Read a handler's signature; one that cannot be called by name fails at boot."""
+def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
+    """Read a handler's signature; raises BAD_TOOL when it cannot be called with keyword arguments."""
     parameters: list[Parameter] = []
-    given: dict[type, Given] = {}
+    injected: dict[type, InjectedParameter] = {}
     hints = _hints(tool, handler)
     for name, declared in inspect.signature(handler).parameters.items():
         if declared.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise _bad(tool, f"{declared} cannot be given by name.")
+            raise _bad(tool, f"{declared} is not a keyword parameter.")
         if name not in hints:
             raise _bad(tool, f"its parameter {name!r} has no type.")
         if name.startswith("_"):
             raise _bad(tool, f"its parameter {name!r} begins with an underscore.")
-        kind, required = _given(hints[name])
+        kind, required = _injected_type(hints[name])
         if kind is None:
             default = UNSET if declared.default is inspect.Parameter.empty else declared.default
             parameters.append(_argument(tool, name, hints[name], default))
             continue
-        if kind in given:
-            raise _bad(tool, f"it wants the {kind.__name__} twice.")
-        given[kind] = Given(name=name, required=required)
+        if kind in injected:
+            raise _bad(tool, f"it takes the {kind.__name__} twice.")
+        injected[kind] = InjectedParameter(name=name, required=required)
         if kind is Workspace:
             if name != WORKSPACE:
                 raise _bad(tool, f"its workspace must be called {WORKSPACE!r}, not {name!r}.")
-            shown = Annotated[str, _SHOWN_WORKSPACE]
-            parameters.append(parameter(tool, WORKSPACE, shown, default=_LEFT_OUT))
+            shown = Annotated[str, _WORKSPACE_DESCRIPTION]
+            parameters.append(read_parameter(tool, WORKSPACE, shown, default=_OMITTED))
     return Signature(
         arguments=Arguments(parameters),
-        call=given.get(Call),
-        session=given.get(SessionContext),
-        workspace=given.get(Workspace),
+        call=injected.get(Call),
+        session=injected.get(SessionContext),
+        workspace=injected.get(Workspace),
     )
 
 
-def _given(annotation: Any) -> tuple[type | None, bool]:
-    """Which of the things that only the dispatcher gives a parameter wants, and whether it can do without."""
+def _injected_type(annotation: Any) -> tuple[type | None, bool]:
+    """The injected type of a parameter, if it has one; and whether the parameter is required."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     wanted = [kind for kind in kinds if kind is not NoneType]
-    if len(wanted) == 1 and wanted[0] in _GIVEN:
+    if len(wanted) == 1 and wanted[0] in _INJECTED:
         return wanted[0], len(kinds) == 1
     return None, True
 
 
 def _argument(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """An argument that callers send. What only the host can vouch for must not be one, in no disguise."""
-    for part in parts(annotation):
-        if part in _GIVEN:
+    """An argument that callers send. It must not contain a type that only the dispatcher may fill in."""
+    for part in walk_annotation(annotation):
+        if part in _INJECTED:
             raise _bad(
                 tool,
                 f"its parameter {name!r} would let callers send a {part.__name__}. Take just a {part.__name__}.",
             )
-    return parameter(tool, name, annotation, default)
+    return read_parameter(tool, name, annotation, default)
 
 
 def _hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise _bad(tool, "it yields. Return what it gives back, and tell of progress with call.progress.")
+        raise _bad(tool, "it is a generator. Return the result, and report progress with call.progress.")
     try:
         return get_type_hints(handler, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""Run a handler that is no coroutine beside the event loop.
+"""Run blocking handlers in daemon threads.
 
-Not in the loop's own pool: Python waits for the threads of a pool before it exits, and a handler that hangs would
-keep a server alive whose host is gone.
+The event loop's own thread pool will not do: Python waits for its threads before it exits, so a handler that hangs would
+keep the server alive after its host is gone.
 """
 
 import asyncio
@@ -13,39 +13,39 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-AT_ONCE = 64
+MAX_THREADS = 64
 
-_turns: "dict[asyncio.AbstractEventLoop, asyncio.Semaphore]" = {}
+_slots: "dict[asyncio.AbstractEventLoop, asyncio.Semaphore]" = {}
 
 
-async def in_thread(function: Callable[..., T], **given: Any) -> T:
-    """What the function returns or raises; when nobody waits any more it runs to its end unheard."""
+async def run_in_thread(function: Callable[..., T], **arguments: Any) -> T:
+    """Run the function in a thread. If the caller is cancelled, the thread goes on and its result is dropped."""
     loop = asyncio.get_running_loop()
-    turns = _turns_of(loop)
-    await turns.acquire()
+    slots = _slots_for(loop)
+    await slots.acquire()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
-    def tell(set_: Callable[[Any], None], value: Any) -> None:
-        turns.release()
+    def finish(set_outcome: Callable[[Any], None], value: Any) -> None:
+        slots.release()
         if not future.done():
-            set_(value)
+            set_outcome(value)
 
     def run() -> None:
         try:
-            told = (tell, future.set_result, context.run(function, **given))
+            outcome = (finish, future.set_result, context.run(function, **arguments))
         except StopIteration:  # a future cannot carry it
-            told = (tell, future.set_exception, RuntimeError("a handler raised StopIteration"))
+            outcome = (finish, future.set_exception, RuntimeError("a handler raised StopIteration"))
         except BaseException as error:
-            told = (tell, future.set_exception, error)
-        with suppress(RuntimeError):  # the server has ended meanwhile
-            loop.call_soon_threadsafe(*told)
+            outcome = (finish, future.set_exception, error)
+        with suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(*outcome)
 
     threading.Thread(target=run, daemon=True, name=f"tool-{getattr(function, '__name__', 'handler')}").start()
     return await future
 
 
-def _turns_of(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
-    for known in [known for known in _turns if known.is_closed()]:
-        del _turns[known]
-    return _turns.setdefault(loop, asyncio.Semaphore(AT_ONCE))
+def _slots_for(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+    for known in [known for known in _slots if known.is_closed()]:
+        del _slots[known]
+    return _slots.setdefault(loop, asyncio.Semaphore(MAX_THREADS))

@@ -1,32 +1,47 @@
-"""A tool, as its author defines it."""
+"""The definition of a tool, and the checked tool that is made of it."""
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from holdfast.model import codes as known
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.toolkit.annotations import FOLLOWS, Annotations
-from holdfast.toolkit.arguments import mirrors_in
-from holdfast.toolkit.codes import ALWAYS, EVAL, WORKSPACE, Codes
+from holdfast.toolkit.arguments import find_param_headers
+from holdfast.toolkit.errors import ALWAYS, EVAL, WORKSPACE, CodeRegistry
 from holdfast.toolkit.guards import Guard
-from holdfast.toolkit.operation import Operation, parse_operation
-from holdfast.toolkit.signature import Signature, signature_of
-from holdfast.toolkit.words import ToolWords
-from holdfast.wire.mcp.mirrors import Mirrors
+from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
+from holdfast.toolkit.signature import Signature, read_signature
+from holdfast.wire.mcp.tools import ParamHeader
 
 Handler = Callable[..., Any]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
 
 
+class ToolOptions(TypedDict, total=False):
+    """The keyword arguments of `@box.tool(...)`. They are fields of `ToolDefinition`."""
+
+    name: str
+    title: str
+    description: str
+    operation: Literal["command", "query", "eval", "screenshot", "logs", "dialog", "window_info"]
+    requires_eval_flag: bool
+    codes: Sequence[str]
+    input_schema: JsonObject
+    annotations: Annotations
+    guards: Sequence[Guard]
+    deadline: float
+    meta: JsonObject | None
+    required_capabilities: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a tool is called, what it says of itself, what kind of thing it does, and who does it."""
+    """A tool as its author defines it."""
 
     name: str
     handler: Handler
@@ -35,26 +50,26 @@ class ToolDefinition:
     operation: str = Operation.COMMAND
     requires_eval_flag: bool = False
     codes: tuple[str, ...] = ()
-    """The codes it can fail with, beside those that every tool can."""
+    """The codes it can fail with, besides those that every tool has."""
     input_schema: JsonObject | None = None
-    """What clients are shown instead of the schema that follows from the handler's signature."""
-    annotations: Annotations = FOLLOWS
+    """Replaces the schema that is made from the handler's signature."""
+    annotations: Annotations = NO_HINTS
     guards: tuple[Guard, ...] = ()
     deadline: float | None = None
-    """Seconds a call may take; None for the box's own."""
+    """Seconds that a call may take; None for the box's default."""
     meta: JsonObject | None = None
-    """What clients are told beside, in the tool's `_meta`."""
-    needs: Mapping[str, Any] | None = None
-    """The capabilities a client must have, by name (`sampling`), as MCP declares them."""
+    """The tool's `_meta` in `tools/list`."""
+    required_capabilities: Mapping[str, Any] | None = None
+    """The capabilities that the client must declare, in MCP's form: `{"sampling": {}}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool that passed all checks, and is ready to be called."""
+    """A tool that passed all checks and can be called."""
 
     definition: ToolDefinition
     name: str
-    """As clients see it: without dots."""
+    """The name that clients see: without dots."""
     operation: Operation
     signature: Signature
     codes: tuple[Code, ...]
@@ -62,53 +77,52 @@ class Tool:
 
     @property
     def schema(self) -> JsonObject:
-        """What clients are told of its arguments."""
+        """The JSON Schema of its arguments."""
         return self.definition.input_schema or self.signature.arguments.schema
 
     @property
-    def mirrors(self) -> Mirrors:
+    def param_headers(self) -> tuple[ParamHeader, ...]:
         """The arguments that HTTP clients repeat in headers."""
-        given = self.definition.input_schema
-        return self.signature.arguments.mirrors if given is None else mirrors_in(given)
+        schema = self.definition.input_schema
+        return self.signature.arguments.param_headers if schema is None else find_param_headers(schema)
 
     @property
     def description(self) -> str:
-        """What clients are told of it, with every code it can fail with."""
+        """The author's description, with a list of the codes it can fail with."""
         names = ", ".join(code.name for code in self.codes)
         return f"{self.definition.description}\n\nFails with: {names}.".lstrip()
 
     @property
     def annotations(self) -> Annotations:
-        """The hints for clients."""
-        return self.definition.annotations.over(self.operation.annotations)
+        return self.definition.annotations.with_defaults(self.operation.annotations)
 
 
-def tool(handler: Handler, **words: Unpack[ToolWords]) -> ToolDefinition:
-    """The definition of a tool: what is not said of it follows from the handler."""
-    said: dict[str, Any] = {
+def tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
+    """The definition of a tool. Name and description default to those of the handler."""
+    fields: dict[str, Any] = {
         "name": getattr(handler, "__name__", ""),
         "description": inspect.getdoc(handler) or "",
-        **words,
-        "codes": tuple(words.get("codes", ())),
-        "guards": tuple(words.get("guards", ())),
+        **options,
+        "codes": tuple(options.get("codes", ())),
+        "guards": tuple(options.get("guards", ())),
     }
-    return ToolDefinition(handler=handler, **said)
+    return ToolDefinition(handler=handler, **fields)
 
 
-def checked(definition: ToolDefinition, registry: Codes) -> Tool:
-    """The tool, ready to be called; whatever is wrong with it is wrong before anybody calls."""
+def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
+    """Check a definition and make a tool of it; raises BAD_TOOL when something is wrong with it."""
     name, operation = definition.name, parse_operation(definition.operation)
     if not _NAME.fullmatch(name):
         raise HoldfastError(
-            known.BAD_TOOL, f"{name[:80]!r} is no name for a tool: use letters, digits, '_', '-' and '.'."
+            known.BAD_TOOL, f"{name[:80]!r} is not a valid tool name: use letters, digits, '_', '-' and '.'."
         )
     if not definition.description.strip():
-        raise HoldfastError(known.BAD_TOOL, f"The tool {name!r} says nothing of itself. Give it a docstring.")
+        raise HoldfastError(known.BAD_TOOL, f"The tool {name!r} has no description. Give it a docstring.")
     if operation is Operation.EVAL and not definition.requires_eval_flag:
         raise HoldfastError(
             known.BAD_TOOL, f"The tool {name!r} evaluates code: it needs requires_eval_flag=True."
         )
-    signature = signature_of(name, definition.handler)
+    signature = read_signature(name, definition.handler)
     declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
         definition=definition,

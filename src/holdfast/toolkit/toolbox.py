@@ -1,25 +1,24 @@
 """The tools of one server."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, Unpack
 
+import msgspec
+
 from holdfast.model import codes
-from holdfast.model.aliases import NO_ALIASES, Aliases
 from holdfast.model.codes import Code
+from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit.answer import Answers
-from holdfast.toolkit.believe import Belief
-from holdfast.toolkit.codes import Codes
-from holdfast.toolkit.dispatcher import Dispatcher, Rules
-from holdfast.toolkit.manifest import manifest
-from holdfast.toolkit.observe import Observer
+from holdfast.toolkit.authentication import Authenticator
+from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
+from holdfast.toolkit.errors import CodeRegistry
+from holdfast.toolkit.observers import Observer
 from holdfast.toolkit.plugins import load_plugin
-from holdfast.toolkit.registered import Registered
 from holdfast.toolkit.sessions import SessionManager
-from holdfast.toolkit.tool import Tool, ToolDefinition, checked, tool
-from holdfast.toolkit.words import ToolWords
-from holdfast.toolkit.workspace import Workspaces
+from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, tool
+from holdfast.toolkit.tool_server import ToolServer
+from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
 from holdfast.wire.mcp.eras import Implementation
 
 P = ParamSpec("P")
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 
 class Toolbox:
-    """Tools, their codes, and what they drive. Whatever is wrong with a tool is told when it is added."""
+    """Tools, their error codes and their driven sessions. A tool is checked when it is added."""
 
     def __init__(
         self,
@@ -35,19 +34,19 @@ class Toolbox:
         *,
         version: str = "0",
         instructions: str = "",
-        workspaces: Workspaces | None = None,
-        aliases: Aliases = NO_ALIASES,
+        workspaces: WorkspaceLookup | None = None,
+        aliases: ContextAliases = NO_ALIASES,
     ) -> None:
         self.name = name
         self.version = version
         self.instructions = instructions
         self.aliases = aliases
         self.deadline = 120.0
-        """Seconds a call may take, unless its tool says otherwise."""
+        """Seconds that a call may take, unless its tool sets another deadline."""
         self.slow_after = 1.0
         """Seconds after which a call is logged as slow."""
-        self._workspaces: Workspaces = workspaces or Registered()
-        self._codes = Codes()
+        self._workspaces: WorkspaceLookup = workspaces or LocalWorkspaces()
+        self._codes = CodeRegistry()
         self._tools: dict[str, Tool] = {}
         self._observers: list[Observer] = []
         self._managers: list[SessionManager[Any]] = []
@@ -58,24 +57,24 @@ class Toolbox:
         return self._tools
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
-        """Register a code that tools of this box fail with."""
+        """Register an error code for the tools of this box."""
         try:
             return self._codes.add(Code(name=name, http=http, hint=hint, retryable=retryable))
         except ValueError as error:
             raise HoldfastError(codes.BAD_TOOL, str(error)) from None
 
-    def tool(self, **words: Unpack[ToolWords]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """Make a tool of the function below; the words are those of `ToolDefinition`."""
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Make the decorated function a tool. The options are fields of `ToolDefinition`."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
-            self.add(tool(handler, **words))
+            self.add(tool(handler, **options))
             return handler
 
         return decorate
 
     def add(self, definition: ToolDefinition) -> Tool:
-        """Add a tool, checked."""
-        added = checked(definition, self._codes)
+        """Check a definition and add the tool."""
+        added = build_tool(definition, self._codes)
         if added.name in self._tools:
             other = self._tools[added.name].definition.name
             raise HoldfastError(
@@ -86,14 +85,14 @@ class Toolbox:
         return added
 
     def include(self, box: "Toolbox", prefix: str) -> None:
-        """Take in all tools of another box, as `<prefix>_<tool>`; all of them or, when one clashes, none."""
+        """Add all tools of another box, as `<prefix>_<tool>`. If one of them clashes, none is added."""
         codes_before, tools_before = self._codes.own(), dict(self._tools)
         try:
             self._codes.include(box._codes.own())
             for included in box.tools.values():
                 self.add(replace(included.definition, name=f"{prefix}_{included.name}"))
         except HoldfastError:
-            self._codes = Codes()
+            self._codes = CodeRegistry()
             self._codes.include(codes_before)
             self._tools = tools_before
             raise
@@ -101,7 +100,7 @@ class Toolbox:
         self._managers += box._managers
 
     def plug_in(self, *names: str) -> None:
-        """Take in the tools of these plugins; one that cannot be loaded stops the boot."""
+        """Add the tools of these plugins; raises BAD_PLUGIN when one cannot be loaded."""
         for name in names:
             try:
                 self.include(load_plugin(name), name)
@@ -109,41 +108,72 @@ class Toolbox:
                 raise HoldfastError(codes.BAD_PLUGIN, f"The plugin {name!r}: {error.message}") from error
 
     def drive(self, manager: SessionManager[T]) -> SessionManager[T]:
-        """What the manager holds is disposed of when the server ends, however it ends."""
+        """Dispose of the manager's sessions when the server ends, however it ends."""
         self._managers.append(manager)
         return manager
 
     def observe(self, observer: Observer) -> Observer:
-        """Tell the observer of every call."""
+        """Notify the observer of every call."""
         self._observers.append(observer)
         return observer
 
     def dispatcher(self, *, allow_eval: bool = False) -> Dispatcher:
-        """What calls the tools, by name."""
-        rules = Rules(
+        """A dispatcher for these tools."""
+        options = DispatchOptions(
             workspaces=self._workspaces,
             allow_eval=allow_eval,
             deadline=self.deadline,
             slow_after=self.slow_after,
         )
-        return Dispatcher(self._tools, self._codes, rules, self._observers)
+        return Dispatcher(self._tools, self._codes, options, self._observers)
 
-    def answers(self, belief: Belief, *, allow_eval: bool = False) -> Answers:
-        """What stands behind a server of these tools."""
-        who = Implementation(self.name, self.version)
-        return Answers(who, self.instructions, self.dispatcher(allow_eval=allow_eval), belief)
+    def server(self, authenticator: Authenticator, *, allow_eval: bool = False) -> ToolServer:
+        """An MCP server of these tools, without a transport."""
+        implementation = Implementation(self.name, self.version)
+        return ToolServer(
+            implementation, self.instructions, self.dispatcher(allow_eval=allow_eval), authenticator
+        )
 
     def manifest(self) -> dict[str, Any]:
-        """What the box offers, eval tools included."""
-        return manifest(self.name, self.version, self._tools.values())
+        """Every tool with its schema and codes, eval tools included; and what each code means."""
+        return _manifest(self.name, self.version, self._tools.values())
 
     async def dispose(self) -> None:
-        """Dispose of everything that is driven."""
+        """Dispose of every driven session."""
         for manager in self._managers:
             await manager.dispose_all()
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Be a server, as the command line says: stdio, or `--http HOST:PORT`; or print the `manifest`."""
+        """Run the command line: serve on stdio or `--http HOST:PORT`, or print the `manifest`."""
         from holdfast.toolkit.main import main
 
         main(self, arguments)
+
+
+def _manifest(name: str, version: str, tools: Iterable[Tool]) -> dict[str, Any]:
+    listed = sorted(tools, key=lambda tool: tool.name)
+    declared = {code.name: code for tool in listed for code in tool.codes}
+    return {
+        "name": name,
+        "version": version,
+        "tools": [_describe_tool(tool) for tool in listed],
+        "codes": {code: _describe_code(declared[code]) for code in sorted(declared)},
+    }
+
+
+def _describe_tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "title": tool.definition.title,
+        "description": tool.description,
+        "operation": tool.operation.value,
+        "requires_eval_flag": tool.definition.requires_eval_flag,
+        "takes_workspace": tool.signature.workspace is not None,
+        "annotations": msgspec.to_builtins(tool.annotations),
+        "input_schema": tool.schema,
+        "codes": [code.name for code in tool.codes],
+    }
+
+
+def _describe_code(code: Code) -> dict[str, Any]:
+    return {"http": code.http, "retryable": code.retryable, "hint": code.hint}

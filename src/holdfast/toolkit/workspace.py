@@ -1,10 +1,11 @@
-"""Which workspace a call works in: named in the call, else the session's own, else none and an error.
+"""The workspace of a call: the one that the call names, else the session's own, else an error.
 
-Never the process's folder, and never a variable of its environment beyond the context.
+It is never the current folder, and no environment variable sets it but those of the session context.
 """
 
 import logging
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
@@ -12,29 +13,50 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 
+if TYPE_CHECKING:
+    from holdfast.workspaces import Registry
+
 log = logging.getLogger(__name__)
 
+FOLDER = "workspaces"
 FORMS = "a workspace's slug, its name, or an absolute path in it"
 
 
-class Workspaces(Protocol):
-    """Where workspaces are registered."""
+class WorkspaceLookup(Protocol):
+    """Finds registered workspaces."""
 
     def get(self, slug: str) -> Workspace:
-        """The workspace of this slug."""
+        """The workspace of this slug; raises UNKNOWN_WORKSPACE when there is none."""
         ...
 
     def find(self, address: str) -> Workspace | None:
-        """The workspace that an address means."""
+        """The workspace of this slug, name or path; None when there is none."""
         ...
 
 
+class LocalWorkspaces:
+    """The registry in Holdfast's data folder on this machine, opened at the first look-up."""
+
+    @cached_property
+    def _registry(self) -> "Registry":
+        from holdfast import settings
+        from holdfast.workspaces import Registry
+
+        return Registry(settings.load().data_dir / FOLDER)
+
+    def get(self, slug: str) -> Workspace:
+        return self._registry.get(slug)
+
+    def find(self, address: str) -> Workspace | None:
+        return self._registry.find(address)
+
+
 def resolve_workspace(
-    tool: str, named: str, session: SessionContext | None, announced: str, registry: Workspaces
+    tool: str, named: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
 ) -> Workspace:
-    """The one workspace of a call: registered, and within the session's reach."""
+    """The workspace of a call; raises when it is missing, unknown or denied to the session."""
     named = named.strip()
-    own = _own(session, announced, registry)
+    own = _session_workspace(session, announced, registry)
     if not named:
         if own is None:
             raise HoldfastError(
@@ -43,8 +65,8 @@ def resolve_workspace(
             )
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:
-        return _own_only(named, session, own, registry)
-    found = own if own is not None and named == own.slug else _found(named, registry)
+        return _check_own(named, session, own, registry)
+    found = own if own is not None and named == own.slug else _find(named, registry)
     if own is not None and own.slug != found.slug:
         log.info(
             "workspace argument differs from the session's",
@@ -53,14 +75,16 @@ def resolve_workspace(
     return found
 
 
-def _own(session: SessionContext | None, announced: str, registry: Workspaces) -> Workspace | None:
+def _session_workspace(
+    session: SessionContext | None, announced: str, registry: WorkspaceLookup
+) -> Workspace | None:
     if session is None:
-        return _found(announced, registry) if announced else None
-    return _vouched(session.workspace_id, registry) if session.workspace_id else None
+        return _find(announced, registry) if announced else None
+    return _get_vouched(session.workspace_id, registry) if session.workspace_id else None
 
 
-def _vouched(slug: str, registry: Workspaces) -> Workspace:
-    """The workspace that the host vouches for. On another machine, or confined, its entry may be out of sight."""
+def _get_vouched(slug: str, registry: WorkspaceLookup) -> Workspace:
+    """The workspace that the host vouches for. It has no path if this machine, or this sandbox, cannot see its entry."""
     try:
         return registry.get(slug)
     except HoldfastError as error:
@@ -69,8 +93,10 @@ def _vouched(slug: str, registry: Workspaces) -> Workspace:
         return Workspace(slug=slug, name=slug, path="")
 
 
-def _own_only(named: str, session: SessionContext, own: Workspace | None, registry: Workspaces) -> Workspace:
-    """A sandboxed session's own workspace under any name. Others and unknown ones look the same from there."""
+def _check_own(
+    named: str, session: SessionContext, own: Workspace | None, registry: WorkspaceLookup
+) -> Workspace:
+    """A sandboxed session's own workspace, by any of its names. Unknown workspaces are denied like other ones."""
     if own is not None:
         if named == own.slug:
             return own
@@ -86,7 +112,7 @@ def _own_only(named: str, session: SessionContext, own: Workspace | None, regist
     )
 
 
-def _found(address: str, registry: Workspaces) -> Workspace:
+def _find(address: str, registry: WorkspaceLookup) -> Workspace:
     found = registry.find(address)
     if found is None:
         raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {address[:80]!r}. Pass {FORMS}.")

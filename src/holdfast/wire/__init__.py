@@ -1,1 +1,1 @@
-"""The one hardened JSON-RPC peer, and what MCP says over it."""
+"""JSON-RPC over pipes and memory, and MCP on top of it."""

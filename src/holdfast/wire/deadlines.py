@@ -1,4 +1,4 @@
-"""Which answers are overdue: one timer for all that are waited for."""
+"""Timeouts of pending requests, with a single timer for all of them."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,43 +7,43 @@ from holdfast.wire.frame import Id
 
 
 class Deadlines:
-    """A timer for each answer would cost more than asking: most come long before their time."""
+    """One timer for all deadlines. Most answers arrive early, so a timer per request would be wasted work."""
 
-    __slots__ = ("_alarm", "_expire", "_loop", "_until")
+    __slots__ = ("_loop", "_on_expire", "_timer", "_until")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Id], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_expire: Callable[[Id], None]) -> None:
         self._loop = loop
-        self._expire = expire
+        self._on_expire = on_expire
         self._until: dict[Id, float] = {}
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, identity: Id, seconds: float) -> None:
-        """Have this one expire, unless it is dropped before."""
+        """Expire this request after some seconds, unless it is removed first."""
         until = self._until[identity] = self._loop.time() + seconds
-        if self._alarm is None or until < self._alarm.when():
-            self._set_alarm(until)
+        if self._timer is None or until < self._timer.when():
+            self._set_timer(until)
 
-    def drop(self, identity: Id) -> None:
-        """It has been answered. The alarm stays: the next one will want it."""
+    def remove(self, identity: Id) -> None:
+        """Remove an answered request. The timer keeps running for the next one."""
         self._until.pop(identity, None)
 
     def close(self) -> None:
-        """Nothing is waited for any more."""
+        """Remove all deadlines and stop the timer."""
         self._until.clear()
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _set_alarm(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(when, self._ring)
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._fire)
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _fire(self) -> None:
+        self._timer = None
         now = self._loop.time()
         for identity in [identity for identity, until in self._until.items() if until <= now]:
             del self._until[identity]
-            self._expire(identity)
+            self._on_expire(identity)
         if self._until:
-            self._set_alarm(min(self._until.values()))
+            self._set_timer(min(self._until.values()))

@@ -1,4 +1,4 @@
-"""One line is one JSON-RPC message: what a line says, and how a message is written."""
+"""Parse and encode JSON-RPC messages, one per line."""
 
 import re
 from typing import Any, TypeAlias
@@ -8,18 +8,24 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import Line, Overlong
-from holdfast.wire.strict import DECODE_ERRORS, Unreadable, check, members, why
+from holdfast.wire.lines import Line, OversizedLine
+from holdfast.wire.strict_json import (
+    DECODE_ERRORS,
+    StrictJsonError,
+    check_json,
+    count_members,
+    describe_decode_error,
+)
 
 Raw = msgspec.Raw
 Id: TypeAlias = int | str
 
-ID_BYTES = 512  # an id is echoed, so it is bounded
-EMPTY = Raw(b"{}")
+MAX_ID_BYTES = 512  # an id is sent back, so its length is limited
+EMPTY_PARAMS = Raw(b"{}")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """The peer wants an answer."""
+    """A request, which expects a response."""
 
     id: Id
     method: str
@@ -27,21 +33,21 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notification(msgspec.Struct, frozen=True, gc=False):
-    """The peer tells something."""
+    """A notification, which expects no response."""
 
     method: str
     params: Raw
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """The peer answers."""
+    """A response with a result."""
 
     id: Id
     result: Raw
 
 
 class ErrorBody(msgspec.Struct, frozen=True, gc=False):
-    """Why a request was not answered with a result."""
+    """The error of an error response."""
 
     code: int
     message: str = ""
@@ -49,22 +55,22 @@ class ErrorBody(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, gc=False):
-    """The peer refuses; without an id it could not read a line of ours."""
+    """A response with an error. Without an id, the sender could not parse a line of ours."""
 
     id: Id | None
     error: ErrorBody
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """A line that is no message: what to answer, and to whom as far as one can tell."""
+    """A line that is not a valid message: the error to answer with, and the id if one was found."""
 
     code: Code
     reason: str
     id: Id | None = None
-    is_answer: bool = False
-    """Whether it may be an answer: it has a number, and no method that could be seen."""
-    has_outcome: bool = False
-    """Whether it surely is one: it has a result or an error."""
+    is_response: bool = False
+    """Whether it may be a response: it has an id, and no method was found."""
+    has_result_or_error: bool = False
+    """Whether it has a result or an error, so it is certainly a response."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
@@ -85,43 +91,43 @@ _decode_error = msgspec.json.Decoder(ErrorBody).decode
 _encode = msgspec.json.Encoder().encode
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
-_SKELETON = 64 * 1024
+_MAX_FRAME_BYTES = 64 * 1024  # the largest message without its payload
 
 
-def parse(line: Line, limits: Limits) -> Message | None:
-    """What a line says; None for a blank one.
+def parse_line(line: Line, limits: Limits) -> Message | None:
+    """Parse a line; None for a blank line.
 
-    Requests and notifications are read by us, so their params are checked strictly. Results are
-    passed on: they are well-formed, and whoever reads one checks it then.
+    The params of requests and notifications are checked strictly. Results are not: they may only be passed on, and
+    are checked when they are decoded.
     """
-    if isinstance(line, Overlong):
-        reason = f"The line has {line.size} bytes; {limits.line_bytes} is the most."
+    if isinstance(line, OversizedLine):
+        reason = f"The line has {line.size} bytes; the maximum is {limits.line_bytes}."
         return _malformed(codes.TOO_LARGE, reason, line.head, line.tail)
     try:
         if not line.isascii():
             line.decode()
         envelope = _decode_envelope(line)
         out = _encode(envelope)
-        # Equal length proves it: nothing but these members, each of them once.
+        # Equal length proves that the message has only these members, each once.
         if len(out) != len(line) and _repeats_a_member(line, envelope):
-            return _malformed(codes.INVALID_REQUEST, "The same key stands twice in the message.", line)
+            return _malformed(codes.INVALID_REQUEST, "The message has a duplicate key.", line)
     except msgspec.ValidationError:
         return _not_a_message(line)
     except DECODE_ERRORS as error:
         if not line.strip():
             return None
-        return _malformed(codes.PARSE_ERROR, f"The line is not JSON: {why(error)}.", line)
+        return _malformed(codes.PARSE_ERROR, f"The line is not JSON: {describe_decode_error(error)}.", line)
     return _message(envelope, limits)
 
 
 def _repeats_a_member(line: bytes, envelope: _Envelope) -> bool:
-    if len(line) > _SKELETON:
-        # What is passed on stays unread: look at the message without its payload.
+    if len(line) > _MAX_FRAME_BYTES:
+        # The payload may only be passed on, so check the message without it.
         payload = max(envelope.params, envelope.result, envelope.error, key=len)
         line = line.replace(bytes(payload), b"0", 1)
-        if len(line) > _SKELETON:
+        if len(line) > _MAX_FRAME_BYTES:
             return True
-    return members(_encode(_decode_members(line))) != members(line)
+    return count_members(_encode(_decode_members(line))) != count_members(line)
 
 
 def _message(envelope: _Envelope, limits: Limits) -> Message:
@@ -132,16 +138,18 @@ def _message(envelope: _Envelope, limits: Limits) -> Message:
     if envelope.method is None:
         return _answer(envelope, identity)
     if result or error:
-        return _invalid("A message has a method, or a result, or an error: one of them.", envelope, identity)
+        return _invalid(
+            'A message must have exactly one of "method", "result" and "error".', envelope, identity
+        )
     if not params:
-        params = EMPTY
-    elif params != EMPTY:
+        params = EMPTY_PARAMS
+    elif params != EMPTY_PARAMS:
         if memoryview(params)[0] not in b"{[":
             return _invalid('"params" must be an object or an array.', envelope, identity)
         try:
-            check(params, limits)
-        except Unreadable as unreadable:
-            return _invalid(f"The params cannot be read: {unreadable}.", envelope, identity)
+            check_json(params, limits)
+        except StrictJsonError as error:
+            return _invalid(f"The params are invalid: {error}.", envelope, identity)
     if not envelope.id:
         return Notification(envelope.method, params)
     if identity is None:
@@ -151,7 +159,9 @@ def _message(envelope: _Envelope, limits: Limits) -> Message:
 
 def _answer(envelope: _Envelope, identity: Id | None) -> Message:
     if bool(envelope.result) == bool(envelope.error):
-        return _invalid("A message has a method, or a result, or an error: one of them.", envelope, identity)
+        return _invalid(
+            'A message must have exactly one of "method", "result" and "error".', envelope, identity
+        )
     if envelope.error:
         try:
             body = _decode_error(envelope.error)
@@ -171,7 +181,7 @@ def _read_id(raw: Raw) -> Id | None:
     text = bytes(raw)
     if text.isdigit() and len(text) < 19:
         return int(text)
-    if len(text) > ID_BYTES:
+    if len(text) > MAX_ID_BYTES:
         return None
     try:
         return (
@@ -190,44 +200,44 @@ def _invalid(reason: str, envelope: _Envelope, identity: Id | None) -> Malformed
         codes.INVALID_REQUEST,
         reason,
         identity,
-        is_answer=envelope.method is None and bool(envelope.id),
-        has_outcome=envelope.method is None and bool(envelope.result or envelope.error),
+        is_response=envelope.method is None and bool(envelope.id),
+        has_result_or_error=envelope.method is None and bool(envelope.result or envelope.error),
     )
 
 
 def _not_a_message(line: bytes) -> Malformed:
-    # Well-formed so far, but not the shape: a batch, a bare value, a method that is not text.
+    # Valid JSON of the wrong type: a batch, a bare value, or a method that is not a string.
     first = line.lstrip()[:1]
     if first == b"[":
         return Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")
     if first != b"{":
-        return Malformed(codes.INVALID_REQUEST, "A message is an object.")
+        return Malformed(codes.INVALID_REQUEST, "A message must be an object.")
     return _malformed(codes.INVALID_REQUEST, '"method" must be a string.', line)
 
 
-# The scalar members at the two ends of a line. They name the caller even where the middle is unreadable.
+# The scalar members at the start and the end of a line: they give the id even if the rest cannot be parsed.
 _SCALAR = rb'(?:"[^"\\]*"|-?[0-9]+|true|false|null)'
 _AT_HEAD = re.compile(rb'\s*\{\s*(?:"\w+"\s*:\s*%s\s*,\s*)*(?:"\w+"\s*:\s*%s\s*\})?' % (_SCALAR, _SCALAR))
 _AT_TAIL = re.compile(rb'(?:,\s*"\w+"\s*:\s*%s\s*)+\}\s*$' % _SCALAR)
-_OUTCOME = re.compile(rb'"(?:result|error)"\s*:')
+_RESULT_OR_ERROR = re.compile(rb'"(?:result|error)"\s*:')
 _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
 def _malformed(code: Code, reason: str, head: bytes, tail: bytes | None = None) -> Malformed:
-    """A malformed line, with the id it seems to have."""
-    seen = _glimpse(head[:1024], (head if tail is None else tail)[-256:])
+    """A malformed line, with the id that it seems to have."""
+    seen = _find_members(head[:1024], (head if tail is None else tail)[-256:])
     identity = _read_id(Raw(seen[b"id"])) if b"id" in seen else None
     is_answer = identity is not None and b"method" not in seen
     return Malformed(
         code,
         reason,
         identity,
-        is_answer=is_answer,
-        has_outcome=is_answer and _OUTCOME.search(head[:1024]) is not None,
+        is_response=is_answer,
+        has_result_or_error=is_answer and _RESULT_OR_ERROR.search(head[:1024]) is not None,
     )
 
 
-def _glimpse(head: bytes, tail: bytes) -> dict[bytes, bytes]:
+def _find_members(head: bytes, tail: bytes) -> dict[bytes, bytes]:
     seen: dict[bytes, bytes] = {}
     if at_head := _AT_HEAD.match(head):
         seen.update(_MEMBER.findall(at_head[0]))
@@ -237,12 +247,12 @@ def _glimpse(head: bytes, tail: bytes) -> dict[bytes, bytes]:
 
 
 def encode(value: Any) -> bytes:
-    """Any encodable value, or a `Raw` as it is."""
+    """Encode a value; a `Raw` is returned unchanged."""
     return bytes(value) if type(value) is Raw else _encode(value)
 
 
 def request_line(identity: Id, method: str, params: Any) -> bytes:
-    """A request as a line."""
+    """Encode a request."""
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n' % (
         _encode(identity),
         _encode(method),
@@ -251,18 +261,18 @@ def request_line(identity: Id, method: str, params: Any) -> bytes:
 
 
 def notification_line(method: str, params: Any) -> bytes:
-    """A notification as a line."""
+    """Encode a notification."""
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (_encode(method), encode(params))
 
 
 def result_line(identity: Id, result: Any) -> bytes:
-    """An answer as a line."""
+    """Encode a response."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_encode(identity), encode(result))
 
 
 def error_line(identity: Id | None, code: int, message: str, data: Any = None) -> bytes:
-    """A refusal as a line."""
-    # A message may name a file, and a file's name may be no text.
+    """Encode an error response."""
+    # The message may contain a file name that is not valid Unicode.
     body: dict[str, Any] = {"code": code, "message": message.encode(errors="replace").decode()}
     if data is not None:
         body["data"] = data

@@ -1,4 +1,4 @@
-"""Cut a byte stream into lines; a line over the limit is dropped as it streams in."""
+"""Split a byte stream into lines. A line over the limit is discarded while it arrives."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -8,32 +8,32 @@ _HEAD, _TAIL = 1024, 256
 
 
 @dataclass(frozen=True, slots=True)
-class Overlong:
-    """A line that was longer than the limit: its beginning and end are all that is left of it."""
+class OversizedLine:
+    """A line over the limit, of which only the first and the last bytes are kept."""
 
     size: int
     head: bytes
     tail: bytes
 
 
-Line: TypeAlias = bytes | Overlong
+Line: TypeAlias = bytes | OversizedLine
 
 
-class Lines:
-    """The lines of one stream. The same bytes give the same lines, wherever they are cut."""
+class LineSplitter:
+    """Splits one stream. The lines do not depend on how the bytes are chunked."""
 
     __slots__ = ("_buffer", "_head", "_limit", "_size", "_start", "_tail")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._buffer = bytearray()  # the unfinished line, while it is within the limit
+        self._buffer = bytearray()  # the unfinished line, up to the limit
         self._size = 0
-        self._head = b""  # once it is over the limit: what is kept of it
+        self._head = b""  # of an oversized line: its first and last bytes
         self._tail = b""
         self._start = True
 
     def feed(self, data: bytes) -> list[Line]:
-        """The lines that these bytes complete, without their line ends."""
+        """Return the lines that these bytes complete, without line ends."""
         first, *rest = data.split(b"\n")
         if not rest:
             self._grow(first)
@@ -42,12 +42,12 @@ class Lines:
         lines: list[Line] = [self._finish(first)]
         limit = self._limit
         for line in rest:
-            lines.append(line if len(line) <= limit else _overlong(line))
+            lines.append(line if len(line) <= limit else _oversized(line))
         self._grow(last)
         return lines
 
     def end(self) -> list[Line]:
-        """The last line, if the stream ended without a line end."""
+        """Return the last line if the stream ended without a line end."""
         return [self._finish(b"")] if self._size else []
 
     def _grow(self, piece: bytes) -> None:
@@ -73,7 +73,7 @@ class Lines:
             if self._size <= self._limit:
                 line = bytes(self._buffer)
             else:
-                line = Overlong(self._size, self._head, self._tail)
+                line = OversizedLine(self._size, self._head, self._tail)
             self._buffer = bytearray()
             self._size, self._head, self._tail = 0, b"", b""
         if self._start:
@@ -83,5 +83,5 @@ class Lines:
         return line
 
 
-def _overlong(line: bytes) -> Overlong:
-    return Overlong(len(line), line[:_HEAD], line[-_TAIL:])
+def _oversized(line: bytes) -> OversizedLine:
+    return OversizedLine(len(line), line[:_HEAD], line[-_TAIL:])

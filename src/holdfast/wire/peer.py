@@ -1,11 +1,11 @@
-"""One end of a JSON-RPC conversation: requests both ways, notifications, cancellation, an orderly end.
+"""One end of a JSON-RPC connection: requests in both directions, notifications, cancellation and shutdown.
 
-The peer owns no file and no socket. A shell (`pipe`, `memory`) feeds it bytes and gives it a `Sink`
-to write to. What it guarantees:
+The peer does no I/O. `pipe` and `memory` feed it bytes, as asyncio feeds a protocol, and give it a `PeerTransport` to
+write to. It guarantees that:
 
-* a notification that came before an answer is handled before the caller of that answer goes on;
-* a slow handler blocks nobody; past the limit of requests in flight, reading stops until one ends;
-* whatever happens, a caller that waits gets an answer or a clear error.
+* a notification that arrives before a response is handled before the waiting caller continues;
+* a slow handler does not block other messages; at the limit of requests in flight, reading pauses until one ends;
+* every waiting caller gets a response or a clear error.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.limits import DEFAULT, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.deadlines import Deadlines
 from holdfast.wire.frame import (
-    EMPTY,
+    EMPTY_PARAMS,
     ErrorBody,
     ErrorResponse,
     Id,
@@ -34,35 +34,35 @@ from holdfast.wire.frame import (
     Response,
     error_line,
     notification_line,
-    parse,
+    parse_line,
     request_line,
     result_line,
 )
-from holdfast.wire.lines import Line, Lines
-from holdfast.wire.strict import DECODE_ERRORS
+from holdfast.wire.lines import Line, LineSplitter
+from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
-_OFF_LOOP = 1024 * 1024  # a line longer than this is read in a thread
-_AT_ONCE = 100  # lines read before everybody else has a turn
-_BREATH = 0.002  # seconds for which they have it: a flood gets a third of the time, and no more
-_COMPLAINTS = 5  # malformed lines logged one by one; the rest are only counted
+_THREAD_BYTES = 1024 * 1024  # a longer line is parsed in a thread
+_BATCH_LINES = 100  # lines handled before other tasks run
+_BATCH_PAUSE = 0.002  # seconds between batches: a flood of messages gets at most a third of the time
+_MAX_LOGGED = 5  # malformed lines that are logged; the rest are only counted
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a protocol takes a request back, and whether the one taken back is still answered."""
+class CancelMethod:
+    """How a protocol cancels a request, and whether the cancelled request is still answered."""
 
-    cancel_method: str
-    answers_cancelled: bool
+    method: str
+    is_answered: bool
 
 
-MCP = Dialect("notifications/cancelled", answers_cancelled=False)
-ACP = Dialect("$/cancel_request", answers_cancelled=True)
+MCP_CANCEL = CancelMethod("notifications/cancelled", is_answered=False)
+ACP_CANCEL = CancelMethod("$/cancel_request", is_answered=True)
 
 
 class PeerError(HoldfastError):
-    """The other side answered with an error. Raised in a handler, it is passed on as it came."""
+    """An error response from the remote peer. A handler that raises it passes it on unchanged."""
 
     def __init__(self, rpc: int, message: str, data: Any = None) -> None:
         super().__init__(codes.PEER_ERROR, message)
@@ -70,173 +70,176 @@ class PeerError(HoldfastError):
         self.data = data
 
 
-class Sink(Protocol):
-    """Where a peer's lines go, and the tap of where they come from."""
+class PeerTransport(Protocol):
+    """Writes for the peer, and can pause its input."""
 
     def write(self, data: bytes) -> None:
-        """Send the bytes, now or soon; never blocks."""
+        """Send or buffer the bytes; never blocks."""
         ...
 
     def pause_reading(self) -> None:
-        """Feed the peer nothing until further notice."""
+        """Stop calling `data_received`."""
         ...
 
     def resume_reading(self) -> None:
-        """Feed the peer again."""
+        """Call `data_received` again."""
         ...
 
     async def close(self) -> None:
-        """Send what is left, within reason, and let go of both directions."""
+        """Flush for a limited time, then close both directions."""
         ...
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was skipped or refused so far."""
+class PeerStats:
+    """Counts of messages that were skipped or refused."""
 
     malformed: int = 0
-    unexpected: int = 0  # answers nobody waited for
-    unread: int = 0  # lines of ours that the other side could not read
-    refused: int = 0  # requests past the limit
+    unexpected: int = 0  # responses without a pending request
+    unparsed: int = 0  # lines of ours that the remote peer could not parse
+    refused: int = 0  # requests over the limit
 
 
-class _TakeBack(msgspec.Struct, rename="camel"):
+class CancelParams(msgspec.Struct, rename="camel"):
+    """The params of a cancellation, in MCP and ACP."""
+
     request_id: Id
 
 
-Handle = Callable[[Request], Awaitable[Any]]
-Notice = Callable[[Notification], None]
+RequestHandler = Callable[[Request], Awaitable[Any]]
+NotificationHandler = Callable[[Notification], None]
 
 
-async def _no_methods(request: Request) -> Any:
-    raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r} here.")
+async def _refuse_request(request: Request) -> Any:
+    raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r}.")
 
 
-def _no_notices(notification: Notification) -> None:
+def _ignore_notification(notification: Notification) -> None:
     log.debug("notification ignored", extra={"method": notification.method})
 
 
-class _Overdue(Exception):
-    """An answer did not come in time."""
+class _DeadlineError(Exception):
+    """A response did not arrive in time."""
 
 
-def _too_late(method: str, seconds: float) -> HoldfastError:
+def _timeout_error(method: str, seconds: float) -> HoldfastError:
     return HoldfastError(codes.TIMEOUT, f"{method} was not answered within {seconds:g} s.")
 
 
 class Peer:
-    """One conversation. Talk with `request` and `notify`; `handle` and `notice` hear the other side."""
+    """A connection to a remote peer: send with `request` and `notify`, receive with `on_request` and `on_notification`."""
 
     def __init__(
         self,
         *,
-        handle: Handle = _no_methods,
-        notice: Notice = _no_notices,
-        dialect: Dialect = MCP,
-        limits: Limits = DEFAULT,
+        on_request: RequestHandler = _refuse_request,
+        on_notification: NotificationHandler = _ignore_notification,
+        cancel_method: CancelMethod = MCP_CANCEL,
+        limits: Limits = DEFAULT_LIMITS,
         answers_malformed: bool = False,
     ) -> None:
-        self._handle = handle
-        self._notice = notice
-        self._dialect = dialect
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._cancel_method = cancel_method
         self._limits = limits
         self._answers_malformed = answers_malformed
         self._loop = asyncio.get_running_loop()
-        self._sink: Sink | None = None
-        self._lines = Lines(limits.line_bytes)
+        self._transport: PeerTransport | None = None
+        self._splitter = LineSplitter(limits.line_bytes)
         self._backlog: deque[Line] = deque()
-        self._in_thread: asyncio.Task[None] | None = None
-        self._goes_on = False
+        self._parsing: asyncio.Task[None] | None = None
+        self._is_resuming = False
         self._reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
-        self._unread = 0  # refusals written while the other side does not read
+        self._unread_errors = 0  # errors written while the remote peer does not read
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._deadlines = Deadlines(self._loop, self._expire)
         self._next_id = 0
         self._running: dict[Id, asyncio.Task[None]] = {}
-        self._not_begun: set[Id] = set()
-        self._taken_back: set[Id] = set()
-        self._input_over = False
-        self._closed = False
+        self._not_started: set[Id] = set()
+        self._cancelled: set[Id] = set()
+        self._is_eof = False
+        self._is_closed = False
         self.ended = asyncio.Event()
-        """Set when the other side will say nothing more."""
-        self.tally = Tally()
+        """Set when no more messages will arrive."""
+        self.stats = PeerStats()
 
-    # Talking
+    # Sending
 
-    async def request(self, method: str, params: Any = EMPTY, *, timeout: float | None = None) -> Raw:
-        """Ask and wait for the answer; past the deadline, or cancelled, the request is taken back."""
+    async def request(self, method: str, params: Any = EMPTY_PARAMS, *, timeout: float | None = None) -> Raw:
+        """Send a request and wait for the result; send a cancellation if the caller times out or is cancelled."""
         self._next_id += 1
         identity = self._next_id
-        line = self._bounded(request_line(identity, method, params))
+        line = self._check_size(request_line(identity, method, params))
         if timeout is None:
             async with self._slots:
-                return await self._ask(identity, line)
+                return await self._send_request(identity, line)
         if self._writable.is_set() and not self._slots.locked():
-            # There is nothing to wait for but the answer.
+            # Nothing to wait for but the response: the shared timer is enough.
             try:
                 async with self._slots:
-                    return await self._ask(identity, line, timeout)
-            except _Overdue:
-                raise _too_late(method, timeout) from None
+                    return await self._send_request(identity, line, timeout)
+            except _DeadlineError:
+                raise _timeout_error(method, timeout) from None
         try:
             async with asyncio.timeout(timeout), self._slots:
-                return await self._ask(identity, line)
+                return await self._send_request(identity, line)
         except TimeoutError:
-            raise _too_late(method, timeout) from None
+            raise _timeout_error(method, timeout) from None
 
-    async def notify(self, method: str, params: Any = EMPTY) -> None:
-        """Tell; waits only while the other side does not read."""
-        line = self._bounded(notification_line(method, params))
+    async def notify(self, method: str, params: Any = EMPTY_PARAMS) -> None:
+        """Send a notification; waits only while the remote peer does not read."""
+        line = self._check_size(notification_line(method, params))
         if not self._writable.is_set():
             await self._writable.wait()
         self._write(line)
 
     async def notify_all(self, method: str, params: Iterable[Any]) -> None:
-        """Tell many things in one write."""
-        lines = [self._bounded(notification_line(method, each)) for each in params]
+        """Send many notifications in one write."""
+        lines = [self._check_size(notification_line(method, each)) for each in params]
         if not self._writable.is_set():
             await self._writable.wait()
         if lines:
             self._write(b"".join(lines))
 
-    async def idle(self) -> None:
-        """Wait until every request of the other side is answered."""
-        while tasks := self._others():
+    async def wait_idle(self) -> None:
+        """Wait until every received request is answered."""
+        while tasks := self._other_handlers():
             await asyncio.wait(tasks)
 
     async def close(self, *, grace: float = 0.0) -> None:
-        """End the conversation: handlers get the grace to finish, waiting callers a clear error."""
+        """Close the connection: handlers get `grace` seconds to finish, waiting callers get an error."""
         try:
-            if grace and (tasks := self._others()):
+            if grace and (tasks := self._other_handlers()):
                 await asyncio.wait(tasks, timeout=grace)
-            await asyncio.sleep(0)  # every handler begins: one cancelled before its first step never answers
+            # Let every handler start: one that is cancelled before its first step would never answer.
+            await asyncio.sleep(0)
         finally:
-            self._closed = True
+            self._is_closed = True
             self._writable.set()
-            tasks = self._others()
+            tasks = self._other_handlers()
             for task in tasks:
                 task.cancel()
             self._end("The connection was closed.")
             self._deadlines.close()
         if tasks:
             await asyncio.wait(tasks)
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            await sink.close()
-        if self.tally.malformed > _COMPLAINTS:
-            log.warning("malformed lines skipped", extra={"count": self.tally.malformed})
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
+        if self.stats.malformed > _MAX_LOGGED:
+            log.warning("malformed lines skipped", extra={"count": self.stats.malformed})
 
-    def _others(self) -> list[asyncio.Task[None]]:
-        """The running handlers, but the one that asks."""
+    def _other_handlers(self) -> list[asyncio.Task[None]]:
+        """The running handlers, except the calling one."""
         me = asyncio.current_task()
         return [task for task in self._running.values() if task is not me]
 
-    async def _ask(self, identity: Id, line: bytes, seconds: float | None = None) -> Raw:
+    async def _send_request(self, identity: Id, line: bytes, seconds: float | None = None) -> Raw:
         if self.ended.is_set():
-            raise HoldfastError(codes.CONNECTION_CLOSED, "The other side closed the connection.")
+            raise HoldfastError(codes.CONNECTION_CLOSED, "The remote peer closed the connection.")
         future: asyncio.Future[Raw] = self._loop.create_future()
         self._pending[identity] = future
         if seconds is not None:
@@ -244,270 +247,276 @@ class Peer:
         sent = False
         try:
             if self._reading_paused:
-                self._work()  # the answer may stand behind requests that were held up
+                self._process_backlog()  # the response may be behind requests that wait in the backlog
             if not self._writable.is_set():
-                await self._writable_or(future)
+                await self._wait_writable_or(future)
             if not future.done():
                 self._write(line)
                 sent = True
             return await future
-        except (asyncio.CancelledError, _Overdue):
+        except (asyncio.CancelledError, _DeadlineError):
             if sent:
-                self._take_back(identity)
+                self._send_cancel(identity)
             raise
         finally:
             del self._pending[identity]
             if seconds is not None:
-                self._deadlines.drop(identity)
+                self._deadlines.remove(identity)
 
     def _expire(self, identity: Id) -> None:
         future = self._pending.get(identity)
         if future is not None and not future.done():
-            future.set_exception(_Overdue())
+            future.set_exception(_DeadlineError())
 
-    async def _writable_or(self, future: asyncio.Future[Raw]) -> None:
+    async def _wait_writable_or(self, future: asyncio.Future[Raw]) -> None:
         writable = self._loop.create_task(self._writable.wait())
         try:
             await asyncio.wait([writable, future], return_when=asyncio.FIRST_COMPLETED)
         finally:
             writable.cancel()
 
-    def _take_back(self, identity: Id) -> None:
-        if not self._closed and not self._input_over:
-            self._write(notification_line(self._dialect.cancel_method, _TakeBack(identity)))
+    def _send_cancel(self, identity: Id) -> None:
+        if not self._is_closed and not self._is_eof:
+            self._write(notification_line(self._cancel_method.method, CancelParams(identity)))
 
-    def _bounded(self, line: bytes) -> bytes:
+    def _check_size(self, line: bytes) -> bytes:
         if len(line) > self._limits.line_bytes:
             raise HoldfastError(
-                codes.TOO_LARGE, f"The message has {len(line)} bytes; {self._limits.line_bytes} is the most."
+                codes.TOO_LARGE,
+                f"The message has {len(line)} bytes; the maximum is {self._limits.line_bytes}.",
             )
         return line
 
     def _write(self, line: bytes) -> None:
-        if self._closed or self._sink is None:
+        if self._is_closed or self._transport is None:
             raise HoldfastError(codes.CONNECTION_CLOSED, "The connection is closed.")
-        self._sink.write(line)
+        self._transport.write(line)
 
-    # What the shell says
+    # Called by the transport
 
-    def connected(self, sink: Sink) -> None:
-        """The shell gives the peer its way out."""
-        self._sink = sink
+    def connection_made(self, transport: PeerTransport) -> None:
+        """Start writing to this transport."""
+        self._transport = transport
 
-    def received(self, data: bytes) -> None:
-        """Bytes came in, cut anywhere."""
-        self._backlog.extend(self._lines.feed(data))
-        self._work()
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes, chunked in any way."""
+        self._backlog.extend(self._splitter.feed(data))
+        self._process_backlog()
 
-    def input_ended(self) -> None:
-        """No more bytes will come; what came is still handled."""
-        if not self._input_over:
-            self._backlog.extend(self._lines.end())
-            self._input_over = True
-            self._work()
+    def eof_received(self) -> None:
+        """Receive no more bytes; what has arrived is still handled."""
+        if not self._is_eof:
+            self._backlog.extend(self._splitter.end())
+            self._is_eof = True
+            self._process_backlog()
 
-    def lost(self) -> None:
-        """Nothing can be said any more: nobody reads."""
-        self._sink = None
+    def connection_lost(self) -> None:
+        """Stop writing: the remote peer no longer reads."""
+        self._transport = None
         self.resume_writing()
-        self.input_ended()
+        self.eof_received()
 
-    def heard(self, message: Message) -> None:
-        """A whole message came in, by a shell that cuts and reads messages itself."""
-        self._hear(message)
+    def message_received(self, message: Message) -> None:
+        """Receive a message from a transport that parses messages itself."""
+        self._dispatch(message)
 
-    def undelivered(self, identity: Id, error: HoldfastError) -> None:
-        """A request of ours could not be brought across, or its answer not back."""
+    def request_failed(self, identity: Id, error: HoldfastError) -> None:
+        """Fail a pending request that could not be sent, or whose response was lost."""
         future = self._pending.get(identity)
         if future is not None and not future.done():
             future.set_exception(error)
 
     def pause_writing(self) -> None:
-        """The other side reads too slowly: whoever writes waits."""
-        if not self._closed:
+        """Make senders wait: the remote peer reads too slowly."""
+        if not self._is_closed:
             self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The other side reads again."""
+        """Let senders continue."""
         self._writable.set()
-        self._unread = 0
+        self._unread_errors = 0
         if self._backlog:
-            self._work()
+            self._process_backlog()
 
-    # Hearing
+    # Receiving
 
-    def _work(self) -> None:
-        if self._goes_on:
+    def _process_backlog(self) -> None:
+        if self._is_resuming:
             return
         backlog = self._backlog
-        left = _AT_ONCE
-        while backlog and self._in_thread is None:
-            if max(len(self._running), self._unread) >= self._limits.in_flight and not self._pending:
-                break  # back-pressure; with an answer outstanding we must read on to reach it
+        left = _BATCH_LINES
+        while backlog and self._parsing is None:
+            if max(len(self._running), self._unread_errors) >= self._limits.in_flight and not self._pending:
+                break  # back-pressure; with a request pending, read on to reach its response
             if not left:
-                self._goes_on = True
-                self._loop.call_later(_BREATH, self._go_on)
+                self._is_resuming = True
+                self._loop.call_later(_BATCH_PAUSE, self._resume)
                 break
             left -= 1
             line = backlog.popleft()
-            if isinstance(line, bytes) and len(line) > _OFF_LOOP:
-                self._in_thread = self._loop.create_task(self._read_in_thread(line))
+            if isinstance(line, bytes) and len(line) > _THREAD_BYTES:
+                self._parsing = self._loop.create_task(self._parse_in_thread(line))
             else:
-                self._hear(parse(line, self._limits))
-        held_up = bool(backlog) or self._in_thread is not None
-        self._set_reading(paused=held_up)
-        if self._input_over and not held_up:
-            self._end("The other side closed the connection.")
+                self._dispatch(parse_line(line, self._limits))
+        is_behind = bool(backlog) or self._parsing is not None
+        self._set_reading(paused=is_behind)
+        if self._is_eof and not is_behind:
+            self._end("The remote peer closed the connection.")
 
-    def _go_on(self) -> None:
-        self._goes_on = False
-        self._work()
+    def _resume(self) -> None:
+        self._is_resuming = False
+        self._process_backlog()
 
-    async def _read_in_thread(self, line: bytes) -> None:
+    async def _parse_in_thread(self, line: bytes) -> None:
         try:
-            message = await asyncio.to_thread(parse, line, self._limits)
+            message = await asyncio.to_thread(parse_line, line, self._limits)
         finally:
-            self._in_thread = None
-        self._hear(message)
-        self._work()
+            self._parsing = None
+        self._dispatch(message)
+        self._process_backlog()
 
     def _set_reading(self, *, paused: bool) -> None:
         if paused is self._reading_paused:
             return
         self._reading_paused = paused
-        if self._sink is not None:
+        if self._transport is not None:
             if paused:
-                self._sink.pause_reading()
+                self._transport.pause_reading()
             else:
-                self._sink.resume_reading()
+                self._transport.resume_reading()
 
-    def _hear(self, message: Message | None) -> None:
+    def _dispatch(self, message: Message | None) -> None:
         match message:
             case Response(id=identity, result=result):
                 future = self._pending.get(identity)
                 if future is None or future.done():
-                    self.tally.unexpected += 1
+                    self.stats.unexpected += 1
                 else:
                     future.set_result(result)
             case Request():
-                self._start(message)
-            case Notification(method=method) if method == self._dialect.cancel_method:
-                self._cancel(message)
+                self._start_handler(message)
+            case Notification(method=method) if method == self._cancel_method.method:
+                self._cancel_handler(message)
             case Notification():
                 try:
-                    self._notice(message)
+                    self._on_notification(message)
                 except Exception:
                     log.exception("notification handler crashed", extra={"method": message.method})
             case ErrorResponse(id=identity, error=error):
-                self._refused(identity, error)
+                self._fail_pending(identity, error)
             case Malformed():
-                self._complain(message)
+                self._handle_malformed(message)
             case None:
                 pass
             case _:
                 assert_never(message)
 
-    def _start(self, request: Request) -> None:
-        if self._closed:
+    def _start_handler(self, request: Request) -> None:
+        if self._is_closed:
             return
         if request.id in self._running:
-            self._refuse(request.id, codes.INVALID_REQUEST.rpc, "A request with this id is still in flight.")
+            self._send_error(
+                request.id, codes.INVALID_REQUEST.rpc, "A request with this id is still in flight."
+            )
         elif len(self._running) >= self._limits.in_flight:
-            self.tally.refused += 1
-            self._refuse(
-                request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are in flight already."
+            self.stats.refused += 1
+            self._send_error(
+                request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are already in flight."
             )
         else:
-            self._not_begun.add(request.id)
-            self._running[request.id] = self._loop.create_task(self._answer(request))
+            self._not_started.add(request.id)
+            self._running[request.id] = self._loop.create_task(self._run_handler(request))
 
-    async def _answer(self, request: Request) -> None:
+    async def _run_handler(self, request: Request) -> None:
         identity = request.id
-        self._not_begun.discard(identity)
+        self._not_started.discard(identity)
         try:
             line: bytes | None
             try:
                 try:
-                    line = self._bounded(result_line(identity, await self._handle(request)))
+                    line = self._check_size(result_line(identity, await self._on_request(request)))
                 except PeerError as error:
-                    line = self._bounded(error_line(identity, error.rpc, error.message, error.data))
+                    line = self._check_size(error_line(identity, error.rpc, error.message, error.data))
                 except HoldfastError as error:
                     line = error_line(identity, error.code.rpc, error.message, error.details or None)
             except asyncio.CancelledError:
-                line = self._answer_to_cancelled(identity)
+                line = self._cancelled_line(identity)
             except Exception:
                 log.exception("request handler crashed", extra={"method": request.method})
                 line = error_line(identity, codes.INTERNAL_ERROR.rpc, "Internal error.")
-            if line is not None and self._sink is not None:
-                self._sink.write(line)
+            if line is not None and self._transport is not None:
+                self._transport.write(line)
                 if not self._writable.is_set():
                     await self._writable.wait()
         finally:
             del self._running[identity]
-            self._taken_back.discard(identity)
+            self._cancelled.discard(identity)
             if self._backlog:
-                self._work()
+                self._process_backlog()
 
-    def _answer_to_cancelled(self, identity: Id) -> bytes | None:
-        if identity in self._taken_back:
-            if self._dialect.answers_cancelled:
+    def _cancelled_line(self, identity: Id) -> bytes | None:
+        if identity in self._cancelled:
+            if self._cancel_method.is_answered:
                 return error_line(identity, codes.CANCELLED.rpc, "The request was cancelled.")
             return None
-        if self._closed:
+        if self._is_closed:
             return error_line(identity, codes.CONNECTION_CLOSED.rpc, "The connection is being closed.")
         log.error("request handler was cancelled from inside", extra={"id": identity})
         return error_line(identity, codes.INTERNAL_ERROR.rpc, "Internal error.")
 
-    def _cancel(self, notification: Notification) -> None:
+    def _cancel_handler(self, notification: Notification) -> None:
         try:
-            identity = msgspec.json.decode(notification.params, type=_TakeBack).request_id
+            identity = msgspec.json.decode(notification.params, type=CancelParams).request_id
         except DECODE_ERRORS:
-            self._complain(Malformed(codes.BAD_ARGUMENT, "A cancellation names no request."))
+            self._handle_malformed(Malformed(codes.BAD_ARGUMENT, "The cancellation does not name a request."))
             return
         task = self._running.get(identity)
         if task is not None:
-            self._taken_back.add(identity)
-            if identity in self._not_begun:
-                self._loop.call_soon(task.cancel)  # before its first step it could not answer or clean up
+            self._cancelled.add(identity)
+            if identity in self._not_started:
+                # Cancelled before its first step, it could not answer or clean up.
+                self._loop.call_soon(task.cancel)
             else:
                 task.cancel()
 
-    def _refused(self, identity: Id | None, error: ErrorBody) -> None:
+    def _fail_pending(self, identity: Id | None, error: ErrorBody) -> None:
         if identity is None:
-            self.tally.unread += 1
-            if self.tally.unread <= _COMPLAINTS:
+            self.stats.unparsed += 1
+            if self.stats.unparsed <= _MAX_LOGGED:
                 log.warning(
-                    "the other side could not read a line",
+                    "remote peer could not parse a line",
                     extra={"code": error.code, "reason": error.message[:200]},
                 )
             return
         future = self._pending.get(identity)
         if future is None or future.done():
-            self.tally.unexpected += 1
+            self.stats.unexpected += 1
         else:
             future.set_exception(PeerError(error.code, error.message, error.data or None))
 
-    def _complain(self, message: Malformed) -> None:
-        self.tally.malformed += 1
-        if self.tally.malformed <= _COMPLAINTS:
+    def _handle_malformed(self, message: Malformed) -> None:
+        self.stats.malformed += 1
+        if self.stats.malformed <= _MAX_LOGGED:
             log.warning("malformed line", extra={"code": message.code.name, "reason": message.reason})
-        if message.is_answer and message.id is not None:
+        if message.is_response and message.id is not None:
             future = self._pending.get(message.id)
             if future is not None and not future.done():
                 future.set_exception(
-                    HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {message.reason}")
+                    HoldfastError(codes.BAD_ANSWER, f"The response is malformed. {message.reason}")
                 )
                 return
-        if self._answers_malformed or (message.id is not None and not message.is_answer):
-            # The number of an answer is one of ours: under it, the other side may have asked something else.
-            self._refuse(None if message.has_outcome else message.id, message.code.rpc, message.reason)
+        if self._answers_malformed or (message.id is not None and not message.is_response):
+            # The id of a response is one of our own: the remote peer may use the same id for a request.
+            self._send_error(
+                None if message.has_result_or_error else message.id, message.code.rpc, message.reason
+            )
 
-    def _refuse(self, identity: Id | None, rpc: int, reason: str) -> None:
+    def _send_error(self, identity: Id | None, rpc: int, reason: str) -> None:
         if not self._writable.is_set():
-            self._unread += 1
-        # Whoever goes on asking while it reads nothing gets no more than this.
-        if self._sink is not None and self._unread <= self._limits.in_flight:
-            self._sink.write(error_line(identity, rpc, reason))
+            self._unread_errors += 1
+        # A remote peer that keeps sending without reading gets no more errors than this.
+        if self._transport is not None and self._unread_errors <= self._limits.in_flight:
+            self._transport.write(error_line(identity, rpc, reason))
 
     def _end(self, reason: str) -> None:
         self.ended.set()

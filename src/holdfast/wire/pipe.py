@@ -1,4 +1,4 @@
-"""A peer over a pair of pipes: a child's, or this process's own standard input and output."""
+"""Connect a peer to a pair of pipes: those of a child process, or standard input and output."""
 
 import asyncio
 import os
@@ -16,16 +16,16 @@ _CHUNK = 256 * 1024
 
 
 @asynccontextmanager
-async def over_pipes(
+async def connect_pipes(
     peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0
 ) -> AsyncIterator[Peer]:
-    """Join the peer to two open files, which are closed at the end; handlers then get the grace to finish."""
+    """Connect the peer to two open files. At the end, handlers get `grace` seconds to finish and the files are closed."""
     loop = asyncio.get_running_loop()
-    pipe = _Pipe(peer)
+    pipe = _PipeTransport(peer)
     writer, _ = await loop.connect_write_pipe(lambda: _Writer(pipe), target)
     try:
         pipe.writer = writer
-        peer.connected(pipe)
+        peer.connection_made(pipe)
         pipe.reader, _ = await loop.connect_read_pipe(lambda: _Reader(peer), source)
     except BaseException:
         writer.abort()
@@ -40,16 +40,18 @@ async def over_pipes(
 
 
 @asynccontextmanager
-async def over_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
-    """Join the peer to this process's standard input and output, which nobody else can touch meanwhile.
+async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
+    """Connect the peer to standard input and output, and keep other code away from them.
 
-    A stray `print` goes to standard error, and a child started by a handler reads nothing.
+    `print` goes to standard error, and child processes get an empty standard input.
     """
     source, target = _take_stdio()
-    sides = _Copiers()
-    async with over_pipes(peer, sides.readable(source), sides.writable(target), grace=grace) as joined:
-        yield joined
-    await asyncio.to_thread(sides.join)
+    copiers = _Copiers()
+    async with connect_pipes(
+        peer, copiers.readable(source), copiers.writable(target), grace=grace
+    ) as connected:
+        yield connected
+    await asyncio.to_thread(copiers.join)
 
 
 def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
@@ -62,21 +64,21 @@ def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
     return source, target
 
 
-class _Pipe:
-    """The sink of `over_pipes`. Lines of one turn of the loop leave in one write."""
+class _PipeTransport:
+    """The transport of `connect_pipes`. Lines written in one iteration of the event loop go out in one write."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[bytes] = []
-        self.gone = asyncio.Event()
+        self._buffer: list[bytes] = []
+        self.closed = asyncio.Event()
         self.reader: asyncio.ReadTransport | None = None
         self.writer: asyncio.WriteTransport | None = None
 
     def write(self, data: bytes) -> None:
-        if not self._waiting:
+        if not self._buffer:
             self._loop.call_soon(self._flush)
-        self._waiting.append(data)
+        self._buffer.append(data)
 
     def pause_reading(self) -> None:
         if self.reader is not None and not self.reader.is_closing():
@@ -94,17 +96,17 @@ class _Pipe:
             self.writer.close()
             try:
                 async with asyncio.timeout(_FLUSH_SECONDS):
-                    await self.gone.wait()
+                    await self.closed.wait()
             except TimeoutError:
                 pass
             finally:
-                if not self.gone.is_set():
+                if not self.closed.is_set():
                     self.writer.abort()
 
-    def lost(self) -> None:
-        self.gone.set()
-        self._waiting.clear()
-        self._peer.lost()
+    def connection_lost(self) -> None:
+        self.closed.set()
+        self._buffer.clear()
+        self._peer.connection_lost()
 
     def pause_writing(self) -> None:
         self._peer.pause_writing()
@@ -113,25 +115,25 @@ class _Pipe:
         self._peer.resume_writing()
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting and self.writer is not None and not self.gone.is_set():
-            self.writer.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+        buffered, self._buffer = self._buffer, []
+        if buffered and self.writer is not None and not self.closed.is_set():
+            self.writer.write(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
 
 class _Reader(asyncio.Protocol):
     def __init__(self, peer: Peer) -> None:
-        self.data_received = peer.received
+        self.data_received = peer.data_received
         self._peer = peer
 
     def eof_received(self) -> None:
-        self._peer.input_ended()
+        self._peer.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._peer.input_ended()
+        self._peer.eof_received()
 
 
 class _Writer(asyncio.BaseProtocol):
-    def __init__(self, pipe: _Pipe) -> None:
+    def __init__(self, pipe: _PipeTransport) -> None:
         self._pipe = pipe
 
     def pause_writing(self) -> None:
@@ -141,17 +143,17 @@ class _Writer(asyncio.BaseProtocol):
         self._pipe.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pipe.lost()
+        self._pipe.connection_lost()
 
 
 class _Copiers:
-    """Threads that stand between a pipe and what the event loop cannot watch: a plain file, a device."""
+    """Threads that copy between a pipe and a file that the event loop cannot watch, such as a plain file or a device."""
 
     def __init__(self) -> None:
         self._writers: list[threading.Thread] = []
 
     def readable(self, source: IO[bytes]) -> IO[bytes]:
-        if _watchable(source):
+        if _is_watchable(source):
             return source
         read_end, write_end = os.pipe()
         threading.Thread(
@@ -160,7 +162,7 @@ class _Copiers:
         return os.fdopen(read_end, "rb", buffering=0)
 
     def writable(self, target: IO[bytes]) -> IO[bytes]:
-        if _watchable(target):
+        if _is_watchable(target):
             return target
         read_end, write_end = os.pipe()
         thread = threading.Thread(
@@ -175,7 +177,7 @@ class _Copiers:
             thread.join(_FLUSH_SECONDS)
 
 
-def _watchable(file: IO[bytes]) -> bool:
+def _is_watchable(file: IO[bytes]) -> bool:
     mode = os.fstat(file.fileno()).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
@@ -186,4 +188,4 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> None:
             while data := source.read(_CHUNK):
                 target.write(data)
         except OSError:
-            pass  # the other end is gone: nothing is left to copy for
+            pass  # the other end is closed

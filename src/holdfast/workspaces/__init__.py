@@ -1,5 +1,5 @@
-"""The registry of workspaces: which folders are registered, and what a session in one may use."""
+"""The registry of workspaces: registered folders, and what a session in each may use."""
 
-from holdfast.workspaces.registry import Problem, Registry
+from holdfast.workspaces.registry import InvalidWorkspace, Registry
 
-__all__ = ["Problem", "Registry"]
+__all__ = ["InvalidWorkspace", "Registry"]

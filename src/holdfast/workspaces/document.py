@@ -7,32 +7,32 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from holdfast.model import codes
-from holdfast.model.choice import ALL, NONE, Choice
+from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.launch import Quota
+from holdfast.model.process import Quota
+from holdfast.model.reserved_variables import why_reserved
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.model.variables import why_reserved
 from holdfast.model.workspace import Workspace
 
 T = TypeVar("T")
 
-QUOTA = tuple(field.name for field in fields(Quota))
+QUOTA_KEYS = tuple(field.name for field in fields(Quota))
 KEYS = (
     *("name", "path", "trust", "servers", "tools", "model"),
-    *(f"sandbox.{name}" for name in QUOTA),
+    *(f"sandbox.{name}" for name in QUOTA_KEYS),
     "env.<server>.<VARIABLE>",
 )
 NAME_LENGTH = 200
 
-_LEAST = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descriptors": 16}
-_MOST = 2**53
+_MINIMUMS = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descriptors": 16}
+_MAX_NUMBER = 2**53
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 _PATH = re.compile(r"""^\s*path\s*=\s*(?:"([^"\\\n]*)"|'([^'\n]*)')""", re.MULTILINE)
 
 
-def read(slug: str, text: str) -> Workspace:
-    """The workspace that a document describes; an error that names every mistake in it, one a line."""
+def parse_workspace(slug: str, text: str) -> Workspace:
+    """Parse a document. The error lists every mistake, one per line."""
     import tomllib
 
     try:
@@ -41,27 +41,27 @@ def read(slug: str, text: str) -> Workspace:
         raise HoldfastError(
             codes.BAD_WORKSPACE_FILE, f"not valid TOML: {error}. Correct that line."
         ) from None
-    reader = _Reader(table)
-    workspace = _workspace(slug, reader)
-    problems = [*reader.problems, *_unknown(table)]
+    reader = _TableReader(table)
+    workspace = _build_workspace(slug, reader)
+    problems = [*reader.problems, *_unknown_keys(table)]
     if problems:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, "\n".join(problems))
     return workspace
 
 
-def write(workspace: Workspace) -> str:
-    """The document of a workspace: `read` gives the same workspace back."""
+def format_workspace(workspace: Workspace) -> str:
+    """The document of a workspace; `parse_workspace` is its inverse."""
     return "".join(f"{line}\n" for line in _lines(workspace))
 
 
-def path_in(text: str) -> str:
-    """The path that even a broken document names, as far as can be told; empty when it cannot."""
+def guess_path(text: str) -> str:
+    """The path in a document, even if the document is invalid; empty if none is found."""
     found = _PATH.search(text)
     return (found[1] or found[2] or "") if found else ""
 
 
-def checked_name(raw: object) -> str:
-    """A name that people can read and addresses can tell from a path."""
+def check_name(raw: object) -> str:
+    """A readable name that cannot be mistaken for a path."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be text")
     name = raw.strip()
@@ -70,41 +70,41 @@ def checked_name(raw: object) -> str:
     return name
 
 
-def _workspace(slug: str, reader: "_Reader") -> Workspace:
-    sandbox = _Reader(reader.get("sandbox", _table, {}), "sandbox.", reader.problems)
+def _build_workspace(slug: str, reader: "_TableReader") -> Workspace:
+    sandbox = _TableReader(reader.get("sandbox", _table, {}), "sandbox.", reader.problems)
     default = asdict(Quota())
-    quota = {name: sandbox.get(name, _number(_LEAST[name]), default[name]) for name in QUOTA}
+    quota = {name: sandbox.get(name, _number(_MINIMUMS[name]), default[name]) for name in QUOTA_KEYS}
     return Workspace(
         slug=slug,
-        name=reader.get("name", checked_name, slug),
-        path=reader.need("path", _path, ""),
+        name=reader.get("name", check_name, slug),
+        path=reader.require("path", _path, ""),
         trust=reader.get("trust", _trust, Trust.SANDBOXED),
-        servers=reader.get("servers", _choice, ALL),
-        tools=reader.get("tools", _choice, ALL),
+        servers=reader.get("servers", _choice, ALLOW_ALL),
+        tools=reader.get("tools", _choice, ALLOW_ALL),
         quota=Quota(**quota),
-        env=_env(_Reader(reader.get("env", _table, {}), "env.", reader.problems)),
+        env=_read_env(_TableReader(reader.get("env", _table, {}), "env.", reader.problems)),
         model=reader.get("model", _text, "") or None,
     )
 
 
-def _env(servers: "_Reader") -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _read_env(servers: "_TableReader") -> dict[str, dict[str, str]]:
+    env: dict[str, dict[str, str]] = {}
     for server in servers.table:
-        variables = _Reader(servers.get(server, _table, {}), f"env.{server}.", servers.problems)
-        found[server] = {name: variables.get(name, _value_of(name), "") for name in variables.table}
-    return found
+        variables = _TableReader(servers.get(server, _table, {}), f"env.{server}.", servers.problems)
+        env[server] = {name: variables.get(name, _value_of(name), "") for name in variables.table}
+    return env
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Gives the values of a table, and gathers all that is wrong with them."""
+class _TableReader:
+    """Reads the values of a table and collects all mistakes in them."""
 
     table: Mapping[str, object]
     prefix: str = ""
     problems: list[str] = field(default_factory=list[str])
 
     def get(self, name: str, read: Callable[[object], T], default: T) -> T:
-        """The value of a name; where it is missing or wrong, the default."""
+        """The value of a key, or the default if it is missing or invalid."""
         if name not in self.table:
             return default
         try:
@@ -113,25 +113,27 @@ class _Reader:
             self.problems.append(f"{self.prefix}{name}: {str(error).rstrip('.')}.")
             return default
 
-    def need(self, name: str, read: Callable[[object], T], default: T) -> T:
-        """The value of a name that must be there."""
+    def require(self, name: str, read: Callable[[object], T], default: T) -> T:
+        """The value of a required key."""
         if name not in self.table:
             self.problems.append(f"{self.prefix}{name} is missing.")
         return self.get(name, read, default)
 
 
-def _unknown(table: Mapping[str, object]) -> Iterator[str]:
+def _unknown_keys(table: Mapping[str, object]) -> Iterator[str]:
     from difflib import get_close_matches
 
-    known = sorted({key.partition(".")[0] for key in KEYS})
+    top_level = sorted({key.partition(".")[0] for key in KEYS})
     inner = table.get("sandbox")
-    keys = [(name, "", known) for name in table]
+    keys = [(name, "", top_level) for name in table]
     if isinstance(inner, dict):
-        keys += [(name, "sandbox.", list(QUOTA)) for name in cast("dict[str, object]", inner)]
-    for name, prefix, there_are in keys:
-        if name not in there_are:
-            near = get_close_matches(name, there_are, n=1)
-            fix = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(there_are)}."
+        keys += [(name, "sandbox.", list(QUOTA_KEYS)) for name in cast("dict[str, object]", inner)]
+    for name, prefix, known_keys in keys:
+        if name not in known_keys:
+            suggestion = get_close_matches(name, known_keys, n=1)
+            fix = (
+                f"Did you mean {suggestion[0]!r}?" if suggestion else f"Known keys: {', '.join(known_keys)}."
+            )
             yield f"unknown key {prefix + name!r}. {fix}"
 
 
@@ -159,20 +161,20 @@ def _trust(raw: object) -> Trust:
     return parse_trust(raw)
 
 
-def _choice(raw: object) -> Choice:
+def _choice(raw: object) -> Allowlist:
     if raw == "all":
-        return ALL
+        return ALLOW_ALL
     if raw == "none":
-        return NONE
+        return ALLOW_NONE
     names = cast("list[object]", raw) if isinstance(raw, list) else [None]
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError('must be "all", "none" or a list of names')
-    return Choice(frozenset(str(name) for name in names))
+    return Allowlist(frozenset(str(name) for name in names))
 
 
 def _number(least: int) -> Callable[[object], int]:
     def read(raw: object) -> int:
-        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= _MOST:
+        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= _MAX_NUMBER:
             raise ValueError(f"must be a whole number from {least} up")
         return raw
 
@@ -182,7 +184,7 @@ def _number(least: int) -> Callable[[object], int]:
 def _value_of(name: str) -> Callable[[object], str]:
     def read(raw: object) -> str:
         if not _VARIABLE.fullmatch(name):
-            raise ValueError("is no name of a variable")
+            raise ValueError("is not a valid variable name")
         if why := why_reserved(name):
             raise ValueError(f"may not be set here: {why}")
         if not isinstance(raw, str) or "\0" in raw:
@@ -193,27 +195,27 @@ def _value_of(name: str) -> Callable[[object], str]:
 
 
 def _lines(workspace: Workspace) -> Iterator[str]:
-    yield "# A workspace of Holdfast. Its documentation lists the keys: docs/workspaces.md"
-    yield f"name = {_quoted(workspace.name)}"
-    yield f"path = {_quoted(workspace.path)}"
-    yield f"trust = {_quoted(workspace.trust.value)}"
-    yield f"servers = {_chosen(workspace.servers)}"
-    yield f"tools = {_chosen(workspace.tools)}"
+    yield "# A Holdfast workspace. All keys are documented in docs/workspaces.md"
+    yield f"name = {_quote(workspace.name)}"
+    yield f"path = {_quote(workspace.path)}"
+    yield f"trust = {_quote(workspace.trust.value)}"
+    yield f"servers = {_format_choice(workspace.servers)}"
+    yield f"tools = {_format_choice(workspace.tools)}"
     if workspace.model is not None:
-        yield f"model = {_quoted(workspace.model)}"
+        yield f"model = {_quote(workspace.model)}"
     if workspace.quota != Quota():
         yield "\n[sandbox]"
         yield from (f"{name} = {value}" for name, value in asdict(workspace.quota).items())
     for server, variables in workspace.env.items():
-        yield f"\n[env.{_quoted(server)}]"
-        yield from (f"{_quoted(name)} = {_quoted(value)}" for name, value in variables.items())
+        yield f"\n[env.{_quote(server)}]"
+        yield from (f"{_quote(name)} = {_quote(value)}" for name, value in variables.items())
 
 
-def _chosen(choice: Choice) -> str:
+def _format_choice(choice: Allowlist) -> str:
     if choice.names is None:
         return '"all"'
-    return f"[{', '.join(map(_quoted, sorted(choice.names)))}]" if choice.names else '"none"'
+    return f"[{', '.join(map(_quote, sorted(choice.names)))}]" if choice.names else '"none"'
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"%s"' % _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""The registered workspaces, one file each in a folder."""
+"""The registered workspaces, one TOML file each."""
 
 import fcntl
 import os
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model import codes
-from holdfast.model.choice import ALL, Choice
+from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace, is_slug, parse_slug, slug_for
-from holdfast.workspaces.document import checked_name, path_in, read, write
-from holdfast.workspaces.worktree import repository_of
+from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
+from holdfast.workspaces.worktree import find_repository
 
 SUFFIX = ".toml"
 _FILE_BYTES = 64 * 1024
@@ -22,34 +22,33 @@ _ADDRESS_LENGTH = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A workspace whose file cannot be used, and why; it is not usable until that is cured."""
+class InvalidWorkspace:
+    """A workspace whose file is invalid, and why. It cannot be used until the file is corrected."""
 
     file: Path
     message: str
-    path: str = ""
-    """The folder it is about, as far as can be told."""
+    folder: str = ""
+    """The workspace's folder, if the file names one."""
 
-    def error(self) -> HoldfastError:
-        """The problem as something to raise."""
+    def to_error(self) -> HoldfastError:
         return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.message}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """A file as it was under a stamp, and the folder it means with all links followed."""
+class _CachedFile:
+    """A parsed file, the stat values it had, and the workspace's folder with symlinks resolved."""
 
     stamp: tuple[int, ...]
-    found: Workspace | Problem
+    content: Workspace | InvalidWorkspace
     folder: Path | None
 
 
 class Registry:
-    """Workspaces in `folder`, which lies in the folder of Holdfast's own data; made when the first one is added."""
+    """The workspaces in `folder`, a subfolder of Holdfast's data folder. It is created with the first workspace."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _CachedFile] = {}
 
     def add(
         self,
@@ -57,24 +56,24 @@ class Registry:
         name: str | None = None,
         *,
         trust: Trust = Trust.SANDBOXED,
-        servers: Choice = ALL,
-        tools: Choice = ALL,
+        servers: Allowlist = ALLOW_ALL,
+        tools: Allowlist = ALLOW_ALL,
         model: str | None = None,
     ) -> Workspace:
-        """Register a folder. Its slug comes from its name, or from the folder's; a taken one is numbered."""
-        folder = self._checked_folder(path)
+        """Register a folder. The slug comes from `name`, or from the folder's name; a number is added if it is taken."""
+        folder = self._check_folder(path)
         try:
-            shown = checked_name(folder.name if name is None else name)
+            display_name = check_name(folder.name if name is None else name)
         except ValueError as error:
             raise HoldfastError(codes.BAD_WORKSPACE, f"The name {error}.") from None
-        base = slug_for(shown)
+        base = slug_for(display_name)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._locked():
-            self._check_free(folder)
+        with self._lock():
+            self._check_unregistered(folder)
             taken = {_slug(entry).lower() for entry in self._scan()}
             workspace = Workspace(
                 slug=slug_for(base, taken),
-                name=shown,
+                name=display_name,
                 path=str(folder),
                 trust=trust,
                 servers=servers,
@@ -85,27 +84,26 @@ class Registry:
         return workspace
 
     def list(self) -> tuple[Workspace, ...]:
-        """Every workspace that can be used, by slug."""
-        return tuple(entry.found for entry in self._scan() if isinstance(entry.found, Workspace))
+        """All valid workspaces, sorted by slug."""
+        return tuple(entry.content for entry in self._scan() if isinstance(entry.content, Workspace))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Every file that cannot be used."""
-        return tuple(entry.found for entry in self._scan() if isinstance(entry.found, Problem))
+    def invalid(self) -> tuple[InvalidWorkspace, ...]:
+        """All workspaces whose file is invalid."""
+        return tuple(entry.content for entry in self._scan() if isinstance(entry.content, InvalidWorkspace))
 
     def get(self, slug: str) -> Workspace:
-        """The workspace of this slug."""
         entry = self._read(slug)
         if entry is None:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
-        return _usable(entry)
+        return _require_valid(entry)
 
     def file_of(self, slug: str) -> Path:
-        """The file of the workspace of this slug, whether it exists or not."""
+        """The file of a workspace, whether it exists or not."""
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
-        """Forget a workspace, a broken one too; its folder is left as it is."""
+        """Unregister a workspace, valid or not. Its folder is not touched."""
         file = self.file_of(slug)
         try:
             file.unlink()
@@ -114,98 +112,102 @@ class Registry:
         self._entries.pop(file.name, None)
 
     def find(self, address: str) -> Workspace | None:
-        """The workspace that an address means: a slug, a name, or an absolute path in it or in a worktree of it.
+        """Find a workspace by slug, by name, or by an absolute path in it or in one of its git worktrees.
 
-        The nearest registered folder counts. An address that is none of these is an error; so is one that means a
-        workspace whose file is broken, lest its limits be lost.
+        Of nested workspaces, the innermost is found. Any other address is an error. So is an address of a workspace whose
+        file is invalid: without the error, the session would run without the workspace's limits.
         """
         address = address.strip()
         if not address:
             return None
         if len(address) > _ADDRESS_LENGTH or "\0" in address:
             raise HoldfastError(
-                codes.BAD_WORKSPACE, "The workspace's address is too long, or has a NUL character."
+                codes.BAD_WORKSPACE, "The workspace address is too long or has a NUL character."
             )
         if address.startswith("/"):
-            return self._around(_resolved(address))
+            return self._find_by_path(_resolve(address))
         if "/" in address or "\\" in address or address in (".", ".."):
             raise HoldfastError(
                 codes.BAD_WORKSPACE,
-                f"{address[:80]!r} is neither a workspace's name nor an absolute path. Write one of these.",
+                f"{address[:80]!r} is neither a workspace name nor an absolute path.",
             )
-        return self._named(address)
+        return self._find_by_name(address)
 
-    def _named(self, name: str) -> Workspace | None:
+    def _find_by_name(self, name: str) -> Workspace | None:
         if is_slug(name) and (entry := self._read(name)):
-            return _usable(entry)
+            return _require_valid(entry)
         named = tuple(
-            entry for entry in self._scan() if isinstance(entry.found, Workspace) and entry.found.name == name
+            entry
+            for entry in self._scan()
+            if isinstance(entry.content, Workspace) and entry.content.name == name
         )
-        return _only(named, name) if named else None
+        return _single(named, name) if named else None
 
-    def _around(self, path: Path) -> Workspace | None:
-        by_folder: dict[Path | None, tuple[_Entry, ...]] = {}
+    def _find_by_path(self, path: Path) -> Workspace | None:
+        by_folder: dict[Path | None, tuple[_CachedFile, ...]] = {}
         for entry in self._scan():
             by_folder[entry.folder] = (*by_folder.get(entry.folder, ()), entry)
         for folder in (path, *path.parents):
             if entries := by_folder.get(folder):
-                return _only(entries, str(folder))
-            if repository := repository_of(folder):
+                return _single(entries, str(folder))
+            if repository := find_repository(folder):
                 for above in (repository, *repository.parents):
                     if entries := by_folder.get(above):
-                        return _only(entries, str(above))
+                        return _single(entries, str(above))
         return None
 
-    def _scan(self) -> tuple[_Entry, ...]:
-        """Every entry, by file name; a file is read again only when it changed."""
+    def _scan(self) -> tuple[_CachedFile, ...]:
+        """All files, sorted by name. A file is read again only if it has changed."""
         try:
-            with os.scandir(self._folder) as listed:
-                names = [item.name for item in listed if item.name.endswith(SUFFIX)]
+            with os.scandir(self._folder) as items:
+                names = [item.name for item in items if item.name.endswith(SUFFIX)]
         except FileNotFoundError:
             return ()
-        except OSError as error:  # not as if there were none: their limits would be lost
+        except OSError as error:  # an empty result would drop the workspaces' limits
             raise HoldfastError(
                 codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
             ) from None
-        entries = {name: self._entry(name) for name in sorted(names) if not name.startswith(".")}
+        entries = {name: self._load(name) for name in sorted(names) if not name.startswith(".")}
         self._entries = {name: entry for name, entry in entries.items() if entry}
         return tuple(self._entries.values())
 
-    def _read(self, slug: str) -> _Entry | None:
-        """The entry of one slug; None when there is none."""
+    def _read(self, slug: str) -> _CachedFile | None:
+        """The file of one slug; None if there is none."""
         name = self.file_of(slug).name
-        if entry := self._entry(name):
+        if entry := self._load(name):
             self._entries[name] = entry
         return entry
 
-    def _entry(self, name: str) -> _Entry | None:
+    def _load(self, name: str) -> _CachedFile | None:
         try:
-            found = os.lstat(f"{self._folder}/{name}")
+            status = os.lstat(f"{self._folder}/{name}")
         except FileNotFoundError:
             return None
-        stamp = (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
-        known = self._entries.get(name)
-        return known if known and known.stamp == stamp else self._parsed(self._folder / name, stamp)
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
+        cached = self._entries.get(name)
+        return cached if cached and cached.stamp == stamp else self._parse(self._folder / name, stamp)
 
-    def _parsed(self, file: Path, stamp: tuple[int, ...]) -> _Entry:
+    def _parse(self, file: Path, stamp: tuple[int, ...]) -> _CachedFile:
         text = ""
         try:
-            text = _text(file)
-            workspace = read(parse_slug(file.stem), text)
-            folder = _resolved(workspace.path)
-            self._check_apart(folder)
-            return _Entry(stamp=stamp, found=workspace, folder=folder)
+            text = _read_text(file)
+            workspace = parse_workspace(parse_slug(file.stem), text)
+            folder = _resolve(workspace.path)
+            self._check_outside_data_folder(folder)
+            return _CachedFile(stamp=stamp, content=workspace, folder=folder)
         except HoldfastError as error:
-            named = path_in(text)
+            path = guess_path(text)
             try:
-                folder = _resolved(named) if named.startswith("/") else None
+                folder = _resolve(path) if path.startswith("/") else None
             except HoldfastError:
                 folder = None
-            return _Entry(
-                stamp=stamp, found=Problem(file=file, message=error.message, path=named), folder=folder
+            return _CachedFile(
+                stamp=stamp,
+                content=InvalidWorkspace(file=file, message=error.message, folder=path),
+                folder=folder,
             )
 
-    def _checked_folder(self, path: Path) -> Path:
+    def _check_folder(self, path: Path) -> Path:
         if not path.is_absolute():
             raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is not an absolute path.")
         try:
@@ -215,44 +217,44 @@ class Registry:
             raise HoldfastError(codes.BAD_FOLDER, f"There is no folder {str(path)!r}.") from None
         if not folder.is_dir():
             raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is a file; a workspace is a folder.")
-        self._check_apart(folder)
+        self._check_outside_data_folder(folder)
         return folder
 
-    def _check_apart(self, folder: Path) -> None:
-        """Whoever may write in a workspace must not thereby write the registry or the keys."""
-        own = _resolved(str(self._folder.parent.absolute()))
+    def _check_outside_data_folder(self, folder: Path) -> None:
+        """Sessions may write in a workspace, so it must contain neither the registry nor the keys."""
+        own = _resolve(str(self._folder.parent.absolute()))
         if own.is_relative_to(folder) or folder.is_relative_to(own):
             raise HoldfastError(
                 codes.BAD_FOLDER,
-                f"{str(folder)!r} overlaps with Holdfast's own data in {str(own)!r}, which a session in it could change."
-                " Choose a folder beside it.",
+                f"{str(folder)!r} overlaps with Holdfast's data folder {str(own)!r}, which a session in it could change."
+                " Choose another folder.",
             )
 
-    def _check_free(self, folder: Path) -> None:
+    def _check_unregistered(self, folder: Path) -> None:
         for entry in self._scan():
             if entry.folder == folder:
                 raise HoldfastError(
-                    codes.WORKSPACE_EXISTS, f"{str(folder)!r} is registered already, as {_slug(entry)!r}."
+                    codes.WORKSPACE_EXISTS, f"{str(folder)!r} is already registered as {_slug(entry)!r}."
                 )
 
     def _create(self, workspace: Workspace) -> None:
-        """Put the whole file there at once, over nothing."""
+        """Create the file atomically; fail if it exists."""
         from tempfile import mkstemp
 
-        text = write(workspace)
-        read(workspace.slug, text)  # what is written can be read
-        descriptor, beside = mkstemp(prefix=".new-", dir=self._folder)
+        text = format_workspace(workspace)
+        parse_workspace(workspace.slug, text)  # never write a file that cannot be read back
+        descriptor, temporary = mkstemp(prefix=".new-", dir=self._folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(descriptor)
-            self.file_of(workspace.slug).hardlink_to(beside)
+            self.file_of(workspace.slug).hardlink_to(temporary)
         finally:
-            Path(beside).unlink()
+            Path(temporary).unlink()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         lock = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -261,51 +263,50 @@ class Registry:
             os.close(lock)
 
 
-def _only(entries: tuple[_Entry, ...], address: str) -> Workspace:
+def _single(entries: tuple[_CachedFile, ...], address: str) -> Workspace:
     first, *others = entries
     if others:
         slugs = ", ".join(map(_slug, entries))
         raise HoldfastError(
-            codes.BAD_WORKSPACE, f"{address!r} means several workspaces: {slugs}. Name one by its slug."
+            codes.BAD_WORKSPACE, f"{address!r} matches several workspaces: {slugs}. Use a slug."
         )
-    return _usable(first)
+    return _require_valid(first)
 
 
-def _usable(entry: _Entry) -> Workspace:
-    if isinstance(entry.found, Problem):
-        raise entry.found.error()
-    return entry.found
+def _require_valid(entry: _CachedFile) -> Workspace:
+    if isinstance(entry.content, InvalidWorkspace):
+        raise entry.content.to_error()
+    return entry.content
 
 
-def _slug(entry: _Entry) -> str:
-    return entry.found.slug if isinstance(entry.found, Workspace) else entry.found.file.stem
+def _slug(entry: _CachedFile) -> str:
+    return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
 
-def _resolved(path: str) -> Path:
+def _resolve(path: str) -> Path:
     if ".." in Path(path).parts:
-        raise HoldfastError(
-            codes.BAD_WORKSPACE, f"{path[:80]!r} goes through '..'. Write the path without it."
-        )
+        raise HoldfastError(codes.BAD_WORKSPACE, f"{path[:80]!r} contains '..'. Write the path without it.")
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError):
-        raise HoldfastError(codes.BAD_WORKSPACE, f"The path {path[:80]!r} cannot be followed.") from None
+        raise HoldfastError(codes.BAD_WORKSPACE, f"The path {path[:80]!r} cannot be resolved.") from None
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _FILE_BYTES:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
             raise HoldfastError(
-                codes.BAD_WORKSPACE_FILE, f"It is not a plain file of at most {_FILE_BYTES} bytes."
+                codes.BAD_WORKSPACE_FILE, f"It is not a regular file of at most {_FILE_BYTES} bytes."
             )
-        if found.st_mode & 0o022 or found.st_uid not in (os.geteuid(), 0):
+        if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise HoldfastError(
-                codes.BAD_WORKSPACE_FILE, f"Others may change it. Check it, then: chmod 600 {file}"
+                codes.BAD_WORKSPACE_FILE,
+                f"Other users can change it. Check its content, then run: chmod 600 {file}",
             )
         return os.read(descriptor, _FILE_BYTES).decode("utf-8")
     except UnicodeDecodeError:

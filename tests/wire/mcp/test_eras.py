@@ -1,4 +1,4 @@
-"""Our client and our server, in both eras, over an in-memory wire."""
+"""Our client and our server in both eras, connected in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,61 +11,67 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification, Raw, Request
 from holdfast.wire.mcp import client as client_module
-from holdfast.wire.mcp.client import Client, greet
-from holdfast.wire.mcp.eras import Era, Implementation, Introduction
-from holdfast.wire.mcp.server import Ask, server_peer
+from holdfast.wire.mcp.client import Client, negotiate
+from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
+from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, CallResult, text_result
-from holdfast.wire.memory import joined
-from holdfast.wire.peer import Handle, Peer, PeerError
+from holdfast.wire.memory import connect_memory
+from holdfast.wire.peer import Peer, PeerError, RequestHandler
 
 pytestmark = pytest.mark.anyio
 
-ME = Introduction(who=Implementation("test", "1"), meta={"dev.holdfast/session": {"session_id": "sess_1"}})
+ME = PeerInfo(
+    implementation=Implementation("test", "1"), meta={"dev.holdfast/session": {"session_id": "sess_1"}}
+)
 
 
 class Notes:
-    """A service with one tool; it remembers what it was asked."""
+    """A service with one tool that records its requests."""
 
     def __init__(self) -> None:
-        self.asks: list[Ask] = []
-        self.heard: list[str] = []
-        self.introduction = Introduction(
-            who=Implementation("notes", "2", "Notes"), capabilities={"tools": {}}, instructions="Be brief."
+        self.requests: list[McpRequest] = []
+        self.notifications: list[str] = []
+        self.info = PeerInfo(
+            implementation=Implementation("notes", "2", "Notes"),
+            capabilities={"tools": {}},
+            instructions="Be brief.",
         )
 
-    async def answer(self, ask: Ask) -> Any:
-        self.asks.append(ask)
-        match ask.method:
+    async def answer(self, request: McpRequest) -> Any:
+        self.requests.append(request)
+        match request.method:
             case "tools/list":
                 return {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
             case "tools/call":
-                params = ask.read(CallParams)
-                await ask.notify("notifications/progress", {"progressToken": ask.meta.get("progressToken")})
+                params = request.decode_params(CallParams)
+                await request.notify(
+                    "notifications/progress", {"progressToken": request.meta.get("progressToken")}
+                )
                 return text_result(f"{params.name} {bytes(params.arguments).decode()}")
             case _:
-                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {ask.method!r} here.")
+                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method!r}.")
 
-    def hear(self, notification: Notification) -> None:
-        self.heard.append(notification.method)
+    def on_notification(self, notification: Notification) -> None:
+        self.notifications.append(notification.method)
 
 
 @asynccontextmanager
-async def greeted(service: Notes, era: Era, notices: list[Any] | None = None) -> AsyncIterator[Client]:
-    def notice(notification: Notification) -> None:
-        (notices if notices is not None else []).append(notification.method)
+async def connect(service: Notes, era: Era, notifications: list[Any] | None = None) -> AsyncIterator[Client]:
+    def on_notification(notification: Notification) -> None:
+        (notifications if notifications is not None else []).append(notification.method)
 
-    peer = Peer(notice=notice)
-    async with joined(peer, server_peer(service)):
-        client = await greet(peer, ME, era=era)
-        assert client.greeting.era is era
+    peer = Peer(on_notification=on_notification)
+    async with connect_memory(peer, server_peer(service)):
+        client = await negotiate(peer, ME, era=era)
+        assert client.server_info.era is era
         yield client
 
 
 @asynccontextmanager
-async def scripted(handle: Handle) -> AsyncIterator[Peer]:
-    """A peer whose other side answers as the test says."""
+async def scripted(on_request: RequestHandler) -> AsyncIterator[Peer]:
+    """A peer that is connected to a scripted server."""
     peer = Peer()
-    async with joined(peer, Peer(handle=handle)):
+    async with connect_memory(peer, Peer(on_request=on_request)):
         yield peer
 
 
@@ -73,72 +79,81 @@ both_eras = pytest.mark.parametrize("era", list(Era))
 
 
 @both_eras
-async def test_a_server_introduces_itself_in_the_era_it_is_spoken_to(era: Era):
-    async with greeted(Notes(), era) as client:
-        greeting = client.greeting
+async def test_server_info_is_reported_in_both_eras(era: Era):
+    async with connect(Notes(), era) as client:
+        server_info = client.server_info
 
-    assert (greeting.version, greeting.server, greeting.capabilities, greeting.instructions) == (
+    assert (server_info.version, server_info.server, server_info.capabilities, server_info.instructions) == (
         {"handshake": "2025-11-25", "modern": "2026-07-28"}[era],
-        Implementation("notes", "2", "Notes") if era is Era.HANDSHAKE else greeting.server,
+        Implementation("notes", "2", "Notes") if era is Era.HANDSHAKE else server_info.server,
         {"tools": {}},
         "Be brief.",
     )
-    assert greeting.server.name == "notes"
+    assert server_info.server.name == "notes"
 
 
 @both_eras
 async def test_tools_are_listed_and_called(era: Era):
-    notices: list[str] = []
-    async with greeted(Notes(), era, notices) as client:
-        tools = await client.tools()
-        result = await client.call("add", {"title": "x"}, meta={"progressToken": 3})
+    notifications: list[str] = []
+    async with connect(Notes(), era, notifications) as client:
+        tools = await client.list_tools()
+        result = await client.call_tool("add", {"title": "x"}, meta={"progressToken": 3})
 
     assert [tool.name for tool in tools] == ["add"]
     assert [bytes(block) for block in result.content] == [
         b'{"type":"text","text":"add {\\"title\\":\\"x\\"}"}'
     ]
-    assert (result.is_error, result.result_type, notices) == (False, "complete", ["notifications/progress"])
+    assert (result.is_error, result.result_type, notifications) == (
+        False,
+        "complete",
+        ["notifications/progress"],
+    )
 
 
 @both_eras
 @pytest.mark.promise("CTX-05")
-async def test_our_own_meta_travels_with_every_request_and_nothing_overrides_it(era: Era):
+async def test_own_meta_is_sent_with_every_request_and_cannot_be_overridden(era: Era):
     service = Notes()
-    async with greeted(service, era) as client:
-        await client.tools()
-        await client.call("add", {}, meta={"dev.holdfast/session": {"session_id": "forged"}, "mine": 1})
-    listed, called = service.asks
+    async with connect(service, era) as client:
+        await client.list_tools()
+        await client.call_tool("add", {}, meta={"dev.holdfast/session": {"session_id": "forged"}, "mine": 1})
+    listed, called = service.requests
 
-    assert [ask.meta["dev.holdfast/session"] for ask in service.asks] == [{"session_id": "sess_1"}] * 2
+    assert [request.meta["dev.holdfast/session"] for request in service.requests] == [
+        {"session_id": "sess_1"}
+    ] * 2
     assert (called.meta["mine"], "mine" in listed.meta) == (1, False)
-    assert called.caller.meta == (
+    assert called.client.meta == (
         {"dev.holdfast/session": {"session_id": "sess_1"}} if era is Era.HANDSHAKE else {}
     )
 
 
 @both_eras
-async def test_the_server_knows_who_asks(era: Era):
+async def test_server_knows_its_client(era: Era):
     service = Notes()
-    async with greeted(service, era) as client:
-        await client.tools()
+    async with connect(service, era) as client:
+        await client.list_tools()
 
-    assert (service.asks[0].caller.who, service.asks[0].caller.era) == (Implementation("test", "1"), era)
+    assert (service.requests[0].client.implementation, service.requests[0].client.era) == (
+        Implementation("test", "1"),
+        era,
+    )
 
 
 @both_eras
-async def test_a_method_nobody_knows_and_params_nobody_can_read_are_named(era: Era):
-    async with greeted(Notes(), era) as client:
-        with pytest.raises(PeerError, match="There is no method 'nope' here") as unknown:
+async def test_unknown_method_and_invalid_params_are_refused(era: Era):
+    async with connect(Notes(), era) as client:
+        with pytest.raises(PeerError, match="There is no method 'nope'") as unknown:
             await client.request("nope")
-        with pytest.raises(PeerError, match="The params of tools/call cannot be read") as unreadable:
+        with pytest.raises(PeerError, match="The params of tools/call are invalid") as invalid:
             await client.request("tools/call", {"name": 5})
 
-    assert (unknown.value.rpc, unreadable.value.rpc) == (-32601, -32602)
+    assert (unknown.value.rpc, invalid.value.rpc) == (-32601, -32602)
 
 
-async def test_ping_is_answered_before_the_handshake_and_nothing_else_is():
+async def test_only_ping_is_answered_before_the_handshake():
     peer = Peer()
-    async with joined(peer, server_peer(Notes())):
+    async with connect_memory(peer, server_peer(Notes())):
         pong = await peer.request("ping")
         with pytest.raises(PeerError, match="Send initialize first") as refused:
             await peer.request("tools/list")
@@ -149,13 +164,13 @@ async def test_ping_is_answered_before_the_handshake_and_nothing_else_is():
 async def test_both_eras_are_served_on_one_stream():
     service = Notes()
     peer = Peer()
-    async with joined(peer, server_peer(service)):
-        first = await greet(peer, ME, era=Era.HANDSHAKE)
-        second = await greet(peer, ME, era=Era.MODERN)
-        await first.tools()
-        await second.tools()
+    async with connect_memory(peer, server_peer(service)):
+        first = await negotiate(peer, ME, era=Era.HANDSHAKE)
+        second = await negotiate(peer, ME, era=Era.MODERN)
+        await first.list_tools()
+        await second.list_tools()
 
-    assert [ask.caller.era for ask in service.asks] == [Era.HANDSHAKE, Era.MODERN]
+    assert [request.client.era for request in service.requests] == [Era.HANDSHAKE, Era.MODERN]
 
 
 @pytest.mark.parametrize(
@@ -176,32 +191,32 @@ async def test_both_eras_are_served_on_one_stream():
         (5, -32602),
     ],
 )
-async def test_a_modern_request_without_its_envelope_is_refused(meta: Any, rpc: int):
+async def test_modern_request_with_invalid_meta_is_refused(meta: Any, rpc: int):
     peer = Peer()
-    async with joined(peer, server_peer(Notes())):
+    async with connect_memory(peer, server_peer(Notes())):
         with pytest.raises(PeerError) as refused:
             await peer.request("tools/list", {"_meta": meta})
 
     assert refused.value.rpc == rpc
 
 
-async def test_a_version_from_the_future_is_answered_with_one_we_know():
+async def test_unknown_version_is_answered_with_the_latest_known_one():
     peer = Peer()
-    async with joined(peer, server_peer(Notes())):
+    async with connect_memory(peer, server_peer(Notes())):
         answer = await peer.request("initialize", {"protocolVersion": "2031-01-01", "capabilities": {}})
 
     assert b'"protocolVersion":"2025-11-25"' in bytes(answer)
 
 
-async def test_modern_results_are_stamped_without_losing_what_the_service_said():
-    class Stamper(Notes):
-        async def answer(self, ask: Ask) -> Any:
+async def test_modern_fields_do_not_replace_those_of_the_service():
+    class OwnFields(Notes):
+        async def answer(self, request: McpRequest) -> Any:
             return Raw(b'{"resultType":"input_required","_meta":{"a":1},"ttlMs":5}')
 
-    async with greeted(Stamper(), Era.MODERN) as client:
+    async with connect(OwnFields(), Era.MODERN) as client:
         raw = await client.request("tools/list")
 
-    assert client.read(raw, dict[str, Any]) == {
+    assert client.decode(raw, dict[str, Any]) == {
         "resultType": "input_required",
         "_meta": {
             "a": 1,
@@ -212,21 +227,21 @@ async def test_modern_results_are_stamped_without_losing_what_the_service_said()
     }
 
 
-async def test_notifications_reach_the_service_but_the_handshake_s_own():
+async def test_notifications_except_initialized_reach_the_service():
     service = Notes()
-    async with greeted(service, Era.HANDSHAKE) as client:
+    async with connect(service, Era.HANDSHAKE) as client:
         assert isinstance(client.peer, Peer)
         await client.peer.notify("notifications/roots/list_changed")
-        await client.tools()
+        await client.list_tools()
 
-    assert service.heard == ["notifications/roots/list_changed"]
+    assert service.notifications == ["notifications/roots/list_changed"]
 
 
-async def test_a_server_from_before_discover_is_greeted_by_handshake():
-    asked: list[str] = []
+async def test_server_without_discover_is_initialized():
+    methods: list[str] = []
 
     async def old(request: Request) -> Any:
-        asked.append(request.method)
+        methods.append(request.method)
         if request.method == "initialize":
             return {
                 "protocolVersion": "2024-11-05",
@@ -236,20 +251,20 @@ async def test_a_server_from_before_discover_is_greeted_by_handshake():
         raise HoldfastError(codes.METHOD_NOT_FOUND, "Method not found")
 
     async with scripted(old) as peer:
-        found = (await greet(peer, ME)).greeting
-        remembered = (await greet(peer, ME, era=found.era)).greeting
+        found = (await negotiate(peer, ME)).server_info
+        remembered = (await negotiate(peer, ME, era=found.era)).server_info
 
-    assert (found, found.version, asked) == (
+    assert (found, found.version, methods) == (
         remembered,
         "2024-11-05",
         ["server/discover", "initialize", "initialize"],
     )
 
 
-async def test_an_old_server_that_ignores_what_it_does_not_know_is_waited_for_once(
+async def test_server_that_ignores_discover_is_initialized_after_a_delay(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(client_module, "PATIENCE", 0.01)
+    monkeypatch.setattr(client_module, "DISCOVER_TIMEOUT", 0.01)
 
     async def silent(request: Request) -> Any:
         if request.method != "initialize":
@@ -261,13 +276,13 @@ async def test_an_old_server_that_ignores_what_it_does_not_know_is_waited_for_on
         }
 
     async with scripted(silent) as peer:
-        greeting = (await greet(peer, ME)).greeting
+        server_info = (await negotiate(peer, ME)).server_info
 
-    assert (greeting.era, greeting.version) == (Era.HANDSHAKE, "2025-06-18")
+    assert (server_info.era, server_info.version) == (Era.HANDSHAKE, "2025-06-18")
 
 
-async def test_a_slow_modern_server_is_still_found_to_be_modern(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client_module, "PATIENCE", 0.01)
+async def test_slow_modern_server_is_still_detected_as_modern(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "DISCOVER_TIMEOUT", 0.01)
     waited = asyncio.Event()
 
     async def slow(request: Request) -> Any:
@@ -278,53 +293,53 @@ async def test_a_slow_modern_server_is_still_found_to_be_modern(monkeypatch: pyt
         return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
 
     async with scripted(slow) as peer:
-        greeting = (await greet(peer, ME)).greeting
+        server_info = (await negotiate(peer, ME)).server_info
 
-    assert (greeting.era, greeting.server) == (Era.MODERN, Implementation())
+    assert (server_info.era, server_info.server) == (Era.MODERN, Implementation())
 
 
-async def test_a_remembered_era_that_is_out_of_date_is_no_obstacle():
+async def test_wrong_remembered_era_is_corrected():
     async def modern_only(request: Request) -> Any:
         if request.method == "initialize":
             raise PeerError(-32022, "modern only", {"supported": ["2026-07-28"]})
         return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
 
     async with scripted(modern_only) as peer:
-        assert (await greet(peer, ME, era=Era.HANDSHAKE)).greeting.era is Era.MODERN
+        assert (await negotiate(peer, ME, era=Era.HANDSHAKE)).server_info.era is Era.MODERN
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "says"),
+    ("answer", "code", "message"),
     [
         ({"protocolVersion": "1999-01-01"}, codes.UNSUPPORTED_VERSION, "The server speaks MCP '1999-01-01'"),
-        ({"protocolVersion": 5}, codes.BAD_ANSWER, "The server's introduction cannot be read"),
-        ([], codes.BAD_ANSWER, "The server's introduction cannot be read"),
+        ({"protocolVersion": 5}, codes.BAD_ANSWER, "The server's handshake is invalid"),
+        ([], codes.BAD_ANSWER, "The server's handshake is invalid"),
     ],
 )
-async def test_a_server_that_introduces_itself_badly_is_refused(answer: Any, code: codes.Code, says: str):
+async def test_invalid_handshake_is_refused(answer: Any, code: codes.Code, message: str):
     async def odd(request: Request) -> Any:
         return answer
 
     async with scripted(odd) as peer:
-        with pytest.raises(HoldfastError, match=says) as refused:
-            await greet(peer, ME)
+        with pytest.raises(HoldfastError, match=message) as refused:
+            await negotiate(peer, ME)
 
     assert refused.value.code is code
 
 
-async def test_a_server_that_never_introduces_itself_is_given_up_in_time():
+async def test_handshake_times_out():
     async def mute(request: Request) -> Any:
         await asyncio.Event().wait()
 
     async with scripted(mute) as peer:
-        with pytest.raises(HoldfastError, match=r"did not introduce itself within 0.05 s") as refused:
-            await greet(peer, ME, timeout=0.05)
+        with pytest.raises(HoldfastError, match=r"did not complete the handshake within 0.05 s") as refused:
+            await negotiate(peer, ME, timeout=0.05)
 
     assert refused.value.code is codes.TIMEOUT
 
 
 @pytest.mark.parametrize("cursor", ["same", None])
-async def test_a_list_of_tools_without_end_is_refused(cursor: str | None):
+async def test_endless_tool_list_is_refused(cursor: str | None):
     pages = 0
 
     async def endless(request: Request) -> Any:
@@ -335,39 +350,39 @@ async def test_a_list_of_tools_without_end_is_refused(cursor: str | None):
         return {"tools": [{"name": "t"}], "nextCursor": cursor or f"page {pages}"}
 
     async with scripted(endless) as peer:
-        client = await greet(peer, ME)
-        with pytest.raises(HoldfastError, match="lists its tools without end"):
-            await client.tools(most=50)
+        client = await negotiate(peer, ME)
+        with pytest.raises(HoldfastError, match="lists too many tools, or a page twice"):
+            await client.list_tools(max_tools=50)
 
     assert pages <= 52
 
 
-async def test_a_result_that_two_readers_would_read_differently_is_refused():
-    async def twofold(request: Request) -> Any:
+async def test_result_with_a_duplicate_key_is_refused():
+    async def duplicate(request: Request) -> Any:
         if request.method == "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
         return Raw(b'{"tools":[{"name":"a","name":"b"}]}')
 
-    async with scripted(twofold) as peer:
-        client = await greet(peer, ME)
-        with pytest.raises(HoldfastError, match="the same key stands twice"):
-            await client.tools()
+    async with scripted(duplicate) as peer:
+        client = await negotiate(peer, ME)
+        with pytest.raises(HoldfastError, match="an object has a duplicate key"):
+            await client.list_tools()
 
 
-async def test_a_tool_s_own_error_is_a_result():
+async def test_error_reported_by_a_tool_is_a_result():
     async def failing(request: Request) -> Any:
         if request.method == "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
         return text_result("disk full", is_error=True)
 
     async with scripted(failing) as peer:
-        client = await greet(peer, ME)
-        result = await client.call("t", Raw(b'{"a":1}'))
+        client = await negotiate(peer, ME)
+        result = await client.call_tool("t", Raw(b'{"a":1}'))
 
     assert result == CallResult(content=result.content, is_error=True)
 
 
-async def test_a_result_is_passed_on_as_it_came_and_one_of_the_wrong_shape_is_the_server_s_fault():
+async def test_call_result_is_passed_on_unchanged_and_one_of_the_wrong_type_is_refused():
     answers = iter([Raw(b'{"structuredContent":{"a":1,"a":2}}'), Raw(b'{"content":5}')])
 
     async def odd(request: Request) -> Any:
@@ -376,9 +391,9 @@ async def test_a_result_is_passed_on_as_it_came_and_one_of_the_wrong_shape_is_th
         return next(answers)
 
     async with scripted(odd) as peer:
-        client = await greet(peer, ME)
-        passed_on = await client.call("t", {})
-        with pytest.raises(HoldfastError, match="cannot be read: Expected `array`, got `int`"):
-            await client.call("t", {})
+        client = await negotiate(peer, ME)
+        passed_on = await client.call_tool("t", {})
+        with pytest.raises(HoldfastError, match="invalid answer: Expected `array`, got `int`"):
+            await client.call_tool("t", {})
 
     assert passed_on.structured_content == Raw(b'{"a":1,"a":2}')

@@ -1,1 +1,1 @@
-"""Files of the session's folders."""
+"""The file tools."""

@@ -1,4 +1,4 @@
-"""Text on disk: read whole within bounds, replaced whole or not at all."""
+"""Text files on disk: read up to a maximum size, and replaced atomically."""
 
 import os
 import secrets
@@ -6,72 +6,77 @@ import stat
 from dataclasses import dataclass
 
 from holdfast.builtin.files.roots import Roots
-from holdfast.builtin.files.walk import Spot, open_file, open_folder, reached
+from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-LARGEST = 4 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024
 _SNIFFED = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is at a path: where it really is, its text, and what tells whether it was changed since."""
+class FileSnapshot:
+    """A file when it was read: its real path, its text, and a version to detect later changes."""
 
     real: str
     text: str | None
-    mark: tuple[int, ...] = ()
+    version: tuple[int, ...] = ()
     mode: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One thing in a folder."""
+class FolderEntry:
+    """One entry of a folder listing."""
 
     name: str
     kind: str
     size: int | None = None
 
 
-def read(roots: Roots, path: str, *, largest: int = LARGEST) -> Found:
-    """The text of a file, or None where there is no file yet."""
-    with reached(roots, path) as spot:
+def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> FileSnapshot:
+    """Read a text file; its text is None if there is no file yet."""
+    with open_path(roots, path) as handle:
         try:
-            descriptor = open_file(spot)
+            descriptor = open_file(handle)
         except FileNotFoundError:
-            return Found(real=spot.real, text=None)
+            return FileSnapshot(real=handle.real, text=None)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             _check_kind(path, status)
-            if status.st_size > largest:
+            if status.st_size > max_bytes:
                 raise HoldfastError(
                     codes.FILE_TOO_LARGE,
-                    f"{path!r} has {status.st_size} bytes; files of up to {largest} bytes can be read.",
+                    f"{path!r} has {status.st_size} bytes; the maximum is {max_bytes}.",
                 )
-            data = file.read(largest + 1)
-    return Found(real=spot.real, text=as_text(path, data[:largest]), mark=_mark(status), mode=status.st_mode)
+            data = file.read(max_bytes + 1)
+    return FileSnapshot(
+        real=handle.real,
+        text=decode_text(path, data[:max_bytes]),
+        version=_version(status),
+        mode=status.st_mode,
+    )
 
 
-def make_way(roots: Roots, path: str) -> Found:
-    """Make the folders that a new file needs."""
-    with reached(roots, path, make=True) as spot:
-        return Found(real=spot.real, text=None)
+def make_parents(roots: Roots, path: str) -> FileSnapshot:
+    """Create the missing parent folders of a new file."""
+    with open_path(roots, path, make=True) as handle:
+        return FileSnapshot(real=handle.real, text=None)
 
 
-def write(roots: Roots, path: str, text: str, before: Found) -> None:
-    """Put the text in place of what was found; what anybody else wrote meanwhile is not overwritten."""
-    data = encoded(path, text)
-    with reached(roots, path, make=True) as spot:
-        if spot.real != before.real or _mark_at(spot) != before.mark:
+def write_file(roots: Roots, path: str, text: str, before: FileSnapshot) -> None:
+    """Replace the file atomically, unless it has changed since `before` was read."""
+    data = encode_text(path, text)
+    with open_path(roots, path, make=True) as handle:
+        if handle.real != before.real or _version_at(handle) != before.version:
             raise HoldfastError(
-                codes.FILE_CHANGED, f"{path!r} was changed by somebody else meanwhile. Nothing was written."
+                codes.FILE_CHANGED, f"{path!r} has changed since it was read. Nothing was written."
             )
-        if before.mark:
-            _check_writable(spot)
-        # Under a name of its own first: whoever reads sees the old text or the new one, whole.
-        beside = f".holdfast-{secrets.token_hex(8)}"
+        if before.version:
+            _check_writable(handle)
+        # Written under a temporary name first: readers see either the old text or the new one.
+        temporary = f".holdfast-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, 0o666, dir_fd=spot.folder)
+        descriptor = os.open(temporary, flags, 0o666, dir_fd=handle.folder_fd)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 if before.mode is not None:
@@ -79,44 +84,44 @@ def write(roots: Roots, path: str, text: str, before: Found) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(beside, spot.name, src_dir_fd=spot.folder, dst_dir_fd=spot.folder)
+            os.replace(temporary, handle.name, src_dir_fd=handle.folder_fd, dst_dir_fd=handle.folder_fd)
         except BaseException:
-            os.unlink(beside, dir_fd=spot.folder)
+            os.unlink(temporary, dir_fd=handle.folder_fd)
             raise
 
 
-def entries(roots: Roots, path: str) -> tuple[str, list[Entry]]:
-    """What is in a folder, by name."""
-    with reached(roots, path) as spot:
-        descriptor = open_folder(spot)
+def list_folder(roots: Roots, path: str) -> tuple[str, list[FolderEntry]]:
+    """List a folder, sorted by name."""
+    with open_path(roots, path) as handle:
+        descriptor = open_folder(handle)
         try:
             with os.scandir(descriptor) as found:
-                return spot.real, sorted(map(_entry, found), key=lambda entry: entry.name)
+                return handle.real, sorted(map(_entry, found), key=lambda entry: entry.name)
         finally:
             os.close(descriptor)
 
 
-def as_text(path: str, data: bytes) -> str:
-    """The bytes as text; a binary file is named as such."""
+def decode_text(path: str, data: bytes) -> str:
+    """Decode UTF-8; raise NOT_TEXT for a binary file."""
     if b"\0" not in data[:_SNIFFED]:
         try:
             return data.decode()
         except UnicodeDecodeError:
             pass
-    raise HoldfastError(codes.NOT_TEXT, f"{path!r} is a binary file ({len(data)} bytes), not text in UTF-8.")
+    raise HoldfastError(codes.NOT_TEXT, f"{path!r} is a binary file ({len(data)} bytes), not UTF-8 text.")
 
 
-def encoded(path: str, text: str) -> bytes:
-    """The text as it would be on disk; refused where it is no text, or too much of it."""
+def encode_text(path: str, text: str) -> bytes:
+    """Encode as UTF-8; raise if it cannot be encoded or is too large."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
         raise HoldfastError(
-            codes.NOT_TEXT, "The text has half a character (a lone surrogate) in it."
+            codes.NOT_TEXT, "The text contains a lone surrogate, which UTF-8 cannot encode."
         ) from None
-    if len(data) > LARGEST:
+    if len(data) > MAX_FILE_BYTES:
         raise HoldfastError(
-            codes.FILE_TOO_LARGE, f"{path!r} would have {len(data)} bytes; up to {LARGEST} can be written."
+            codes.FILE_TOO_LARGE, f"{path!r} would have {len(data)} bytes; the maximum is {MAX_FILE_BYTES}."
         )
     return data
 
@@ -125,41 +130,41 @@ def _check_kind(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is a folder.")
     if not stat.S_ISREG(status.st_mode):
-        raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is no ordinary file.")
+        raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is not a regular file.")
 
 
-def _check_writable(spot: Spot) -> None:
-    """To put another file in its place takes only the folder's permission; who wrote it may have forbidden that."""
+def _check_writable(handle: PathHandle) -> None:
+    """Replacing a file needs write permission for its folder only, so check the file's own permission."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    os.close(os.open(spot.name, flags, dir_fd=spot.folder))
+    os.close(os.open(handle.name, flags, dir_fd=handle.folder_fd))
 
 
-def _mark_at(spot: Spot) -> tuple[int, ...]:
+def _version_at(handle: PathHandle) -> tuple[int, ...]:
     try:
-        return _mark(os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False))
+        return _version(os.stat(handle.name, dir_fd=handle.folder_fd, follow_symlinks=False))
     except FileNotFoundError:
         return ()
 
 
-def _mark(status: os.stat_result) -> tuple[int, ...]:
+def _version(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _entry(found: "os.DirEntry[str]") -> Entry:
+def _entry(found: "os.DirEntry[str]") -> FolderEntry:
     if found.is_symlink():
-        return Entry(name=_sayable(found.name), kind="link")
+        return FolderEntry(name=_printable(found.name), kind="link")
     if found.is_dir(follow_symlinks=False):
-        return Entry(name=_sayable(found.name), kind="folder")
+        return FolderEntry(name=_printable(found.name), kind="folder")
     if found.is_file(follow_symlinks=False):
         try:
-            return Entry(
-                name=_sayable(found.name), kind="file", size=found.stat(follow_symlinks=False).st_size
+            return FolderEntry(
+                name=_printable(found.name), kind="file", size=found.stat(follow_symlinks=False).st_size
             )
-        except OSError:  # gone meanwhile
-            return Entry(name=_sayable(found.name), kind="file")
-    return Entry(name=_sayable(found.name), kind="other")
+        except OSError:  # deleted in the meantime
+            return FolderEntry(name=_printable(found.name), kind="file")
+    return FolderEntry(name=_printable(found.name), kind="other")
 
 
-def _sayable(name: str) -> str:
-    """A name that is no UTF-8 can be shown, though not asked for."""
+def _printable(name: str) -> str:
+    """Names that are not UTF-8 are listed with replacement characters."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

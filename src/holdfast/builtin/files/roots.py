@@ -1,19 +1,45 @@
-"""The folders that a session works in, and what a path means in them before anything is opened."""
+"""The folders that a session works in, and how a path is read before anything is opened."""
 
 import os
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.builtin.files.offlimits import NOTHING, OffLimits
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.resolve.protected import is_protected
 
-_LONGEST = 4096
+_MAX_PATH_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedPaths:
+    """Paths that the file tools must not touch, even inside a root.
+
+    Folders are also known by device and inode, because a mount can show a folder under another name.
+    """
+
+    paths: tuple[str, ...] = ()
+    folder_ids: frozenset[tuple[int, int]] = frozenset()
+
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> "ProtectedPaths":
+        """Look up the folder ids of these paths."""
+        ids = frozenset(identity for path in paths if (identity := _folder_id(path)) is not None)
+        return cls(paths=tuple(paths), folder_ids=ids)
+
+    def contains(self, real: str, status: os.stat_result | None = None) -> bool:
+        """Whether a real path is protected, or its status is that of a protected folder."""
+        if status is not None and stat.S_ISDIR(status.st_mode) and _identity(status) in self.folder_ids:
+            return True
+        return is_protected(real, self.paths)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a path starts, and the steps from there; where they lead is seen when they are walked."""
+class RootedPath:
+    """A root and the steps from it. Where the steps lead is known only after walking them."""
 
     root: str
     steps: tuple[str, ...]
@@ -21,53 +47,53 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Real paths of folders; relative paths start at the first. What is off limits in them is not gone into."""
+    """The session's folders by their real paths. Relative paths start at the first folder."""
 
     folders: tuple[str, ...]
-    off_limits: OffLimits = NOTHING
+    protected: ProtectedPaths = ProtectedPaths()
 
-    def place(self, path: str) -> Place:
-        """Read what somebody wrote. A path is meant to the letter: nothing in it is decoded or expanded."""
+    def resolve(self, path: str) -> RootedPath:
+        """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
         _check(path)
         if not path.startswith("/"):
-            return Place(self.folders[0], _steps(path))
+            return RootedPath(self.folders[0], _steps(path))
         found = self._below(path) or self._below(os.path.realpath(path))
         if found is None:
-            raise outside(path, self.folders)
+            raise outside_error(path, self.folders)
         return found
 
-    def shown(self, real: str) -> str:
-        """A real path in the shortest form that `place` reads."""
+    def display_path(self, real: str) -> str:
+        """A real path in the shortest form that `resolve` accepts."""
         first = self.folders[0]
         if real == first:
             return "."
         return real.removeprefix(first.rstrip("/") + "/")
 
-    def beside(self, real: str) -> list[str]:
-        """The folders that are not in this one."""
+    def folders_outside(self, real: str) -> list[str]:
+        """The session's folders that are not inside this one."""
         within = real.rstrip("/") + "/"
         return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
 
-    def _below(self, path: str) -> Place | None:
+    def _below(self, path: str) -> RootedPath | None:
         for root in sorted(self.folders, key=len, reverse=True):
             if path == root or path.startswith(root.rstrip("/") + "/"):
-                return Place(root, _steps(path.removeprefix(root)))
+                return RootedPath(root, _steps(path.removeprefix(root)))
         return None
 
 
-def outside(path: str, folders: tuple[str, ...]) -> HoldfastError:
-    """The refusal of a path that leads out of the roots."""
+def outside_error(path: str, folders: tuple[str, ...]) -> HoldfastError:
+    """The error for a path that leads out of the roots."""
     return HoldfastError(
-        codes.OUTSIDE_ROOTS, f"{path[:200]!r} leads outside of this session's folders: {', '.join(folders)}."
+        codes.OUTSIDE_ROOTS, f"{path[:200]!r} is outside of this session's folders: {', '.join(folders)}."
     )
 
 
-def forbidden(path: str) -> HoldfastError:
-    """The refusal of a path that leads to what is Holdfast's own."""
+def protected_error(path: str) -> HoldfastError:
+    """The error for a path that leads to Holdfast's own files."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is Holdfast's own: no session reads or changes its data, keys or settings. "
-        "A person can, outside of Holdfast.",
+        f"{path[:200]!r} belongs to Holdfast: sessions cannot read or change its data, keys or settings. "
+        "You can, outside of Holdfast.",
     )
 
 
@@ -79,18 +105,20 @@ def _check(path: str) -> None:
     if not path:
         raise HoldfastError(codes.BAD_PATH, "The path is empty. Use '.' for the session's folder.")
     if "\0" in path or not _is_encodable(path):
-        raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r} has a character that no path has.")
-    if len(os.fsencode(path)) >= _LONGEST:
+        raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r} has a character that is not allowed in a path.")
+    if len(os.fsencode(path)) >= _MAX_PATH_BYTES:
         raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r}… is too long for a path.")
     if "://" in path:
-        raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r} is an address. Give a path.")
+        raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r} is a URL. Give a path.")
     for step in path.split("/"):
-        if _is_disguised(step):
-            raise HoldfastError(codes.BAD_PATH, f"{step[:80]!r} spells a step in disguise. Write it plainly.")
+        if _is_encoded_step(step):
+            raise HoldfastError(
+                codes.BAD_PATH, f"{step[:80]!r} is a percent-encoded path step. Write it without encoding."
+            )
 
 
-def _is_disguised(step: str) -> bool:
-    """Harmless here, where nothing is decoded; but an editor may make an address of it, and read that."""
+def _is_encoded_step(step: str) -> bool:
+    """Harmless here, where nothing is decoded. But an editor may turn the path into a URL and decode it."""
     while (decoded := unquote(step)) != step:
         if decoded in (".", "..") or "/" in decoded or "\0" in decoded:
             return True
@@ -104,3 +132,15 @@ def _is_encodable(path: str) -> bool:
     except UnicodeError:
         return False
     return True
+
+
+def _folder_id(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:  # it does not exist yet; the path alone is enough
+        return None
+    return _identity(status) if stat.S_ISDIR(status.st_mode) else None
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""Look for files below a folder: by name, and by what stands in them."""
+"""Search for files below a folder by name and content."""
 
 import os
 import time
@@ -6,23 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from holdfast.builtin.files.disk import as_text
-from holdfast.builtin.files.offlimits import OffLimits
-from holdfast.builtin.files.roots import Roots
-from holdfast.builtin.files.walk import Spot, open_file, open_folder, reached
+from holdfast.builtin.files.disk import decode_text
+from holdfast.builtin.files.roots import ProtectedPaths, Roots
+from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model.errors import HoldfastError
 
 SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
-_MOST_FILES = 50_000
-_DEEPEST = 64
-_SECONDS = 10.0
-_LARGEST = 1024 * 1024
-_LINE = 300
+_MAX_FILES = 50_000
+_MAX_DEPTH = 64
+_MAX_SECONDS = 10.0
+_MAX_FILE_BYTES = 1024 * 1024
+_MAX_LINE_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A file that fits and, where text was looked for, a line of it."""
+class SearchMatch:
+    """A file that matches and, in a text search, one matching line."""
 
     path: str
     line: int | None = None
@@ -31,77 +30,81 @@ class Hit:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search, as it goes: it ends with its hits or when it has looked at enough."""
+    """One search: it stops at its limit of matches, files or time."""
 
     glob: str
     text: str
     ignore_case: bool
     limit: int
-    hits: list[Hit] = field(default_factory=list[Hit])
-    looked_at: int = 0
-    cut: str = ""
-    """Why there may be more than was found; empty when there is not."""
+    matches: list[SearchMatch] = field(default_factory=list[SearchMatch])
+    searched: int = 0
+    truncated: str = ""
+    """Why there may be more matches; empty if the search was complete."""
     _until: float = 0.0
 
     def run(self, roots: Roots, path: str) -> str:
-        """Look below the path; gives the real path of where it was looked."""
-        self._until = time.monotonic() + _SECONDS
+        """Search below the path; return its real path."""
+        self._until = time.monotonic() + _MAX_SECONDS
         pattern = tuple(self.glob.split("/"))
-        with reached(roots, path) as spot:
-            for name, spot_below in _files(spot, roots.off_limits):
-                self.looked_at += 1
-                if time.monotonic() > self._until or self.looked_at > _MOST_FILES:
-                    self.cut = f"Stopped after {self.looked_at} files. Look in a part of the folder."
+        with open_path(roots, path) as handle:
+            for name, handle_below in _files(handle, roots.protected):
+                self.searched += 1
+                if time.monotonic() > self._until or self.searched > _MAX_FILES:
+                    self.truncated = f"Stopped after {self.searched} files. Search in a subfolder."
                     break
-                if fits(name.split("/"), pattern):
-                    self.hits += self._hits(name, spot_below)
-                if len(self.hits) > self.limit:
-                    del self.hits[self.limit :]
-                    self.cut = f"Only the first {self.limit} are shown. Look for something narrower."
+                if matches_glob(name.split("/"), pattern):
+                    self.matches += self._matches(name, handle_below)
+                if len(self.matches) > self.limit:
+                    del self.matches[self.limit :]
+                    self.truncated = (
+                        f"Only the first {self.limit} matches are shown. Make the search narrower."
+                    )
                     break
-            return spot.real
+            return handle.real
 
-    def _hits(self, name: str, spot: Spot) -> Iterator[Hit]:
+    def _matches(self, name: str, handle: PathHandle) -> Iterator[SearchMatch]:
         if not self.text:
-            yield Hit(path=name)
+            yield SearchMatch(path=name)
             return
         wanted = self.text.casefold() if self.ignore_case else self.text
-        for number, line in enumerate(_text(spot).split("\n"), start=1):
+        for number, line in enumerate(_text(handle).split("\n"), start=1):
             if wanted in (line.casefold() if self.ignore_case else line):
-                yield Hit(path=name, line=number, text=line.strip()[:_LINE])
+                yield SearchMatch(path=name, line=number, text=line.strip()[:_MAX_LINE_CHARS])
 
 
-def fits(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path fits a glob: `*` within a name, `**` any folders, and a glob of one name fits anywhere."""
+def matches_glob(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path matches a glob: `*` within a name, `**` for any folders; a single name matches at any depth."""
     if len(pattern) == 1 and pattern[0] != "**":
         return fnmatchcase(path[-1], pattern[0])
-    # Which beginnings of the pattern the path so far can have used up: never more work than length times length.
-    reach = _skip({0}, pattern)
+    # The positions in the pattern that the path so far can have positionsed: at most len(path) * len(pattern) steps.
+    positions = _skip({0}, pattern)
     for step in path:
-        further: set[int] = set()
-        for at in reach:
+        following: set[int] = set()
+        for at in positions:
             if at < len(pattern):
                 if pattern[at] == "**":
-                    further.add(at)
+                    following.add(at)
                 elif fnmatchcase(step, pattern[at]):
-                    further.add(at + 1)
-        reach = _skip(further, pattern)
-    return len(pattern) in reach
+                    following.add(at + 1)
+        positions = _skip(following, pattern)
+    return len(pattern) in positions
 
 
-def _skip(reach: set[int], pattern: Sequence[str]) -> set[int]:
-    """`**` may stand for no folder at all."""
+def _skip(positions: set[int], pattern: Sequence[str]) -> set[int]:
+    """`**` also matches no folder at all."""
     for at in range(len(pattern)):
-        if at in reach and pattern[at] == "**":
-            reach.add(at + 1)
-    return reach
+        if at in positions and pattern[at] == "**":
+            positions.add(at + 1)
+    return positions
 
 
-def _files(top: Spot, off_limits: OffLimits, before: str = "", depth: int = 0) -> Iterator[tuple[str, Spot]]:
-    """Every file below, with its path from there and the folder it is in, held open; links are not followed."""
+def _files(
+    top: PathHandle, protected: ProtectedPaths, before: str = "", depth: int = 0
+) -> Iterator[tuple[str, PathHandle]]:
+    """Every file below, by relative path, with its folder open. Links are not followed."""
     try:
         descriptor = open_folder(top)
-    except OSError:  # not ours to read, or gone meanwhile
+    except OSError:  # not readable, or deleted in the meantime
         if depth == 0:
             raise
         return
@@ -109,35 +112,35 @@ def _files(top: Spot, off_limits: OffLimits, before: str = "", depth: int = 0) -
         with os.scandir(descriptor) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
-            spot = Spot(descriptor, entry.name, f"{top.real.rstrip('/')}/{entry.name}")
-            if off_limits.has(spot.real, _status(entry)):
+            handle = PathHandle(descriptor, entry.name, f"{top.real.rstrip('/')}/{entry.name}")
+            if protected.contains(handle.real, _status(entry)):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED and depth < _DEEPEST:
-                    yield from _files(spot, off_limits, f"{before}{entry.name}/", depth + 1)
-            elif entry.is_file(follow_symlinks=False) and _is_sayable(entry.name):
-                yield before + entry.name, spot
+                if entry.name not in SKIPPED and depth < _MAX_DEPTH:
+                    yield from _files(handle, protected, f"{before}{entry.name}/", depth + 1)
+            elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
+                yield before + entry.name, handle
     finally:
         os.close(descriptor)
 
 
 def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
-    """What a folder is; of anything else, its path says enough."""
+    """The status of a folder; None for anything else."""
     try:
         return entry.stat(follow_symlinks=False) if entry.is_dir(follow_symlinks=False) else None
-    except OSError:  # gone meanwhile
+    except OSError:  # deleted in the meantime
         return None
 
 
-def _text(spot: Spot) -> str:
-    """The text of a file; of one that has none, or is too large to look into, nothing."""
+def _text(handle: PathHandle) -> str:
+    """The text of a file; empty if it is binary or too large to search."""
     try:
-        with os.fdopen(open_file(spot), "rb") as file:
-            data = file.read(_LARGEST + 1)
-        return as_text(spot.name, data) if len(data) <= _LARGEST else ""
+        with os.fdopen(open_file(handle), "rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+        return decode_text(handle.name, data) if len(data) <= _MAX_FILE_BYTES else ""
     except (OSError, HoldfastError):
         return ""
 
 
-def _is_sayable(name: str) -> bool:
+def _is_utf8(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)

@@ -1,1 +1,1 @@
-"""A list of tasks for each workspace: `holdfast builtin tasks`. Also the example of how to write a server."""
+"""A task list for each workspace: `holdfast builtin tasks`. Also an example of a server written with the toolkit."""

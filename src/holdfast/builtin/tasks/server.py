@@ -1,4 +1,4 @@
-"""The tools over the tasks: each takes the workspace, and sees its tasks only."""
+"""The task tools. Each tool works in one workspace and sees only its tasks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,54 +6,55 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from holdfast import __version__
-from holdfast.builtin.tasks.book import Book
-from holdfast.builtin.tasks.task import Status, Task
+from holdfast.builtin.tasks.store import Status, Task, TaskStore
 from holdfast.toolkit import Call, Meta, Toolbox, ToolError, Trust, Workspace
 from holdfast.workspaces import Registry
 
 FILE = "tasks.db"
 
-Title: TypeAlias = Annotated[str, "A line that says what to do.", Meta(min_length=1, max_length=200)]
-Body: TypeAlias = Annotated[str, "Whatever else there is to say.", Meta(max_length=20_000)]
+Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
+Body: TypeAlias = Annotated[str, "Further details.", Meta(max_length=20_000)]
 Number: TypeAlias = Annotated[int, "The task's number.", Meta(ge=1)]
 
 
-def tasks(data_dir: Callable[[], Path]) -> Toolbox:
-    """The toolbox over the tasks in a folder, which is not looked at before the first call."""
-    book = Book(lambda: data_dir() / FILE)
+def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
+    """The tools over the tasks in a folder. The folder is not opened before the first call."""
+    store = TaskStore(lambda: data_dir() / FILE)
     box = Toolbox("tasks", version=__version__, instructions="A list of tasks for each workspace.")
-    unknown = box.code("UNKNOWN_TASK", http=404, hint="task_list shows the tasks there are.")
-    not_from_here = box.code("BAD_TRANSITION", http=409, hint="Take the steps in order: open, started, done.")
+    unknown = box.code("UNKNOWN_TASK", http=404, hint="task_list shows the existing tasks.")
+    bad_transition = box.code(
+        "BAD_TRANSITION", http=409, hint="Take the steps in order: open, started, done."
+    )
 
-    def found(task: Task | None, number: int, workspace: Workspace) -> Task:
+    def check_found(task: Task | None, number: int, workspace: Workspace) -> Task:
         if task is None:
             raise ToolError(unknown, f"There is no task {number} in {workspace.slug!r}.")
         return task
 
-    def moved(task: Task, status: Status) -> Task:
+    def move(task: Task, status: Status) -> Task:
         if status not in task.status.next:
-            ways = ", ".join(task.status.next)
+            following = ", ".join(task.status.next)
             raise ToolError(
-                not_from_here,
+                bad_transition,
                 f"Task {task.number} is {task.status}; it cannot become {status}.",
-                next_actions=[f"From {task.status} it can become: {ways}."],
+                next_actions=[f"From {task.status} it can become: {following}."],
             )
         return replace(task, status=status)
 
     @box.tool(name="task.add", title="Add a task")
     def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
-        return book.add(workspace.slug, title, body, call.session.session_id if call.session else "")
+        return store.add(workspace.slug, title, body, call.session.session_id if call.session else "")
 
     @box.tool(name="task.list", title="List tasks", operation="query")
     def list_(workspace: Workspace, status: Status | None = None) -> list[Task]:
-        """List the workspace's tasks, oldest first; all of them, or those of one status."""
-        return book.list(workspace.slug, status)
+        """List the workspace's tasks, oldest first, optionally of one status."""
+        return store.list(workspace.slug, status)
 
     @box.tool(name="task.show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
     def show(number: Number, workspace: Workspace) -> Task:
         """Show one task."""
-        return found(book.get(workspace.slug, number), number, workspace)
+        return check_found(store.get(workspace.slug, number), number, workspace)
 
     @box.tool(name="task.update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def update(
@@ -63,33 +64,33 @@ def tasks(data_dir: Callable[[], Path]) -> Toolbox:
         body: Body | None = None,
         status: Status | None = None,
     ) -> Task:
-        """Change a task's words, or its status: open, started, done, dropped."""
+        """Change a task's title, body or status: open, started, done, dropped."""
 
         def change(task: Task) -> Task:
-            task = task if status in (None, task.status) else moved(task, status)
+            task = task if status in (None, task.status) else move(task, status)
             return replace(
                 task,
                 title=task.title if title is None else title,
                 body=task.body if body is None else body,
             )
 
-        return found(book.change(workspace.slug, number, change), number, workspace)
+        return check_found(store.change(workspace.slug, number, change), number, workspace)
 
     @box.tool(name="task.start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def start(number: Number, workspace: Workspace) -> Task:
-        """Say that somebody works on a task now."""
-        changed = book.change(workspace.slug, number, lambda task: moved(task, Status.STARTED))
-        return found(changed, number, workspace)
+        """Mark a task as started."""
+        changed = store.change(workspace.slug, number, lambda task: move(task, Status.STARTED))
+        return check_found(changed, number, workspace)
 
     @box.tool(name="task.done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def done(number: Number, workspace: Workspace) -> Task:
-        """Say that a task which was started is done."""
-        changed = book.change(workspace.slug, number, lambda task: moved(task, Status.DONE))
-        return found(changed, number, workspace)
+        """Mark a started task as done."""
+        changed = store.change(workspace.slug, number, lambda task: move(task, Status.DONE))
+        return check_found(changed, number, workspace)
 
     @box.tool(name="workspace.list", title="List workspaces", operation="query")
     def workspaces(call: Call) -> list[dict[str, str]]:
-        """List the workspaces that this session can work in."""
+        """List the workspaces that this session can use."""
         session = call.session
         shown = [
             workspace
@@ -105,7 +106,7 @@ def tasks(data_dir: Callable[[], Path]) -> Toolbox:
 
 def main(arguments: list[str] | None = None) -> None:
     """Serve the tasks in Holdfast's own data folder."""
-    tasks(_data_dir).main(arguments)
+    tasks_toolbox(_data_dir).main(arguments)
 
 
 def _data_dir() -> Path:

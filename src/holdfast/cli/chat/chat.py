@@ -1,228 +1,264 @@
-"""One chat: the same conversation that an editor has, with a terminal for a face."""
+"""One chat: a conversation at the terminal, or with the lines of a pipe."""
 
 import asyncio
-import contextlib
+import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 
-from holdfast.agent.manual import Manual
-from holdfast.agent.typed import typed
-from holdfast.cli.chat.behind import Behind, Interrupt, Over, Question, Ready, TurnOver
-from holdfast.cli.chat.door import TerminalDoor
-from holdfast.cli.chat.greeting import greet, say_what_to_type
+from holdfast import telemetry
+from holdfast.agent.manual import ManualAgent
+from holdfast.cli.chat.banner import print_banner, print_usage
 from holdfast.cli.chat.history import FILE as HISTORY
-from holdfast.cli.chat.typist import Pipe, Typist, person
-from holdfast.cli.failure import tell
-from holdfast.cli.leaving import terminated_gently
-from holdfast.cli.screen import MORE, PROMPT, Screen
-from holdfast.host import Host, Opening
+from holdfast.cli.chat.history import load_history, save_history
+from holdfast.cli.chat.input import (
+    ChatInput,
+    Completions,
+    InputInterruptedError,
+    LogStream,
+    PipeInput,
+    TerminalInput,
+)
+from holdfast.cli.chat.permission import TerminalDoor
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.output import print_error
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event, Prompted
 from holdfast.model.ids import SessionId
-from holdfast.model.mask import Mask
+from holdfast.session.conversation import APOLOGY, Conversation
 from holdfast.session.permission import Mode
 from holdfast.session.session import Session
-from holdfast.session.turn import Conversation
 from holdfast.settings import Settings
 
-_LEAVE = ("/quit", "/exit")
+log = logging.getLogger(__name__)
+
+_QUIT = {"/quit": "Leave; the session is kept", "/exit": "Leave; the session is kept"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a chat begins with."""
+class ChatOptions:
+    """What a chat starts with."""
 
     settings: Settings
     opening: Opening
     mode: Mode | None = None
-    """The mode that was asked for."""
-    left_in: Mode = Mode.ASK
-    """The mode that the session was left in."""
+    """The mode that the user asked for."""
+    stored_mode: Mode = Mode.ASK
+    """The mode of the resumed session."""
     resume: SessionId | None = None
     title: str = ""
-    had: tuple[str, ...] = ()
-    """The other directories of the session that is gone on with; they are not restored by themselves."""
+    stored_roots: tuple[str, ...] = ()
+    """The additional folders of the resumed session; the user has to grant them again."""
 
 
 class Chat:
-    """Keys in front, the session behind."""
+    """Reads prompts and prints what the session does, on one event loop."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._screen = Screen()
-        self._by_person = sys.stdin.isatty() and self._screen.is_terminal
-        self._agent = Manual()
+    def __init__(self, options: ChatOptions) -> None:
+        self._options = options
+        self._printer = EventPrinter()
+        self._is_interactive = sys.stdin.isatty() and self._printer.is_terminal
+        self._agent = ManualAgent()
+        self._questions = asyncio.Lock()
+        self._input: ChatInput = PipeInput()
         self._conversation: Conversation | None = None
-        self._spoken = False
-        self._asking = False
-        self._failed = False
+        self._is_in_turn = False
+        self._is_cancelled = False
+        self._has_failed = False
+        self._exit_code: int | None = None
 
-    def run(self) -> None:
-        """Talk until the person leaves, or the input ends."""
-        with terminated_gently(), Behind(self._life) as behind:
-
-            def interrupted(number: int, frame: FrameType | None) -> None:
-                if self._asking:
-                    raise KeyboardInterrupt
-                behind.tell(Interrupt())
-
-            signal.signal(signal.SIGINT, interrupted)
+    async def run(self) -> int:
+        """Chat until the user leaves, the input ends or a signal arrives; the exit code."""
+        with self._handle_signals():
             try:
-                self._front(behind)
-            except KeyboardInterrupt:
-                self._screen.say()
-            finally:
-                # From here on it takes a moment; whoever cannot wait presses Ctrl-C once more.
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if self._failed and not self._by_person:
-            sys.exit(1)
+                await self._run_session()
+            except asyncio.CancelledError:
+                if self._exit_code is None:
+                    raise
+        if self._exit_code is None:
+            return 1 if self._has_failed and not self._is_interactive else 0
+        return self._exit_code
 
-    # In front
-
-    def _front(self, behind: Behind) -> None:
-        match behind.wait():
-            case Over(failure=failure) if failure is not None:
-                raise failure
-            case Interrupt():
-                raise KeyboardInterrupt
-            case _:
-                pass
-        with self._typist() as typist:
-            interrupted = False
-            while True:
-                try:
-                    line = self._whole(typist, self._asked(typist.line, PROMPT))
-                except KeyboardInterrupt:
-                    if interrupted or not self._by_person:
-                        raise
-                    interrupted = True
-                    self._screen.say("\nCtrl-C again, or Ctrl-D, leaves.", "dim")
-                    continue
-                interrupted = False
-                if line is None or line.strip() in _LEAVE:
-                    break
-                if line.strip():
-                    self._spoken = True
-                    self._turn(behind, typist, line)
-        self._screen.new_line()
-        if self._by_person and self._spoken:
-            self._screen.say("\nThe session is kept: holdfast chat --resume", "dim")
-
-    def _whole(self, typist: Typist, line: str | None) -> str | None:
-        """A call whose JSON is not closed goes on with the next lines, up to an empty one."""
-        while line and _is_open(line) and (more := self._asked(typist.answer, MORE)):
-            line = f"{line}\n{more}"
-        return line
-
-    def _turn(self, behind: Behind, typist: Typist, line: str) -> None:
-        conversation = self._conversation
-        assert conversation is not None
-        behind.start(lambda: conversation.prompt([{"type": "text", "text": line}]))
-        cancelled = False
-        while True:
-            match behind.wait():
-                case Question(answer=answer) if cancelled:
-                    answer(None)
-                case Question(text=text, about=about, answer=answer):
-                    try:
-                        if about:
-                            self._screen.new_line()
-                            self._screen.say(about)
-                        said = self._asked(typist.answer, text)
-                        if said is None or said.strip() in _LEAVE:
-                            self._screen.new_line()
-                            self._screen.say("Ctrl-C cancels the turn; after that you can leave.", "dim")
-                        answer(said)
-                    except KeyboardInterrupt:
-                        self._screen.say()
-                        answer(None)
-                        cancelled = True
-                        behind.do(conversation.cancel)
-                case Interrupt():
-                    if cancelled:
-                        raise KeyboardInterrupt
-                    cancelled = True
-                    behind.do(conversation.cancel)
-                case TurnOver(failure=failed):
-                    if failed is not None:
-                        self._say_failed(failed)
-                    return
-                case Over(failure=failure):
-                    raise failure or EOFError
-                case Ready():
-                    pass
-
-    def _say_failed(self, failure: HoldfastError) -> None:
-        self._failed = True
-        self._screen.new_line()
-        tell(failure)
-
-    def _asked(self, ask: Callable[[str], str | None], prompt: str) -> str | None:
-        """Ask for a line. Only here does Ctrl-C interrupt the main thread; elsewhere it is news like any other."""
-        try:
-            self._asking = True
-            return ask(prompt)
-        finally:
-            self._asking = False
-
-    @contextlib.contextmanager
-    def _typist(self) -> Iterator[Typist]:
-        if not self._by_person:
-            yield Pipe()
-            return
-        history = self._plan.settings.data_dir / HISTORY
-        with person(history, self._words, self._mask) as typist:
-            yield typist
-
-    def _words(self) -> tuple[str, ...]:
-        """What can be typed now: also the tools of servers that came up meanwhile."""
-        commands = (f"/{command.name}" for command in self._agent.commands)
-        offers = () if self._conversation is None else self._conversation.session.offers
-        return (*commands, *_LEAVE, *(f"/call {offer.name}" for offer in offers))
-
-    def _mask(self) -> Mask:
-        return self._conversation.session.record.mask if self._conversation is not None else Mask()
-
-    # Behind
-
-    async def _life(self, behind: Behind) -> None:
-        plan = self._plan
-        door = TerminalDoor(behind.ask if self._by_person else None)
-        opening = replace(plan.opening, door=door)
-        async with Host(settings=plan.settings) as host:
-            session = await (host.reopen(plan.resume, opening) if plan.resume else host.open(opening))
+    async def _run_session(self) -> None:
+        options = self._options
+        door = TerminalDoor(self._ask if self._is_interactive else None)
+        opening = replace(options.opening, door=door)
+        async with Host(settings=options.settings) as host:
+            session = await (host.reopen(options.resume, opening) if options.resume else host.open(opening))
             try:
-                settling = asyncio.create_task(session.settle())
-                await asyncio.wait([settling], timeout=plan.settings.links.wait_seconds)
-                await self._begin(host, session, door)
-                behind.tell(Ready())
-                await behind.leaving.wait()
-                if self._conversation is not None:
-                    await self._conversation.stop()
-                settling.cancel()
-                await asyncio.wait([settling])
+                async with _connecting(session, options.settings.links.wait_seconds):
+                    self._conversation = await self._begin(host, session, door)
+                    await self._talk(self._conversation)
             finally:
+                _leave_at_next_interrupt()
                 await host.close_session(session)
 
-    async def _begin(self, host: Host, session: Session, door: TerminalDoor) -> None:
-        screen, plan = self._screen, self._plan
-        if plan.resume:
+    async def _begin(self, host: Host, session: Session, door: TerminalDoor) -> Conversation:
+        printer, options = self._printer, self._options
+        if options.resume:
             async for stored in host.store.events(session.context.session_id):
-                screen.show(stored.event)
-            screen.new_line()
-        conversation = Conversation(session, self._agent, door, titled=bool(plan.title))
-        conversation.mode = plan.left_in
-        if plan.mode not in (None, plan.left_in):
-            await conversation.change_mode(plan.mode)
-        greet(screen, session, mode=conversation.mode, resumed=plan.title, had=plan.had)
-        if not plan.resume:
-            say_what_to_type(screen)
-        session.record.listen(screen.live)
-        self._conversation = conversation
+                printer.show(stored.event)
+            printer.new_line()
+        conversation = Conversation(session, self._agent, door, has_title=bool(options.title))
+        conversation.permissions.mode = options.stored_mode
+        if options.mode not in (None, options.stored_mode):
+            await conversation.permissions.change_mode(options.mode)
+        print_banner(
+            printer,
+            session,
+            mode=conversation.permissions.mode,
+            title=options.title,
+            stored_roots=options.stored_roots,
+        )
+        if not options.resume:
+            print_usage(printer)
+        session.record.listen(self._show)
+        return conversation
+
+    async def _show(self, event: Event) -> None:
+        if not isinstance(event, Prompted):  # the terminal shows what the user typed
+            await self._input.show(self._printer, event)
+
+    async def _talk(self, conversation: Conversation) -> None:
+        if not self._is_interactive:
+            await self._run_prompts(conversation)
+            return
+        history = self._options.settings.data_dir / HISTORY
+        self._input = terminal = TerminalInput(load_history(history), self._completions)
+        log_settings = self._options.settings.log
+        telemetry.configure(
+            log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None
+        )
+        try:
+            await self._run_prompts(conversation)
+        finally:
+            save_history(history, terminal.typed, conversation.session.record.mask)
+        if terminal.typed:
+            self._printer.new_line()
+            self._printer.print("\nThe session is kept: holdfast chat --resume", "dim")
+
+    async def _run_prompts(self, conversation: Conversation) -> None:
+        is_warned = False
+        while True:
+            try:
+                text = await self._input.read_prompt()
+            except InputInterruptedError:
+                if is_warned:
+                    return
+                is_warned = True
+                self._printer.print("Press Ctrl-C again, or Ctrl-D, to leave.", "dim")
+                continue
+            is_warned = False
+            if text is None or text.strip() in _QUIT:
+                return
+            if text.strip():
+                await self._run_turn(conversation, text)
+
+    async def _run_turn(self, conversation: Conversation, text: str) -> None:
+        self._is_in_turn, self._is_cancelled = True, False
+        try:
+            await conversation.prompt([{"type": "text", "text": text}])
+        except HoldfastError as error:
+            self._print_failure(error)
+        except Exception as error:
+            log.error("prompt failed", extra={"error": repr(error)})
+            log.debug("prompt failed", exc_info=True)
+            self._print_failure(HoldfastError(codes.INTERNAL_ERROR, APOLOGY))
+        finally:
+            self._is_in_turn = False
+
+    def _print_failure(self, error: HoldfastError) -> None:
+        self._has_failed = True
+        self._printer.new_line()
+        print_error(error)
+
+    async def _ask(self, question: str, about: str) -> str | None:
+        """Ask the user, below what the question is about; calls that run side by side ask one after another."""
+        async with self._questions:
+            if self._is_cancelled:
+                return None
+            self._printer.new_line()
+            if about:
+                self._printer.print(about)
+            try:
+                answer = await self._input.ask(question)
+            except InputInterruptedError:
+                self._cancel_turn()
+                return None
+            if answer is None or answer.strip() in _QUIT:
+                self._printer.print("Ctrl-C cancels the turn; after that you can leave.", "dim")
+            return answer
+
+    def _completions(self) -> Completions:
+        commands = {f"/{command.name}": command.description for command in self._agent.commands}
+        if self._conversation is None:
+            return Completions(commands={**commands, **_QUIT}, arguments={})
+        session = self._conversation.session
+        tools = {
+            tool.name: (tool.definition.description or tool.definition.title or "").strip().partition("\n")[0]
+            for tool in session.available_tools
+        }
+        servers = dict.fromkeys((*session.available, *session.starting), "")
+        refused = {refusal.server: "refused" for refusal in session.refusals}
+        return Completions(
+            commands={**commands, **_QUIT},
+            arguments={"/call": tools, "/tools": servers | tools, "/why": servers | refused},
+        )
+
+    @contextmanager
+    def _handle_signals(self) -> Iterator[None]:
+        """Ctrl-C cancels the turn, then leaves. SIGTERM and a closed terminal end the chat and close its session."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def leave(code: int) -> None:
+            if self._exit_code is None:
+                self._exit_code = code
+                task.cancel()
+
+        def interrupt() -> None:
+            if self._input.interrupt():
+                return
+            if self._is_in_turn and not self._is_cancelled:
+                self._cancel_turn()
+            else:
+                leave(0)
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` sets it
+                loop.add_signal_handler(number, leave, 128 + number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    def _cancel_turn(self) -> None:
+        self._is_cancelled = True
+        if self._conversation is not None:
+            self._conversation.cancel()
 
 
-def _is_open(text: str) -> bool:
-    commands = typed([{"type": "text", "text": text}])
-    return bool(commands) and commands[-1].open
+@asynccontextmanager
+async def _connecting(session: Session, seconds: float) -> AsyncIterator[None]:
+    """Wait for the session's servers up to this time; the others go on connecting in the background."""
+    connecting = asyncio.create_task(session.settle())
+    try:
+        await asyncio.wait([connecting], timeout=seconds)
+        yield
+    finally:
+        connecting.cancel()
+        await asyncio.wait([connecting])
+
+
+def _leave_at_next_interrupt() -> None:
+    """Closing the session takes a moment. If the user presses Ctrl-C again, end at once."""
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

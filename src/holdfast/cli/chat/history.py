@@ -1,47 +1,53 @@
-"""The lines of earlier chats, for the arrow keys: few, without secrets, and readable by their owner alone."""
+"""The prompts of earlier chats, for the arrow keys: at most a thousand, with masked secrets, readable by their owner only."""
 
 import contextlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.mask import Mask
-from holdfast.model.typed import typed
+from holdfast.model.mask_prompt import mask_prompt
 
 FILE = "chat_history"
-_MOST = 1000
-_LONGEST = 4000
+_MAX_PROMPTS = 1000
+_MAX_LENGTH = 4000
+_NEXT_LINE = "\n\t"
+"""In the file, a line that begins with a tab continues the prompt before it."""
 
 
-def recall(file: Path) -> list[str]:
-    """The lines that were kept, the oldest first."""
-    if not _is_ours(file):
+def load_history(file: Path) -> list[str]:
+    """The stored prompts, oldest first."""
+    if not _is_usable(file):
         return []
     with contextlib.suppress(OSError):
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()[-_MOST:]
+        text = file.read_text(encoding="utf-8", errors="replace").strip("\n")
+        prompts = re.split(r"\n(?!\t)", text) if text else []
+        return [prompt.replace(_NEXT_LINE, "\n") for prompt in prompts[-_MAX_PROMPTS:]]
     return []
 
 
-def remember(file: Path, lines: Sequence[str], mask: Mask) -> None:
-    """Keep these lines after those that are there; where something else than a file is, nothing is kept."""
-    if not lines or not _is_ours(file):
+def save_history(file: Path, prompts: Sequence[str], mask: Mask) -> None:
+    """Add prompts to the file, which other chats may have changed since; a failure is ignored."""
+    if not prompts or not _is_usable(file):
         return
-    kept = [typed(line, mask) for line in (*recall(file), *lines) if len(line) <= _LONGEST][-_MOST:]
+    stored = [*load_history(file), *prompts]
+    masked = [mask_prompt(prompt, mask).strip() for prompt in stored if len(prompt) <= _MAX_LENGTH]
     new = file.with_name(f"{file.name}.{os.getpid()}.new")
-    with contextlib.suppress(OSError):  # a chat does not fail for want of its history
+    with contextlib.suppress(OSError):
         try:
-            _write(new, kept)
+            _write(new, masked[-_MAX_PROMPTS:])
             new.replace(file)
         finally:
             new.unlink(missing_ok=True)
 
 
-def _write(new: Path, lines: Sequence[str]) -> None:
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _write(file: Path, prompts: Sequence[str]) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as written:
-        written.writelines(f"{line}\n" for line in lines)
+        written.writelines(f"{prompt.replace(chr(10), _NEXT_LINE)}\n" for prompt in prompts)
 
 
-def _is_ours(file: Path) -> bool:
-    """Whoever wants no history puts a link to /dev/null here, as for a shell's."""
+def _is_usable(file: Path) -> bool:
+    """False for a symbolic link: a link to /dev/null turns the history off, as it does for a shell."""
     return not file.is_symlink() and (file.is_file() or not file.exists())

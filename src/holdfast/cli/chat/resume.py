@@ -1,36 +1,36 @@
-"""Which session a chat goes on with."""
+"""Find the session that a chat resumes."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.acp.modes import stored_mode
-from holdfast.cli.chat.chat import Plan
-from holdfast.cli.named import find_session
-from holdfast.cli.place import FILE
-from holdfast.cli.reading import opened_to_read
-from holdfast.cli.sessions.work import SHORT
+from holdfast.cli.chat.chat import ChatOptions
+from holdfast.cli.find_session import find_session
+from holdfast.cli.open_store import FILE, open_read_only
+from holdfast.cli.sessions.describe import SHORT_ID
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.query import OPERATOR, SessionQuery
+from holdfast.session.permission import stored_mode
+from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.rows import StoredSession
 from holdfast.store.store import Store
 
 
-async def resumed(plan: Plan, named: str, *, keep_folder: bool) -> Plan:
-    """The plan to go on with the session of this id, in its own folder; or with the latest of the plan's folder."""
-    async with opened_to_read(plan.settings.data_dir / FILE) as store:
-        stored = await find_session(store, named) if named else await _latest(store, plan)
-    opening = plan.opening
+async def resume_session(options: ChatOptions, session_id: str, *, keep_folder: bool) -> ChatOptions:
+    """The options to resume the session of this id, in its own folder; without an id, the latest one of this folder."""
+    folder = str(Path(options.opening.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
+    async with open_read_only(options.settings.data_dir / FILE) as store:
+        stored = await find_session(store, session_id) if session_id else await _latest(store, folder)
+    opening = options.opening
     if not keep_folder:
         _check_folder(stored)
         opening = replace(opening, cwd=stored.context.cwd)
     return replace(
-        plan,
+        options,
         opening=opening,
-        left_in=stored_mode(stored.settings),
+        stored_mode=stored_mode(stored.settings),
         resume=stored.context.session_id,
         title=stored.title,
-        had=stored.context.roots[1:],
+        stored_roots=stored.context.roots[1:],
     )
 
 
@@ -39,26 +39,22 @@ def _check_folder(stored: StoredSession) -> None:
     if not Path(context.cwd).is_dir():
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"The session's folder {context.cwd!r} is not there any more. "
-            f"If it was moved or renamed: holdfast sessions move {context.session_id[:SHORT]} FOLDER",
+            f"The session's folder {context.cwd!r} no longer exists.",
+            hint=f"If it was moved or renamed: holdfast sessions move {context.session_id[:SHORT_ID]} FOLDER",
         )
 
 
-async def _latest(store: Store, plan: Plan) -> StoredSession:
-    folder = _real(plan)
-    query = SessionQuery(reach=OPERATOR, cwd=folder)
+async def _latest(store: Store, folder: str) -> StoredSession:
+    query = SessionQuery(visibility=ALL_SESSIONS, cwd=folder)
     while True:
         page = await store.sessions(query)
         for stored in page.items:
-            if stored.title:  # something was said in it
+            if stored.title:  # sessions without a prompt have none
                 return stored
         if page.cursor is None:
             raise HoldfastError(
                 codes.UNKNOWN_SESSION,
-                f"There is no session in {folder} to go on with. Start one: holdfast chat",
+                f"There is no session in {folder} to resume.",
+                hint="Start one: holdfast chat",
             )
         query = replace(query, cursor=page.cursor)
-
-
-def _real(plan: Plan) -> str:
-    return str(Path(plan.opening.cwd).resolve())

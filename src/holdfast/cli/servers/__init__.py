@@ -1,8 +1,8 @@
-"""`holdfast servers`: which servers there are, which a session gets, and on whose word."""
+"""`holdfast servers`: list, approve, import and log in to MCP servers."""
 
 import click
 
-from holdfast.cli.lazy import Lazy, LazyGroup
+from holdfast.cli.groups import LazyCommand, LazyGroup
 
 _HERE = "holdfast.cli.servers"
 
@@ -10,28 +10,32 @@ _HERE = "holdfast.cli.servers"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": Lazy(
-            target=f"{_HERE}.listing:list_servers", help="List the servers, and which a session here gets."
+        "list": LazyCommand(
+            target=f"{_HERE}.list:list_servers",
+            help="List the servers, and which of them a session here gets.",
         ),
-        "explain": Lazy(target=f"{_HERE}.listing:explain", help="Say all there is to know about one server."),
-        "approve": Lazy(
-            target=f"{_HERE}.approve:approve", help="Look at what waits for approval, and decide."
+        "explain": LazyCommand(
+            target=f"{_HERE}.list:explain", help="Show where one server is configured, and why it is refused."
         ),
-        "import": Lazy(
-            target=f"{_HERE}.importing:import_servers", help="Take over another program's servers."
+        "approve": LazyCommand(
+            target=f"{_HERE}.approve:approve",
+            help="Review and approve a project's servers and changed tools.",
         ),
-        "login": Lazy(target="holdfast.cli.login:login", help="Log in to a remote server."),
+        "import": LazyCommand(
+            target=f"{_HERE}.import_:import_servers", help="Import the servers of another program."
+        ),
+        "login": LazyCommand(target="holdfast.cli.servers.login:login", help="Log in to a remote server."),
     },
 )
 def servers() -> None:
     """List, explain, approve and import MCP servers.
 
-    Servers come from the operator's list, your own, the project's .mcp.json and the client's request.
-    What a project brings runs only after you approved it as it stands.
+    Servers are configured by the operator, by you, in the project's .mcp.json and by the client that
+    opens a session. A project's servers run only after you approved them.
 
     \b
     Examples:
-      holdfast servers list                         who stands and who fell, in this folder
-      holdfast servers explain github               one server, and why it is refused
+      holdfast servers list                         the servers of this folder
+      holdfast servers explain github               why this one is refused
       holdfast servers import --from claude-desktop
     """

@@ -1,71 +1,76 @@
-"""`holdfast servers approve`: a person looks at what waits, and decides."""
+"""`holdfast servers approve`: review what awaits approval."""
 
 import getpass
 import sys
 
 import click
 
-from holdfast.cli import table
-from holdfast.cli.opening import Where, opened, session_options, with_host
-from holdfast.cli.servers.listing import shown_lines
-from holdfast.host import Host
+from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
+from holdfast.cli.servers.list import describe_entry
+from holdfast.cli.text import replace_unprintable
+from holdfast.host.host import Host
 from holdfast.model.resolution import Stage
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approval import OF_SERVERS, show
-from holdfast.resolve.pins import Held
+from holdfast.resolve.approvals import SERVER_SUBJECT_PREFIX, summarize
+from holdfast.resolve.screen import UnapprovedTool
 from holdfast.session.session import Session
 
 
 @click.command()
 @click.argument("names", nargs=-1)
 @session_options
-@click.option("--yes", is_flag=True, help="Say yes to all that is shown, without asking.")
-def approve(names: tuple[str, ...], where: Where, *, yes: bool) -> None:
-    """Look at what waits for approval, and decide.
+@click.option("--yes", is_flag=True, help="Approve everything that is shown, without asking.")
+def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> None:
+    """Review and approve a project's servers and changed tools.
 
-    First the servers of the project's own .mcp.json, each to the letter; then the tools that have changed since
-    their server was approved. An answer holds for exactly what was shown: a changed word is asked about again.
+    Shows the servers of the project's .mcp.json, then tools whose definition changed since their server was
+    approved, and asks about each. An approval holds for exactly what was shown; after a change you are asked again.
     With NAMES, only these servers.
+
+    \b
+    Examples:
+      holdfast servers approve
+      holdfast servers approve github --yes
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(
-            "There is nobody to ask here. Look with `holdfast servers list`, then use --yes."
+            "There is no terminal to ask at. Review with `holdfast servers list`, then add --yes."
         )
 
     async def work(host: Host) -> None:
-        decided = await _entries(host, where, names, yes=yes)
-        async with opened(host, where.opening()) as session:
-            decided += await _tools(host, session, names, yes=yes)
+        decided = await _review_servers(host, options, names, yes=yes)
+        async with open_session(host, options.to_opening()) as session:
+            decided += await _review_tools(host, session, names, yes=yes)
         if not decided:
-            click.echo("Nothing waits for approval.")
+            click.echo("Nothing awaits approval.")
 
-    with_host(work)
+    run_with_host(work)
 
 
-async def _entries(host: Host, where: Where, names: tuple[str, ...], *, yes: bool) -> int:
-    loaded, resolution = await host.plan(where.opening())
-    approvals = await host.store.read(lambda reads: reads.approvals(OF_SERVERS))
+async def _review_servers(host: Host, options: SessionOptions, names: tuple[str, ...], *, yes: bool) -> int:
+    loaded, resolution = await host.plan(options.to_opening())
+    approvals = await host.store.read(lambda tx: tx.approvals(SERVER_SUBJECT_PREFIX))
     approved = {approval.content_hash for approval in approvals}
     refused = {refusal.server for refusal in resolution.refusals if refusal.stage is Stage.ADMIT}
     decided = 0
     for entry in loaded.entries:
-        waits = entry.source is Source.PROJECT and entry.digest not in approved and entry.name in refused
-        if not waits or (names and entry.name not in names):
+        is_waiting = entry.source is Source.PROJECT and entry.digest not in approved and entry.name in refused
+        if not is_waiting or (names and entry.name not in names):
             continue
-        click.echo(f"{table.plain(entry.name)}, from {table.plain(entry.origin)}")
-        for line in shown_lines(show(entry)):
+        click.echo(f"{replace_unprintable(entry.name)}, from {replace_unprintable(entry.origin)}")
+        for line in describe_entry(summarize(entry)):
             click.echo(f"  {line}")
         decided += 1
-        if yes or click.confirm("Let it run in this project's sessions?"):
-            await host.approve_entry(entry, by=getpass.getuser())
+        if yes or click.confirm("Allow it in this project's sessions?"):
+            await host.approvals.approve_server(entry, by=getpass.getuser())
             click.echo("  approved")
     return decided
 
 
-async def _tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
+async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
     decided = 0
-    for name, held in session.held_back.items():
-        waiting = [tool for tool in held if tool.fingerprint]
+    for name, unapproved in session.awaiting_approval.items():
+        waiting = [tool for tool in unapproved if tool.fingerprint]
         if not waiting or (names and name not in names):
             continue
         decided += 1
@@ -73,12 +78,14 @@ async def _tools(host: Host, session: Session, names: tuple[str, ...], *, yes: b
     return decided
 
 
-async def _decide(host: Host, spec: ServerSpec, waiting: list[Held], *, yes: bool) -> None:
-    click.echo(f"{table.plain(spec.name)} offers tools that nobody has approved as they are:")
+async def _decide(host: Host, spec: ServerSpec, waiting: list[UnapprovedTool], *, yes: bool) -> None:
+    click.echo(
+        f"{replace_unprintable(spec.name)} has tools that are new or have changed since you approved them:"
+    )
     for tool in waiting:
-        click.echo(f"  {tool.name}: {table.plain(tool.description or 'no description')}")
-    if yes or click.confirm("Offer them to this server's sessions?"):
-        await host.approve_tools(
+        click.echo(f"  {tool.name}: {replace_unprintable(tool.description or 'no description')}")
+    if yes or click.confirm("Allow them?"):
+        await host.approvals.approve_tools(
             spec, {tool.name: tool.fingerprint for tool in waiting}, by=getpass.getuser()
         )
         click.echo("  approved")

@@ -1,8 +1,8 @@
-"""`holdfast sessions`: what was said and done, kept and found again."""
+"""`holdfast sessions`: list, search, replay and change stored sessions."""
 
 import click
 
-from holdfast.cli.lazy import Lazy, LazyGroup
+from holdfast.cli.groups import LazyCommand, LazyGroup
 
 _HERE = "holdfast.cli.sessions"
 
@@ -10,30 +10,34 @@ _HERE = "holdfast.cli.sessions"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": Lazy(target=f"{_HERE}.listing:list_sessions", help="List the sessions, the latest first."),
-        "show": Lazy(target=f"{_HERE}.one:show", help="Say all there is to know about one session."),
-        "replay": Lazy(
-            target=f"{_HERE}.one:replay", help="Print a session's conversation; nothing is called."
+        "list": LazyCommand(
+            target=f"{_HERE}.list:list_sessions", help="List the sessions, the latest first."
         ),
-        "search": Lazy(
-            target=f"{_HERE}.listing:search", help="Find messages and titles that have all the words."
+        "show": LazyCommand(target=f"{_HERE}.show:show", help="Show the details of one session."),
+        "replay": LazyCommand(
+            target=f"{_HERE}.show:replay", help="Print the conversation of a session; calls no tools."
         ),
-        "move": Lazy(target=f"{_HERE}.change:move", help="Say that a session's folder is elsewhere now."),
-        "delete": Lazy(
-            target=f"{_HERE}.change:delete", help="Forget sessions; the audit of what they did stays."
+        "search": LazyCommand(
+            target=f"{_HERE}.list:search", help="Find messages and titles that contain all the words."
         ),
-        "export": Lazy(target=f"{_HERE}.one:export", help="Write a session's events as JSON lines."),
+        "move": LazyCommand(
+            target=f"{_HERE}.change:move", help="Set the folder of a session whose project was moved."
+        ),
+        "delete": LazyCommand(
+            target=f"{_HERE}.change:delete", help="Delete sessions; their audit records are kept."
+        ),
+        "export": LazyCommand(target=f"{_HERE}.show:export", help="Write a session's events as JSON lines."),
     },
 )
 def sessions() -> None:
     """List, show, search, move and delete sessions.
 
-    A session is named by its id, or by the beginning of it.
+    Name a session by its id or the beginning of it.
 
     \b
     Examples:
-      holdfast sessions list --here       what was done in this folder
-      holdfast sessions replay 3f2a       the conversation again, without calling anything
-      holdfast sessions search login bug  where that was talked about
-      holdfast chat --resume 3f2a         go on with it
+      holdfast sessions list --here       the sessions of this folder
+      holdfast sessions replay 3f2a       print the conversation
+      holdfast sessions search login bug  find messages with these words
+      holdfast chat --resume 3f2a         continue the session
     """

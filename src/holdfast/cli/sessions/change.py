@@ -1,4 +1,4 @@
-"""Change what is kept about sessions."""
+"""`holdfast sessions move` and `delete`."""
 
 import sys
 from pathlib import Path
@@ -6,17 +6,16 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.audit.abandoned import settle
 from holdfast.audit.audit import Audit
-from holdfast.cli.named import find_session
-from holdfast.cli.place import path_option
-from holdfast.cli.reading import with_reading
-from holdfast.cli.sessions.work import SHORT, with_store
-from holdfast.cli.table import plain
+from holdfast.audit.recovery import recover_session
+from holdfast.cli.find_session import find_session
+from holdfast.cli.open_store import path_option, run_reading, run_writing
+from holdfast.cli.sessions.describe import SHORT_ID
+from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
-from holdfast.resolve.own import is_own, own_places
+from holdfast.resolve.protected import is_protected, protected_paths
 from holdfast.store.rows import SessionChange, StoredSession
 from holdfast.store.store import Store, Tx
 
@@ -26,49 +25,62 @@ from holdfast.store.store import Store, Tx
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @path_option
 def move(*, session: str, folder: Path, path: Path | None) -> None:
-    """Say that a session's folder is elsewhere now.
+    """Set the folder of a session whose project was moved.
 
-    For a project that was moved or renamed: the session is taken up again in FOLDER. No file is touched.
+    The session can then be resumed in FOLDER. No file is touched.
+
+    \b
+    Example:
+      holdfast sessions move 3f2a ~/projects/blog
     """
     cwd = str(folder.resolve())
-    if is_own(cwd, own_places(settings.load())):
+    if is_protected(cwd, protected_paths(settings.load())):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"'{cwd}' is Holdfast's own, and no session works in it. Name another folder."
+            codes.BAD_ARGUMENT,
+            f"'{cwd}' belongs to Holdfast, and no session may use it.",
+            hint="Choose another folder.",
         )
-    stored = with_reading(path, lambda store: find_session(store, session))
+    stored = run_reading(path, lambda store: find_session(store, session))
     session_id = stored.context.session_id
     roots = (cwd, *stored.context.roots[1:])
 
-    def changed(tx: Tx, audit: Audit) -> StoredSession:
-        settle(tx, audit, session_id)  # not while somebody works in it
+    def change(tx: Tx, audit: Audit) -> StoredSession:
+        recover_session(tx, audit, session_id)  # raises if the session is in use
         return tx.change(session_id, SessionChange(cwd=cwd, roots=roots))
 
-    moved = with_store(path, lambda store, audit: store.write(lambda tx: changed(tx, audit)))
-    click.echo(f"{moved.context.session_id[:SHORT]} is in {moved.context.cwd} now.")
+    moved = run_writing(path, lambda store, audit: store.write(lambda tx: change(tx, audit)))
+    click.echo(f"{moved.context.session_id[:SHORT_ID]} is now in {moved.context.cwd}.")
 
 
 @click.command()
 @click.argument("sessions", metavar="ID...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @path_option
 def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
-    """Forget sessions; the audit of what they did stays."""
+    """Delete sessions; their audit records are kept.
+
+    \b
+    Example:
+      holdfast sessions delete 3f2a 9c41
+    """
 
     async def find(store: Store) -> list[StoredSession]:
         return [await find_session(store, session) for session in sessions]
 
-    found = {stored.context.session_id: stored for stored in with_reading(path, find)}
+    found = {stored.context.session_id: stored for stored in run_reading(path, find)}
     for session_id, stored in found.items():
-        click.echo(f"{session_id[:SHORT]}  {plain(stored.title) or '(nothing was said)'}")
+        click.echo(f"{session_id[:SHORT_ID]}  {replace_unprintable(stored.title) or '(no prompts)'}")
     if not yes:
-        _confirm(f"Forget {'it' if len(found) == 1 else f'these {len(found)}'} for good?")
+        _confirm(
+            f"Delete {'this session' if len(found) == 1 else f'these {len(found)} sessions'} permanently?"
+        )
 
-    async def forget(store: Store, audit: Audit) -> None:
+    async def delete_all(store: Store, audit: Audit) -> None:
         for session_id in found:
-            await store.write(lambda tx, session_id=session_id: _forget(tx, audit, session_id))
+            await store.write(lambda tx, session_id=session_id: _delete(tx, audit, session_id))
 
-    with_store(path, forget)
-    click.echo(f"Forgotten: {len(found)}.")
+    run_writing(path, delete_all)
+    click.echo(f"Deleted {len(found)}.")
 
 
 def _confirm(question: str) -> None:
@@ -79,14 +91,15 @@ def _confirm(question: str) -> None:
             raise
         click.echo(err=True)
         raise HoldfastError(
-            codes.BAD_ARGUMENT, "Nobody is here to be asked. To forget without being asked, add --yes."
+            codes.BAD_ARGUMENT,
+            "There is no terminal to ask at.",
+            hint="Add --yes to delete without confirmation.",
         ) from None
     if not agreed:
         raise click.Abort
 
 
-def _forget(tx: Tx, audit: Audit, session_id: SessionId) -> None:
-    settle(
-        tx, audit, session_id
-    )  # not while somebody works in it; with its events would go what is known of it
+def _delete(tx: Tx, audit: Audit, session_id: SessionId) -> None:
+    # Raises if the session is in use. Audits interrupted calls, whose events are deleted below.
+    recover_session(tx, audit, session_id)
     tx.delete(session_id)

@@ -1,7 +1,7 @@
-"""MCP over HTTP, the server's side: an ASGI application for both eras, around anything that answers MCP."""
+"""MCP servers over HTTP: an ASGI application for both eras of the protocol."""
 
+from holdfast.wire.http.allowed_hosts import LOOPBACK, AllowedHosts
 from holdfast.wire.http.app import HttpApp, HttpService
-from holdfast.wire.http.gate import LOOPBACK, Gate
-from holdfast.wire.http.terms import Terms
+from holdfast.wire.http.limits import HttpLimits
 
-__all__ = ["LOOPBACK", "Gate", "HttpApp", "HttpService", "Terms"]
+__all__ = ["LOOPBACK", "AllowedHosts", "HttpApp", "HttpLimits", "HttpService"]

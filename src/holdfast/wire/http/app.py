@@ -1,4 +1,4 @@
-"""One address that speaks MCP: POST asks, GET listens, DELETE says goodbye."""
+"""The ASGI application: POST sends a message, GET opens the server's stream, DELETE ends a session."""
 
 import asyncio
 import logging
@@ -10,87 +10,95 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.limits import DEFAULT, Limits
-from holdfast.wire.frame import Id, Malformed, Message, Notification, Request, parse, result_line
-from holdfast.wire.http.agree import check_agreement, check_mirrors
-from holdfast.wire.http.answer import Watch, answer
-from holdfast.wire.http.body import Gone, gone, read_body
-from holdfast.wire.http.gate import LOCAL, Gate
-from holdfast.wire.http.headers import Headers, accepts, read_headers
-from holdfast.wire.http.reply import Receive, Reply, Send, refuse, respond
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.wire.frame import Malformed, Message, Notification, Request, parse_line, result_line
+from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
+from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, HttpLimits
+from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
+from holdfast.wire.http.request import (
+    ClientDisconnectedError,
+    Headers,
+    Receive,
+    Send,
+    accepts,
+    read_body,
+    read_headers,
+    wait_for_disconnect,
+)
+from holdfast.wire.http.response import AsgiResponse, send_error, send_response
+from holdfast.wire.http.running_request import RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
-from holdfast.wire.http.terms import USUAL, Terms
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
-from holdfast.wire.mcp.mirrors import Mirrors
-from holdfast.wire.mcp.server import Exchange, Service, answer_one, read_meta, shake_hands
-from holdfast.wire.peer import MCP
-from holdfast.wire.strict import DECODE_ERRORS
+from holdfast.wire.mcp.server import HttpRequest, Service, answer_request, initialize, read_meta
+from holdfast.wire.mcp.tools import ParamHeader
+from holdfast.wire.peer import MCP_CANCEL, CancelParams
+from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
 _SESSION_ID = b"mcp-session-id"
-_OFF_LOOP = 1024 * 1024
+_THREAD_BYTES = 1024 * 1024  # a larger body is parsed in a thread
 
 
 class HttpService(Service, Protocol):
-    """What stands behind the address, and what it wants to know of HTTP."""
+    """An MCP service, and what it knows about HTTP."""
 
-    def mirrors_of(self, tool: str) -> Mirrors:
+    def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
         """The arguments of a tool that headers must repeat."""
         ...
 
-    def owner_of(self, headers: Headers) -> str:
-        """Who sends this, as far as it matters for whose session is whose; empty when it does not."""
+    def session_owner(self, headers: Headers) -> str:
+        """Who owns a session opened with these headers; empty if sessions have no owners."""
         ...
 
-    def ended(self, session_id: str) -> None:
-        """A client of the handshake era is gone."""
+    def on_session_end(self, session_id: str) -> None:
+        """Called when the session of a handshake-era client has ended."""
         ...
 
 
 class HttpApp:
-    """The ASGI application around a service. It carries; what is believed of what it carries, others decide."""
+    """The ASGI application around a service. The service decides which callers it trusts."""
 
     def __init__(
         self,
         service: HttpService,
         *,
-        gate: Gate = LOCAL,
-        terms: Terms = USUAL,
+        allowed_hosts: AllowedHosts = LOOPBACK_ONLY,
+        http_limits: HttpLimits = DEFAULT_HTTP_LIMITS,
         path: str = "/mcp",
-        limits: Limits = DEFAULT,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._service = service
-        self._gate = gate
-        self._terms = terms
+        self._allowed_hosts = allowed_hosts
+        self._http_limits = http_limits
         self._path = path
         self._limits = limits
         self._in_flight = 0
-        self.sessions = HttpSessions(terms, service.ended)
+        self.sessions = HttpSessions(http_limits, service.on_session_end)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request; a failure of ours is told blandly."""
+        """Answer one HTTP request."""
         if scope["type"] != "http":
-            raise RuntimeError(f"This application speaks http, not {scope['type']}.")
+            raise RuntimeError(f"This application supports http, not {scope['type']}.")
         self._in_flight += 1
         try:
             await self._route(scope, receive, send)
         except HoldfastError as error:
-            await refuse(send, error)
-        except Gone:
+            await send_error(send, error)
+        except ClientDisconnectedError:
             pass
         finally:
             self._in_flight -= 1
 
     def close(self) -> None:
-        """End every session, and with it every stream."""
+        """End every session and its streams."""
         self.sessions.end_all()
 
     async def _route(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = read_headers(scope["headers"])
-        self._gate.check(headers)
+        self._allowed_hosts.check(headers)
         if scope["path"] != self._path:
-            await respond(send, 404)
+            await send_response(send, 404)
             return
         match scope["method"]:
             case "POST":
@@ -99,135 +107,139 @@ class HttpApp:
                 await self._listen(headers, receive, send)
             case "DELETE":
                 self.sessions.end(self._session(headers))
-                await respond(send, 204)
+                await send_response(send, 204)
             case _:
-                await respond(send, 405, b"", ((b"allow", b"DELETE, GET, POST"),))
-
-    # Asking
+                await send_response(send, 405, b"", ((b"allow", b"DELETE, GET, POST"),))
 
     async def _post(self, headers: Headers, receive: Receive, send: Send) -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            await refuse(
+            await send_error(
                 send, HoldfastError(codes.BAD_HTTP, "The body must be application/json."), status=415
             )
             return
         if not accepts(headers, "application/json"):
-            await refuse(send, HoldfastError(codes.BAD_HTTP, "The answer is application/json."), status=406)
+            await send_error(
+                send, HoldfastError(codes.BAD_HTTP, "Accept must allow application/json."), status=406
+            )
             return
-        body = await read_body(receive, headers, self._terms)
-        match await self._parsed(body):
+        body = await read_body(receive, headers, self._http_limits)
+        match await self._parse(body):
             case Request() as request:
-                await self._ask(request, Exchange(headers=headers, body=body), receive, send)
+                await self._handle_request(request, HttpRequest(headers=headers, body=body), receive, send)
             case Notification() as notification:
-                self._tell(notification, headers)
-                await respond(send, 202)
+                self._handle_notification(notification, headers)
+                await send_response(send, 202)
             case Malformed() as malformed:
-                await refuse(send, HoldfastError(malformed.code, malformed.reason), malformed.id, status=400)
+                await send_error(
+                    send, HoldfastError(malformed.code, malformed.reason), malformed.id, status=400
+                )
             case None:
-                await refuse(send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400)
-            case _:  # an answer: this server asked nothing
-                await respond(send, 202)
+                await send_error(send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400)
+            case _:  # a response: this server sends no requests, so it is ignored
+                await send_response(send, 202)
 
-    async def _parsed(self, body: bytes) -> Message | None:
-        if len(body) > _OFF_LOOP:
-            return await asyncio.to_thread(parse, body, self._limits)
-        return parse(body, self._limits)
+    async def _parse(self, body: bytes) -> Message | None:
+        if len(body) > _THREAD_BYTES:
+            return await asyncio.to_thread(parse_line, body, self._limits)
+        return parse_line(body, self._limits)
 
-    async def _ask(self, request: Request, exchange: Exchange, receive: Receive, send: Send) -> None:
+    async def _handle_request(
+        self, request: Request, http: HttpRequest, receive: Receive, send: Send
+    ) -> None:
         session: HttpSession | None = None
         try:
-            if self._in_flight > self._terms.in_flight:
-                raise HoldfastError(codes.BUSY, f"{self._terms.in_flight} requests are in flight already.")
+            if self._in_flight > self._http_limits.in_flight:
+                raise HoldfastError(
+                    codes.BUSY, f"{self._http_limits.in_flight} requests are already in flight."
+                )
             meta = read_meta(request.params)
-            if _is_modern(meta, exchange.headers):
-                check_agreement(request, meta, exchange.headers)
-                if exchange.headers["mcp-protocol-version"] in MODERN_VERSIONS:
-                    check_mirrors(request, self._service.mirrors_of, exchange.headers)
+            if _is_modern(meta, http.headers):
+                check_mcp_headers(request, meta, http.headers)
+                if http.headers["mcp-protocol-version"] in MODERN_VERSIONS:
+                    check_param_headers(request, self._service.param_headers_of, http.headers)
             elif request.method == "initialize":
-                await self._greet(request, exchange.headers, send)
+                await self._initialize(request, http.headers, send)
                 return
             else:
-                session = self._session(exchange.headers)
-                exchange = msgspec.structs.replace(exchange, session_id=session.session_id)
+                session = self._session(http.headers)
+                http = msgspec.structs.replace(http, session_id=session.session_id)
                 if request.id in session.running:
                     raise HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
         except HoldfastError as error:
-            await refuse(send, error, request.id)
+            await send_error(send, error, request.id)
             return
-        reply = Reply(send, streams=accepts(exchange.headers, "text/event-stream"))
-        caller = session.caller if session is not None else None
-        result = answer_one(self._service, request, caller, reply.notify, exchange)
-        await answer(request.id, result, reply, Watch(reply, receive, session, self._terms))
-
-    async def _greet(self, request: Request, headers: Headers, send: Send) -> None:
-        caller, told = shake_hands(self._service, request)
-        session = self.sessions.open(caller, self._service.owner_of(headers))
-        reply = Reply(send, streams=False)
-        await reply.finish(
-            result_line(request.id, told), headers=((_SESSION_ID, session.session_id.encode()),)
+        response = AsgiResponse(send, can_stream=accepts(http.headers, "text/event-stream"))
+        client = session.client if session is not None else None
+        result = answer_request(self._service, request, client, response.notify, http)
+        await run_request(
+            request.id, result, response, RunningRequest(response, receive, session, self._http_limits)
         )
 
-    def _tell(self, notification: Notification, headers: Headers) -> None:
+    async def _initialize(self, request: Request, headers: Headers, send: Send) -> None:
+        client, result = initialize(self._service, request)
+        session = self.sessions.open(client, self._service.session_owner(headers))
+        response = AsgiResponse(send, can_stream=False)
+        await response.send_result(
+            result_line(request.id, result), headers=((_SESSION_ID, session.session_id.encode()),)
+        )
+
+    def _handle_notification(self, notification: Notification, headers: Headers) -> None:
         if headers.get("mcp-session-id") is None:
-            # Every modern request stands alone: there is nothing that a notification could be about.
+            # Modern requests are stateless: a notification has nothing to refer to.
             return
         session = self._session(headers)
-        if notification.method == MCP.cancel_method:
+        if notification.method == MCP_CANCEL.method:
             try:
-                session.cancel(msgspec.json.decode(notification.params, type=_TakeBack).request_id)
+                session.cancel(msgspec.json.decode(notification.params, type=CancelParams).request_id)
             except DECODE_ERRORS:
-                raise HoldfastError(codes.BAD_ARGUMENT, "A cancellation names no request.") from None
+                raise HoldfastError(codes.BAD_ARGUMENT, "The cancellation does not name a request.") from None
         elif notification.method != "notifications/initialized":
-            self._service.hear(notification)
+            self._service.on_notification(notification)
 
     def _session(self, headers: Headers) -> HttpSession:
-        return self.sessions.find(headers.get("mcp-session-id"), self._service.owner_of(headers))
-
-    # Listening
+        return self.sessions.find(headers.get("mcp-session-id"), self._service.session_owner(headers))
 
     async def _listen(self, headers: Headers, receive: Receive, send: Send) -> None:
         if headers.get("mcp-protocol-version") in MODERN_VERSIONS:
-            await respond(send, 405, b"", ((b"allow", b"POST"),))
+            await send_response(send, 405, b"", ((b"allow", b"POST"),))
             return
         if not accepts(headers, "text/event-stream"):
-            await refuse(send, HoldfastError(codes.BAD_HTTP, "The answer is text/event-stream."), status=406)
+            await send_error(
+                send, HoldfastError(codes.BAD_HTTP, "Accept must allow text/event-stream."), status=406
+            )
             return
         session = self._session(headers)
-        if session.streams:
-            await refuse(send, HoldfastError(codes.BAD_HTTP, "This session listens already."), status=409)
+        if session.is_listening:
+            await send_error(
+                send, HoldfastError(codes.BAD_HTTP, "This session already has a stream."), status=409
+            )
             return
-        session.streams += 1
+        session.is_listening = True
         try:
-            await self._stream(session, Reply(send, streams=True), receive)
+            await self._stream(session, AsgiResponse(send, can_stream=True), receive)
         finally:
-            session.streams -= 1
+            session.is_listening = False
 
-    async def _stream(self, session: HttpSession, reply: Reply, receive: Receive) -> None:
-        await reply.still_here()
-        over = [asyncio.ensure_future(gone(receive)), asyncio.ensure_future(session.ended.wait())]
+    async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
+        await response.send_keepalive()
+        over = [
+            asyncio.ensure_future(wait_for_disconnect(receive)),
+            asyncio.ensure_future(session.ended.wait()),
+        ]
         try:
             while not any(task.done() for task in over):
-                line = asyncio.ensure_future(session.outbox.get())
                 await asyncio.wait(
-                    [line, *over], timeout=self._terms.quiet_seconds, return_when=asyncio.FIRST_COMPLETED
+                    over, timeout=self._http_limits.keepalive_seconds, return_when=asyncio.FIRST_COMPLETED
                 )
-                if line.done():
-                    await reply.event(line.result())
-                else:
-                    line.cancel()
-                    await reply.still_here()
-            await reply.end()
+                await response.send_keepalive()
+            await response.end()
         finally:
             for task in over:
                 task.cancel()
 
 
-class _TakeBack(msgspec.Struct, rename="camel"):
-    request_id: Id
-
-
 def _is_modern(meta: JsonObject, headers: Headers) -> bool:
-    """Whether a request stands alone: by what it says, or by the version in its header."""
-    said = headers.get("mcp-protocol-version")
-    return VERSION_KEY in meta or (said is not None and said not in HANDSHAKE_VERSIONS)
+    """Whether a request is of the modern era, by its `_meta` or its version header."""
+    version = headers.get("mcp-protocol-version")
+    return VERSION_KEY in meta or (version is not None and version not in HANDSHAKE_VERSIONS)

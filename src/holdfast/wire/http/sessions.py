@@ -1,4 +1,4 @@
-"""The clients of the handshake era that are connected over HTTP, by their `Mcp-Session-Id`."""
+"""The sessions of handshake-era clients over HTTP, by their `Mcp-Session-Id`."""
 
 import asyncio
 import secrets
@@ -9,96 +9,92 @@ from dataclasses import dataclass, field
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id
-from holdfast.wire.http.terms import Terms
-from holdfast.wire.mcp.server import Caller
+from holdfast.wire.http.limits import HttpLimits
+from holdfast.wire.mcp.server import ClientInfo
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HttpSession:
-    """One client that shook hands: who it is, what it waits for, and what is to be told to it."""
+    """One client that has sent `initialize`."""
 
     session_id: str
-    caller: Caller
+    client: ClientInfo
     owner: str
-    used: float
-    outbox: asyncio.Queue[bytes]
+    last_used: float
     running: dict[Id, Callable[[], None]] = field(default_factory=dict[Id, Callable[[], None]])
-    """What is being answered, and how to take it back."""
-    streams: int = 0
+    """The requests in flight, each with the function that cancels it."""
+    is_listening: bool = False
+    """Whether the client has its GET stream open."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cancel(self, identity: Id) -> None:
-        """Take back one request of this client; nobody else's can be named here."""
-        if (take_back := self.running.get(identity)) is not None:
-            take_back()
+        """Cancel a request of this session."""
+        if (cancel := self.running.get(identity)) is not None:
+            cancel()
 
     @property
-    def busy(self) -> bool:
-        """Whether a request of it is being answered, or it listens."""
-        return bool(self.running or self.streams)
+    def is_busy(self) -> bool:
+        return bool(self.running or self.is_listening)
 
 
 def _ignore(session_id: str) -> None:
-    """Nobody wants to know."""
+    pass
 
 
 class HttpSessions:
-    """All of them: bounded in number, forgotten when idle, and unknown to anybody but their owner."""
+    """All sessions: limited in number, ended when idle, and visible only to their owner."""
 
-    def __init__(self, terms: Terms, ended: Callable[[str], None] = _ignore) -> None:
-        self._terms = terms
-        self._ended = ended
+    def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
+        self._limits = limits
+        self._on_end = on_end
         self._sessions: dict[str, HttpSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, caller: Caller, owner: str) -> HttpSession:
-        """A new session for a client that shook hands."""
+    def open(self, client: ClientInfo, owner: str) -> HttpSession:
+        """Open a session for a client that has sent `initialize`."""
         self.expire()
-        if len(self._sessions) >= self._terms.sessions:
-            raise HoldfastError(codes.TOO_MANY_SESSIONS, f"{self._terms.sessions} sessions are open already.")
+        if len(self._sessions) >= self._limits.sessions:
+            raise HoldfastError(
+                codes.TOO_MANY_SESSIONS, f"{self._limits.sessions} sessions are already open."
+            )
         session = HttpSession(
-            session_id=secrets.token_hex(16),
-            caller=caller,
-            owner=owner,
-            used=time.monotonic(),
-            outbox=asyncio.Queue(self._terms.outbox),
+            session_id=secrets.token_hex(16), client=client, owner=owner, last_used=time.monotonic()
         )
         self._sessions[session.session_id] = session
         return session
 
     def find(self, session_id: str | None, owner: str) -> HttpSession:
-        """The session of this id; one that is over, or somebody else's, looks like one that never was."""
+        """Find a session by id. An ended session and another owner's session both count as unknown."""
         if session_id is None:
             raise HoldfastError(
                 codes.BAD_HTTP,
-                "Send initialize first, then the Mcp-Session-Id it brought with every request.",
+                "Send initialize first, then send the Mcp-Session-Id that it returned with every request.",
             )
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner or self._is_idle(session):
             raise HoldfastError(codes.UNKNOWN_MCP_SESSION, "There is no such session.")
-        session.used = time.monotonic()
+        session.last_used = time.monotonic()
         return session
 
     def end(self, session: HttpSession) -> None:
-        """The client said goodbye, or is taken to have."""
+        """End a session and cancel its requests."""
         if self._sessions.pop(session.session_id, None) is None:
             return
-        for take_back in list(session.running.values()):
-            take_back()
+        for cancel in list(session.running.values()):
+            cancel()
         session.ended.set()
-        self._ended(session.session_id)
+        self._on_end(session.session_id)
 
     def end_all(self) -> None:
-        """The server goes down."""
         for session in list(self._sessions.values()):
             self.end(session)
 
     def expire(self) -> None:
-        """End the sessions that nobody used for long."""
+        """End the idle sessions."""
         for session in [session for session in self._sessions.values() if self._is_idle(session)]:
             self.end(session)
 
     def _is_idle(self, session: HttpSession) -> bool:
-        return not session.busy and time.monotonic() - session.used > self._terms.idle_seconds
+        return not session.is_busy and time.monotonic() - session.last_used > self._limits.idle_seconds

@@ -1,1 +1,1 @@
-"""What MCP says over the wire, in both its eras: the handshake's and the stateless one."""
+"""MCP in both eras: with the `initialize` handshake, and stateless."""

@@ -1,4 +1,4 @@
-"""Speak to an MCP server in the era it turns out to live in."""
+"""An MCP client that detects the era of the server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import Raw, encode
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
@@ -18,25 +18,25 @@ from holdfast.wire.mcp.eras import (
     SERVER_KEY,
     Era,
     Implementation,
-    Introduction,
+    PeerInfo,
     request_meta,
 )
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
 from holdfast.wire.peer import Peer, PeerError
-from holdfast.wire.strict import Unreadable, read
+from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 T = TypeVar("T")
 
 _decode_call_result = msgspec.json.Decoder(CallResult).decode
 
-MOST_TOOLS, MOST_LISTED = 2000, 4 * 1024 * 1024  # how many a server may have, and their bytes in all
-_OFF_LOOP = 256 * 1024  # a page longer than this is read in a thread
-PATIENCE = 2.0  # how long an old server that ignores `server/discover` is waited for, once
+MAX_TOOLS, MAX_LIST_BYTES = 2000, 4 * 1024 * 1024  # of all pages of a server's tools
+_THREAD_BYTES = 256 * 1024  # a larger page is decoded in a thread
+DISCOVER_TIMEOUT = 2.0  # then `initialize` is tried too: old servers may ignore `server/discover`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
-    """What a server said first: its era is worth remembering for the next time."""
+class ServerInfo:
+    """What a server reported about itself, and the era it speaks."""
 
     era: Era
     version: str
@@ -45,23 +45,25 @@ class Greeting:
     instructions: str
 
 
-class Asker(Protocol):
-    """Whatever brings a request to a server and its answer back: a peer, or another transport."""
+class RequestSender(Protocol):
+    """Sends requests to a server: a peer, or another transport."""
 
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the result."""
         ...
 
 
 class Client:
-    """A greeted server: every request carries what its era and our introduction ask for."""
+    """A connected server. Every request carries the `_meta` of its era."""
 
-    def __init__(self, peer: Asker, me: Introduction, greeting: Greeting, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self, peer: RequestSender, me: PeerInfo, server_info: ServerInfo, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         self.peer = peer
-        self.greeting = greeting
+        self.server_info = server_info
         self._me = me
         self._limits = limits
-        self._plain_meta = Raw(encode(request_meta(me, greeting.era, greeting.version, {})))
+        self._plain_meta = Raw(encode(request_meta(me, server_info.era, server_info.version, {})))
 
     async def request(
         self,
@@ -71,10 +73,10 @@ class Client:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        """Ask anything; the result comes back as it is."""
+        """Send a request; the result is returned raw."""
         return await self.peer.request(method, {**(params or {}), "_meta": self._meta(meta)}, timeout=timeout)
 
-    async def call(
+    async def call_tool(
         self,
         tool: str,
         arguments: Mapping[str, Any] | Raw,
@@ -82,12 +84,12 @@ class Client:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> CallResult:
-        """Call a tool. What it reports as an error is a result; a refusal to call raises."""
+        """Call a tool. An error that the tool reports is a result; an error response raises."""
         params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
-        return self.read_result(await self.peer.request("tools/call", params, timeout=timeout))
+        return self.decode_result(await self.peer.request("tools/call", params, timeout=timeout))
 
-    async def tools(self, *, timeout: float | None = None, most: int = MOST_TOOLS) -> list[Tool]:
-        """Every tool on offer, page by page; a list that does not end, or is longer than one may be, is refused."""
+    async def list_tools(self, *, timeout: float | None = None, max_tools: int = MAX_TOOLS) -> list[Tool]:
+        """List all tools, page by page; raise if there are too many or the pages do not end."""
         tools: list[Tool] = []
         cursors: set[str] = set()
         cursor: str | None = None
@@ -96,86 +98,96 @@ class Client:
             params = {} if cursor is None else {"cursor": cursor}
             raw = await self.request("tools/list", params, timeout=timeout)
             size += len(raw)
-            if size <= MOST_LISTED:
+            if size <= MAX_LIST_BYTES:
                 page = await self._read_page(raw)
                 tools += page.tools
                 cursor = page.next_cursor
-            if size > MOST_LISTED or len(tools) > most or cursor in cursors or len(cursors) > most:
+            if (
+                size > MAX_LIST_BYTES
+                or len(tools) > max_tools
+                or cursor in cursors
+                or len(cursors) > max_tools
+            ):
                 raise HoldfastError(
                     codes.BAD_ANSWER,
-                    f"{self._server} lists its tools without end: {most} of them and {MOST_LISTED} bytes are the most.",
+                    f"{self._server} lists too many tools, or a page twice: the maximum is {max_tools} tools and {MAX_LIST_BYTES} bytes.",
                 )
             if cursor is None:
                 return tools
             cursors.add(cursor)
 
     async def _read_page(self, raw: Raw) -> ToolPage:
-        if len(raw) > _OFF_LOOP:
-            return await asyncio.to_thread(self.read, raw, ToolPage)
-        return self.read(raw, ToolPage)
+        if len(raw) > _THREAD_BYTES:
+            return await asyncio.to_thread(self.decode, raw, ToolPage)
+        return self.decode(raw, ToolPage)
 
-    def read_result(self, raw: Raw) -> CallResult:
-        """Read a tool's result; it is passed on, so not read strictly."""
+    def decode_result(self, raw: Raw) -> CallResult:
+        """Decode a tool's result. Not strictly: the content is only passed on."""
         try:
             return _decode_call_result(raw)
         except msgspec.ValidationError as error:
-            raise self._unreadable(error) from None
+            raise self._bad_answer(error) from None
 
-    def read(self, raw: Raw, kind: type[T]) -> T:
-        """Read a result strictly; what cannot be read is the server's fault, and named so."""
+    def decode(self, raw: Raw, kind: type[T]) -> T:
+        """Decode a result strictly; raise BAD_ANSWER if it is invalid."""
         try:
-            return read(raw, kind, self._limits)
-        except Unreadable as error:
-            raise self._unreadable(error) from None
+            return decode_strict(raw, kind, self._limits)
+        except StrictJsonError as error:
+            raise self._bad_answer(error) from None
 
-    def _unreadable(self, why: Exception) -> HoldfastError:
-        return HoldfastError(codes.BAD_ANSWER, f"{self._server} gave an answer that cannot be read: {why}.")
+    def _bad_answer(self, why: Exception) -> HoldfastError:
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server} sent an invalid answer: {why}.")
 
     @property
     def _server(self) -> str:
-        name = self.greeting.server.name
+        name = self.server_info.server.name
         return repr(name[:80]) if name else "The server"
 
     def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
         if not extra:
             return self._plain_meta
-        return request_meta(self._me, self.greeting.era, self.greeting.version, extra)
+        return request_meta(self._me, self.server_info.era, self.server_info.version, extra)
 
 
-async def greet(
-    peer: Peer, me: Introduction, *, era: Era | None = None, timeout: float = 30.0, limits: Limits = DEFAULT
+async def negotiate(
+    peer: Peer,
+    me: PeerInfo,
+    *,
+    era: Era | None = None,
+    timeout: float = 30.0,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Client:
-    """Find out which era the server speaks, and start. A remembered era is tried first, never trusted."""
+    """Detect the era of the server and connect. If `era` is given, it is tried first."""
     try:
         async with asyncio.timeout(timeout):
             if era is Era.HANDSHAKE:
-                greeting = await _shake_hands_or_discover(peer, me)
+                server_info = await _initialize_or_discover(peer, me)
             else:
-                greeting = await _discover_or_shake_hands(peer, me)
+                server_info = await _discover_or_initialize(peer, me)
     except TimeoutError:
         raise HoldfastError(
-            codes.TIMEOUT, f"The server did not introduce itself within {timeout:g} s."
+            codes.TIMEOUT, f"The server did not complete the handshake within {timeout:g} s."
         ) from None
-    return Client(peer, me, greeting, limits)
+    return Client(peer, me, server_info, limits)
 
 
-async def _shake_hands_or_discover(peer: Peer, me: Introduction) -> Greeting:
+async def _initialize_or_discover(peer: Peer, me: PeerInfo) -> ServerInfo:
     try:
-        return await _shake_hands(peer, me)
+        return await _initialize(peer, me)
     except PeerError as refusal:
         if refusal.rpc not in (codes.UNSUPPORTED_VERSION.rpc, codes.METHOD_NOT_FOUND.rpc):
             raise
     return await _discover(peer, me)
 
 
-async def _discover_or_shake_hands(peer: Peer, me: Introduction) -> Greeting:
+async def _discover_or_initialize(peer: Peer, me: PeerInfo) -> ServerInfo:
     discovery = asyncio.create_task(_discover(peer, me))
     tasks = [discovery]
     try:
-        await asyncio.wait(tasks, timeout=PATIENCE)
+        await asyncio.wait(tasks, timeout=DISCOVER_TIMEOUT)
         if not discovery.done() or isinstance(discovery.exception(), HoldfastError):
-            # Refused, or silent: too old to know the method, or still starting. Whichever is answered is right.
-            tasks.append(asyncio.create_task(_shake_hands(peer, me)))
+            # An error or no answer: the server is too old to know the method, or still starting. Whichever is answered first counts.
+            tasks.append(asyncio.create_task(_initialize(peer, me)))
         return await _first_success(tasks)
     finally:
         for task in tasks:
@@ -191,29 +203,29 @@ async def _first_success(tasks: list[asyncio.Task[T]]) -> T:
             if task.exception() is None:
                 return task.result()
         if not waiting:
-            return tasks[-1].result()  # raises why
+            return tasks[-1].result()  # raises the error
 
 
-class _Discovered(msgspec.Struct, rename="camel"):
+class _DiscoverResult(msgspec.Struct, rename="camel"):
     supported_versions: list[str]
     capabilities: dict[str, Json] = {}
     instructions: str | None = None
     meta: dict[str, Raw] = msgspec.field(default_factory=dict[str, Raw], name="_meta")
 
 
-async def _discover(peer: Peer, me: Introduction) -> Greeting:
+async def _discover(peer: Peer, me: PeerInfo) -> ServerInfo:
     version = MODERN_VERSIONS[-1]
     raw = await peer.request("server/discover", {"_meta": request_meta(me, Era.MODERN, version, {})})
-    found = _read_greeting(raw, _Discovered)
+    found = _decode_answer(raw, _DiscoverResult)
     if version not in found.supported_versions:
         raise HoldfastError(
             codes.UNSUPPORTED_VERSION,
             f"The server speaks MCP {', '.join(found.supported_versions)[:200] or '(none)'}, not {version}.",
         )
-    return Greeting(
+    return ServerInfo(
         era=Era.MODERN,
         version=version,
-        server=_read_greeting(found.meta[SERVER_KEY], Implementation)
+        server=_decode_answer(found.meta[SERVER_KEY], Implementation)
         if SERVER_KEY in found.meta
         else Implementation(),
         capabilities=found.capabilities,
@@ -221,28 +233,28 @@ async def _discover(peer: Peer, me: Introduction) -> Greeting:
     )
 
 
-class _Initialized(msgspec.Struct, rename="camel"):
+class _InitializeResult(msgspec.Struct, rename="camel"):
     protocol_version: str
     capabilities: dict[str, Json] = {}
     server_info: Implementation = Implementation()
     instructions: str | None = None
 
 
-async def _shake_hands(peer: Peer, me: Introduction) -> Greeting:
+async def _initialize(peer: Peer, me: PeerInfo) -> ServerInfo:
     offer = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
         "capabilities": me.capabilities,
-        "clientInfo": me.who,
+        "clientInfo": me.implementation,
         **({"_meta": me.meta} if me.meta else {}),
     }
-    found = _read_greeting(await peer.request("initialize", offer), _Initialized)
+    found = _decode_answer(await peer.request("initialize", offer), _InitializeResult)
     if found.protocol_version not in HANDSHAKE_VERSIONS:
         raise HoldfastError(
             codes.UNSUPPORTED_VERSION,
-            f"The server speaks MCP {found.protocol_version[:40]!r}, which we do not know.",
+            f"The server speaks MCP {found.protocol_version[:40]!r}, which Holdfast does not support.",
         )
     await peer.notify("notifications/initialized")
-    return Greeting(
+    return ServerInfo(
         era=Era.HANDSHAKE,
         version=found.protocol_version,
         server=found.server_info,
@@ -251,8 +263,8 @@ async def _shake_hands(peer: Peer, me: Introduction) -> Greeting:
     )
 
 
-def _read_greeting(raw: Raw, kind: type[T]) -> T:
+def _decode_answer(raw: Raw, kind: type[T]) -> T:
     try:
-        return read(raw, kind, DEFAULT)
-    except Unreadable as error:
-        raise HoldfastError(codes.BAD_ANSWER, f"The server's introduction cannot be read: {error}.") from None
+        return decode_strict(raw, kind, DEFAULT_LIMITS)
+    except StrictJsonError as error:
+        raise HoldfastError(codes.BAD_ANSWER, f"The server's handshake is invalid: {error}.") from None

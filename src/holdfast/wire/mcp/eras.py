@@ -1,4 +1,4 @@
-"""The two eras of MCP: which versions belong to which, and what each request carries."""
+"""The two eras of MCP: their versions, and the `_meta` of a request in each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
 
 class Era(StrEnum):
-    """`handshake`: a connection begins with `initialize`. `modern`: every request stands alone."""
+    """`handshake`: a connection begins with `initialize`. `modern`: every request is self-contained."""
 
     HANDSHAKE = "handshake"
     MODERN = "modern"
 
 
 class Implementation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A program that speaks MCP, by its own account."""
+    """The name and version that an MCP client or server reports."""
 
     name: str = ""
     version: str = ""
@@ -34,20 +34,20 @@ class Implementation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction:
-    """What one side says of itself; `meta` goes along with everything it asks and nothing overrides it."""
+class PeerInfo:
+    """What a client or server reports about itself. A client adds `meta` to every request; callers cannot override it."""
 
-    who: Implementation
+    implementation: Implementation
     capabilities: JsonObject = field(default_factory=dict[str, Json])
     instructions: str = ""
     meta: JsonObject = field(default_factory=dict[str, Json])
 
 
-def request_meta(me: Introduction, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The `_meta` of one request: the caller's own entries, then ours over them."""
+def request_meta(me: PeerInfo, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The `_meta` of one request: the caller's entries, overridden by ours."""
     meta: dict[str, Any] = {**extra, **me.meta}
     if era is Era.MODERN:
         meta[VERSION_KEY] = version
         meta[CAPABILITIES_KEY] = me.capabilities
-        meta[CLIENT_KEY] = me.who
+        meta[CLIENT_KEY] = me.implementation
     return meta

@@ -1,4 +1,4 @@
-"""Answer MCP clients of both eras on one stream."""
+"""An MCP server that answers clients of both eras."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT, Limits
-from holdfast.wire.frame import EMPTY, Id, Notification, Raw, Request, encode
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.wire.frame import EMPTY_PARAMS, Id, Notification, Raw, Request, encode
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -20,7 +20,7 @@ from holdfast.wire.mcp.eras import (
     VERSION_KEY,
     Era,
     Implementation,
-    Introduction,
+    PeerInfo,
 )
 from holdfast.wire.peer import Peer, PeerError
 
@@ -40,12 +40,12 @@ _CACHEABLE = frozenset(
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, by its own account, and what it said when it first spoke."""
+class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client reported about itself."""
 
     era: Era
     version: str
-    who: Implementation
+    implementation: Implementation
     capabilities: JsonObject
     meta: JsonObject
     """The `_meta` of `initialize`; empty in the modern era."""
@@ -54,141 +54,146 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 Notify = Callable[[str, Any], Awaitable[None]]
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP request that brought a message. Its headers and body are as they came; nothing in it is believed yet."""
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP request that carried a message, unverified."""
 
     headers: Mapping[str, str]
-    """By lower-case name; what may stand only once does."""
+    """By lower-case name; only list headers can have several values."""
     body: bytes
     session_id: str = ""
-    """The `Mcp-Session-Id` of a client that shook hands; empty in the modern era."""
+    """The `Mcp-Session-Id` of a handshake-era client; empty in the modern era."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, with all that came along. Nothing in it changes while it is answered."""
+class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request with its context."""
 
     id: Id
     method: str
     params: Raw
     meta: JsonObject
-    caller: Caller
+    client: ClientInfo
     notify: Notify
-    exchange: Exchange | None = None
-    """None on a stream of its own, such as stdio."""
+    http: HttpRequest | None = None
+    """None on stdio and in memory."""
 
-    def read(self, kind: type[T]) -> T:
-        """The params as a type; what does not fit is the caller's mistake, and named so."""
+    def decode_params(self, kind: type[T]) -> T:
+        """Decode the params; raise BAD_ARGUMENT if they do not fit."""
         try:
             return msgspec.json.decode(self.params, type=kind)
         except msgspec.ValidationError as error:
             raise HoldfastError(
-                codes.BAD_ARGUMENT, f"The params of {self.method} cannot be read: {error}."
+                codes.BAD_ARGUMENT, f"The params of {self.method} are invalid: {error}."
             ) from None
 
 
 class Service(Protocol):
-    """What stands behind an MCP server: it answers what the protocol itself does not."""
+    """The implementation behind an MCP server. It answers everything but the handshake and `ping`."""
 
     @property
-    def introduction(self) -> Introduction:
+    def info(self) -> PeerInfo:
         """Name, version, capabilities and instructions."""
         ...
 
-    async def answer(self, ask: Ask) -> Any:
-        """The result, as anything encodable or a `Raw`; a method it does not know is METHOD_NOT_FOUND."""
+    async def answer(self, request: McpRequest) -> Any:
+        """Return the result: an encodable value or a `Raw`. Raise METHOD_NOT_FOUND for an unknown method."""
         ...
 
-    def hear(self, notification: Notification) -> None:
-        """A notification, other than those the protocol takes care of."""
+    def on_notification(self, notification: Notification) -> None:
+        """Called for notifications other than `initialized` and cancellations."""
         ...
 
 
-def server_peer(service: Service, *, limits: Limits = DEFAULT) -> Peer:
-    """A peer that answers for the service."""
-    stream = _Stream(service)
-    peer = Peer(handle=stream.handle, notice=stream.notice, limits=limits, answers_malformed=True)
+def server_peer(service: Service, *, limits: Limits = DEFAULT_LIMITS) -> Peer:
+    """A peer that serves this service."""
+    stream = _ServerStream(service)
+    peer = Peer(
+        on_request=stream.on_request,
+        on_notification=stream.on_notification,
+        limits=limits,
+        answers_malformed=True,
+    )
     stream.notify = peer.notify
     return peer
 
 
-async def answer_one(
+async def answer_request(
     service: Service,
     request: Request,
-    caller: Caller | None,
+    client: ClientInfo | None,
     notify: Notify,
-    exchange: Exchange | None = None,
+    http: HttpRequest | None = None,
 ) -> Any:
-    """Answer one request: of a client that shook hands (`caller`), or one that stands alone by its `_meta`."""
+    """Answer one request: of a handshake-era client (`client`), or a modern one with its `_meta`."""
     meta = read_meta(request.params)
     if VERSION_KEY in meta:
-        caller = _modern_caller(meta)
+        client = _modern_client(meta)
     elif request.method == "ping":
-        return EMPTY
-    elif caller is None:
+        return EMPTY_PARAMS
+    elif client is None:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"Send initialize first, or {VERSION_KEY!r} and {CAPABILITIES_KEY!r} in params._meta of every request.",
         )
-    if caller.era is Era.MODERN and request.method == "server/discover":
-        result: Any = _discovery(service.introduction)
+    if client.era is Era.MODERN and request.method == "server/discover":
+        result: Any = _discovery(service.info)
     else:
-        ask = Ask(
+        mcp_request = McpRequest(
             id=request.id,
             method=request.method,
             params=request.params,
             meta=meta,
-            caller=caller,
+            client=client,
             notify=notify,
-            exchange=exchange,
+            http=http,
         )
-        result = await service.answer(ask)
-    return result if caller.era is Era.HANDSHAKE else _stamped(result, request.method, service.introduction)
+        result = await service.answer(mcp_request)
+    return result if client.era is Era.HANDSHAKE else _add_modern_fields(result, request.method, service.info)
 
 
-def shake_hands(service: Service, request: Request) -> tuple[Caller, dict[str, Any]]:
-    """Answer `initialize`: who called, and what to tell it."""
+def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str, Any]]:
+    """Answer `initialize`: return the client's info and the result."""
     try:
-        hello = msgspec.json.decode(request.params, type=_Initialize)
+        params = msgspec.json.decode(request.params, type=_Initialize)
     except msgspec.ValidationError as error:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"initialize cannot be read: {error}.") from None
+        raise HoldfastError(codes.BAD_ARGUMENT, f"The params of initialize are invalid: {error}.") from None
     version = (
-        hello.protocol_version if hello.protocol_version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        params.protocol_version if params.protocol_version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     )
-    caller = Caller(
+    client = ClientInfo(
         era=Era.HANDSHAKE,
         version=version,
-        who=hello.client_info,
-        capabilities=hello.capabilities,
-        meta=hello.meta,
+        implementation=params.client_info,
+        capabilities=params.capabilities,
+        meta=params.meta,
     )
-    me = service.introduction
+    me = service.info
     answer: dict[str, Any] = {
         "protocolVersion": version,
         "capabilities": me.capabilities,
-        "serverInfo": me.who,
+        "serverInfo": me.implementation,
     }
     if me.instructions:
         answer["instructions"] = me.instructions
-    return caller, answer
+    return client, answer
 
 
-class _Stream:
+class _ServerStream:
     """One client on one stream."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._caller: Caller | None = None
+        self._client: ClientInfo | None = None
         self.notify: Notify
 
-    async def handle(self, request: Request) -> Any:
+    async def on_request(self, request: Request) -> Any:
         if request.method == "initialize":
-            self._caller, answer = shake_hands(self._service, request)
+            self._client, answer = initialize(self._service, request)
             return answer
-        return await answer_one(self._service, request, self._caller, self.notify)
+        return await answer_request(self._service, request, self._client, self.notify)
 
-    def notice(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         if notification.method != "notifications/initialized":
-            self._service.hear(notification)
+            self._service.on_notification(notification)
 
 
 class _Initialize(msgspec.Struct, rename="camel"):
@@ -206,7 +211,7 @@ _decode_meta = msgspec.json.Decoder(_WithMeta).decode
 
 
 def read_meta(params: Raw) -> JsonObject:
-    """The `_meta` of some params; empty when there is none."""
+    """The `_meta` of params; empty if there is none."""
     try:
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:
@@ -216,7 +221,7 @@ def read_meta(params: Raw) -> JsonObject:
     return {} if meta is UNSET else meta
 
 
-def _modern_caller(meta: JsonObject) -> Caller:
+def _modern_client(meta: JsonObject) -> ClientInfo:
     version, capabilities = meta[VERSION_KEY], meta.get(CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         raise HoldfastError(
@@ -233,22 +238,22 @@ def _modern_caller(meta: JsonObject) -> Caller:
         who = msgspec.convert(meta.get(CLIENT_KEY) or {}, Implementation)
     except msgspec.ValidationError:
         who = Implementation()
-    return Caller(era=Era.MODERN, version=version, who=who, capabilities=capabilities, meta={})
+    return ClientInfo(era=Era.MODERN, version=version, implementation=who, capabilities=capabilities, meta={})
 
 
-def _discovery(me: Introduction) -> dict[str, Any]:
+def _discovery(me: PeerInfo) -> dict[str, Any]:
     answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": me.capabilities}
     if me.instructions:
         answer["instructions"] = me.instructions
     return answer
 
 
-def _stamped(result: Any, method: str, me: Introduction) -> Any:
-    """A result as the modern era wants it: its type, who answers, and how long a list keeps."""
+def _add_modern_fields(result: Any, method: str, me: PeerInfo) -> Any:
+    """Add what a modern result needs: its type, the server's info, and how long a list may be cached."""
     members = _decode_members(encode(result))
     members.setdefault("resultType", _COMPLETE)
     meta = _decode_members(members["_meta"]) if "_meta" in members else {}
-    meta.setdefault(SERVER_KEY, Raw(encode(me.who)))
+    meta.setdefault(SERVER_KEY, Raw(encode(me.implementation)))
     members["_meta"] = Raw(encode(meta))
     if method in _CACHEABLE:
         members.setdefault("ttlMs", Raw(b"0"))

@@ -1,21 +1,22 @@
-"""The shapes of tools on the wire; what we do not read stays raw."""
+"""Tools and their results as MCP messages. Parts that Holdfast does not read stay raw."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.json import Json
-from holdfast.wire.frame import EMPTY
+from holdfast.wire.frame import EMPTY_PARAMS
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A tool as its server describes it."""
+    """A tool as described by its server."""
 
     name: str
     title: str | None = None
     description: str | None = None
-    input_schema: Raw = EMPTY
+    input_schema: Raw = EMPTY_PARAMS
     output_schema: Raw | UnsetType = UNSET
     annotations: Raw | UnsetType = UNSET
     icons: Raw | UnsetType = UNSET
@@ -31,14 +32,14 @@ class ToolPage(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class CallParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which tool is called, with what."""
+    """The params of `tools/call`."""
 
     name: str
-    arguments: Raw = EMPTY
+    arguments: Raw = EMPTY_PARAMS
 
 
 class CallResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What a tool answered. An error it reports (`is_error`) is an answer, too."""
+    """The result of `tools/call`; `is_error` if the tool reported an error."""
 
     content: list[Raw] = []
     structured_content: Raw | UnsetType = UNSET
@@ -48,8 +49,17 @@ class CallResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """A result of one text block."""
+    """A result with one text block."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     if is_error:
         result["isError"] = True
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamHeader:
+    """An argument that HTTP clients repeat in the header `Mcp-Param-<header>`, for proxies that route by it."""
+
+    path: tuple[str, ...]
+    header: str
+    number: bool = False

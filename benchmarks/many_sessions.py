@@ -1,0 +1,195 @@
+"""Two hundred sessions, each with its own server: the memory of an idle link and the host's CPU time per call.
+
+CPU time per call is measured twice. First over one link while the others are idle: it must not depend on the number of
+links. Then over all links in turn, where every call wakes another process and finds the caches cold. The machine's share
+of that is measured for comparison, with bytes through bare pipes to the same servers.
+"""
+
+import asyncio
+import gc
+import itertools
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks.links import ARGUMENTS, OURS, entry, open_host
+from benchmarks.result import Result
+from benchmarks.wire import start
+from holdfast.connect.call import call
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
+from holdfast.model.call import ToolCall
+from holdfast.session.session import Session
+from holdfast.wire.mcp.eras import VERSION_KEY
+
+SESSIONS, CALLS, CONCURRENT, ROUNDS = 200, 1000, 20, 5
+PROCESSES = 3
+MAX_KB = 100.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCosts:
+    """Memory per idle link, and CPU milliseconds per call over one link or over all in turn."""
+
+    kb_per_link: float
+    over_one: float
+    in_turn: float
+
+
+def results() -> list[Result]:
+    rounds = [
+        (run_in_new_process(_measure_sessions, 1), run_in_new_process(_measure_sessions, SESSIONS))
+        for _ in range(PROCESSES)
+    ]
+    bare = [
+        (run_in_new_process(_measure_bare_pipes, 1), run_in_new_process(_measure_bare_pipes, SESSIONS))
+        for _ in range(PROCESSES)
+    ]
+    alone, many = (take_minimum(costs) for costs in zip(*rounds, strict=True))
+    bare_alone, bare_many = (min(figures) for figures in zip(*bare, strict=True))
+    return [
+        Result(
+            name="link.idle_kb",
+            ours=many.kb_per_link,
+            peer=MAX_KB,
+            peer_name="what an idle link may take",
+            unit="KB",
+            goal="<= 1",
+        ),
+        Result(
+            name="link.cpu_per_call",
+            ours=many.over_one,
+            peer=alone.over_one,
+            peer_name=f"1 session; ours: one of {SESSIONS}",
+            unit="ms",
+            goal="<= 1.2",
+        ),
+        Result(
+            name="link.cpu_per_call.in_turn",
+            ours=many.in_turn / alone.in_turn,
+            peer=bare_many / bare_alone,
+            peer_name=f"from 1 to {SESSIONS} in turn, bare pipes: {bare_alone:.3f} to {bare_many:.3f} ms; "
+            f"ours: {alone.in_turn:.3f} to {many.in_turn:.3f} ms",
+            unit="x",
+            goal="<= 1.2",
+        ),
+    ]
+
+
+def take_minimum(costs: Sequence[SessionCosts]) -> SessionCosts:
+    """The minimum of each figure: a process keeps the advantage or disadvantage of its memory placement."""
+    return SessionCosts(
+        kb_per_link=min(cost.kb_per_link for cost in costs),
+        over_one=min(cost.over_one for cost in costs),
+        in_turn=min(cost.in_turn for cost in costs),
+    )
+
+
+def run_in_new_process(measure: Callable[[int], Awaitable[T]], count: int) -> T:
+    """Measure in a new process: memory that an earlier benchmark freed would hide what this one needs."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_run, measure, count).result()
+
+
+def _run(measure: Callable[[int], Awaitable[T]], count: int) -> T:
+    async def measured() -> T:
+        return await measure(count)
+
+    return asyncio.run(measured())
+
+
+async def _measure_sessions(count: int) -> SessionCosts:
+    async with open_host({"echo": entry(OURS)}) as (host, folder):
+        await host.close_session(await _open(host, folder))  # warm-up: what is created only once
+        gc.collect()
+        before = _resident_kb()
+        opened: list[Session] = []
+        while len(opened) < count:
+            some = range(min(CONCURRENT, count - len(opened)))
+            opened += await asyncio.gather(*(_open(host, folder) for _ in some))
+        gc.collect()
+        kb = (_resident_kb() - before) / count
+        calls = [await _make_call(host, session) for session in opened]
+        cost = SessionCosts(
+            kb_per_link=kb, over_one=await _cpu_per_call(calls[:1]), in_turn=await _cpu_per_call(calls)
+        )
+        await asyncio.gather(*(host.close_session(session) for session in opened))
+    return cost
+
+
+async def _open(host: Host, folder: Path) -> Session:
+    session = await host.open(Opening(cwd=folder, only="echo"))
+    await session.wait_ready()
+    return session
+
+
+async def _make_call(host: Host, session: Session) -> Callable[[], Awaitable[Any]]:
+    (tool,) = await session.tools()
+    asked = ToolCall(call_id="call_1", server="echo", tool="echo", arguments=msgspec.json.encode(ARGUMENTS))
+
+    async def once() -> None:
+        assert (await call(host.links, session.scope, tool, asked, timeout=60)).ok
+
+    return once
+
+
+async def _cpu_per_call(calls: Iterable[Callable[[], Awaitable[Any]]]) -> float:
+    """Milliseconds in the best of all rounds: one call after the other, cycling through `calls`."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for once in itertools.islice(itertools.cycle(calls), CALLS):
+            await once()
+        best = min(best, (time.process_time() - began) / CALLS)
+    return best * 1000
+
+
+async def _measure_bare_pipes(count: int) -> float:
+    """CPU time to write a call as bytes and read its answer as bytes, without any protocol code."""
+    processes = [start("ours.py") for _ in range(count)]
+    try:
+        return await _cpu_per_call([await _make_exchange(process) for process in processes])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+async def _make_exchange(process: Any) -> Callable[[], Awaitable[Any]]:
+    loop = asyncio.get_running_loop()
+    meta = {
+        VERSION_KEY: "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "bare", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "echo", "arguments": ARGUMENTS, "_meta": meta}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    line = msgspec.json.encode(asked) + b"\n"
+    _, answers = await loop.connect_read_pipe(_Answers, process.stdout)
+
+    async def once() -> None:
+        answers.next = loop.create_future()
+        os.write(process.stdin.fileno(), line)
+        assert b'"text"' in await answers.next
+
+    await once()
+    return once
+
+
+class _Answers(asyncio.Protocol):
+    next: asyncio.Future[bytes]
+
+    def data_received(self, data: bytes) -> None:
+        self.next.set_result(data)
+
+
+def _resident_kb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024

@@ -1,0 +1,86 @@
+"""ACP content blocks, in prompts and in tool results, and the check of their shape."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+
+
+class _Annotations(msgspec.Struct, rename="camel"):
+    audience: list[Literal["assistant", "user"]] | None = None
+    last_modified: str | None = None
+    priority: float | None = None
+
+
+class _Block(msgspec.Struct, tag_field="type", rename="camel"):
+    annotations: _Annotations | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class _Text(_Block, tag="text", kw_only=True):
+    text: str
+
+
+class _Image(_Block, tag="image", kw_only=True):
+    data: str
+    mime_type: str
+    uri: str | None = None
+
+
+class _Audio(_Block, tag="audio", kw_only=True):
+    data: str
+    mime_type: str
+
+
+class _ResourceLink(_Block, tag="resource_link", kw_only=True):
+    name: str
+    uri: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class _ResourceContents(msgspec.Struct, rename="camel"):
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: str | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.blob is None):
+            raise ValueError("A resource has a text or a blob")
+
+
+class _EmbeddedResource(_Block, tag="resource", kw_only=True):
+    resource: _ResourceContents
+
+
+_PROMPT_TYPES = ("text", "image", "resource_link", "resource")
+
+
+def check_prompt(blocks: list[JsonObject]) -> None:
+    """Refuse a prompt with a block of an unsupported type, or with a malformed block."""
+    for index, block in enumerate(blocks):
+        name = block.get("type")
+        if name not in _PROMPT_TYPES:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"A prompt takes {', '.join(_PROMPT_TYPES)}, not {str(name)[:40]!r}."
+            )
+        try:
+            msgspec.convert(block, _Text | _Image | _ResourceLink | _EmbeddedResource)
+        except msgspec.ValidationError as error:
+            raise HoldfastError(codes.BAD_ARGUMENT, f"prompt[{index}] cannot be read: {error}.") from None
+
+
+def editor_block(block: JsonObject) -> JsonObject:
+    """A tool's block in ACP's shape; a block that does not fit becomes a text block with its JSON."""
+    try:
+        msgspec.convert(block, _Text | _Image | _Audio | _ResourceLink | _EmbeddedResource)
+    except msgspec.ValidationError:
+        return {"type": "text", "text": msgspec.json.encode(block).decode()}
+    return block

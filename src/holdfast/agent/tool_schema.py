@@ -1,0 +1,104 @@
+"""Describes a tool's arguments in text, from its JSON schema."""
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.model.json import Json
+from holdfast.wire.mcp.tools import Tool
+
+_MAX_LENGTH = 60
+_MAX_DEPTH = 4
+_CONSTRAINTS = {
+    "minimum": "from {}",
+    "maximum": "up to {}",
+    "minLength": "at least {} characters",
+    "maxLength": "up to {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "up to {} items",
+    "pattern": "like {}",
+    "format": "{}",
+}
+
+
+class _Schema(msgspec.Struct):
+    """The parts of a JSON schema that are described."""
+
+    properties: dict[str, Json] = {}
+    required: list[str] = []
+
+
+def required_arguments(tool: Tool) -> list[str]:
+    """The names of the required arguments."""
+    return _schema(tool).required
+
+
+def describe_arguments(tool: Tool) -> str:
+    """One line per argument: its name, type, constraints and description."""
+    schema = _schema(tool)
+    if not schema.properties:
+        return "It has no arguments.\n"
+    return "".join(
+        f"- {name} ({', '.join(_describe_constraints(value, is_required=name in schema.required))}){_description(value)}\n"
+        for name, value in schema.properties.items()
+    )
+
+
+def example_arguments(tool: Tool) -> str:
+    """JSON to fill in: each required argument with its type."""
+    schema = _schema(tool)
+    filled = {name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required}
+    return json.dumps(filled, ensure_ascii=False)
+
+
+def _schema(tool: Tool) -> _Schema:
+    try:
+        return msgspec.json.decode(tool.input_schema, type=_Schema)
+    except msgspec.MsgspecError:
+        return _Schema()
+
+
+def _describe_constraints(value: Json, *, is_required: bool) -> Iterator[str]:
+    yield _type_name(value)
+    if is_required:
+        yield "required"
+    if not isinstance(value, dict):
+        return
+    for key, words in _CONSTRAINTS.items():
+        if isinstance(limit := value.get(key), str | int | float):
+            yield words.format(_shorten(str(limit)))
+    if "default" in value:
+        yield f"default {_to_json(value['default'])}"
+
+
+def _description(value: Json) -> str:
+    text = value.get("description") if isinstance(value, dict) else None
+    return f": {' '.join(text.split())}" if isinstance(text, str) and text else ""
+
+
+def _type_name(value: Json, depth: int = 0) -> str:
+    if depth == _MAX_DEPTH or not isinstance(value, dict):
+        return "anything"
+    match value:
+        case {"enum": list() as choices}:
+            words = map(_to_json, choices)
+        case {"anyOf": list() as several} | {"oneOf": list() as several}:
+            words = (_type_name(one, depth + 1) for one in several)
+        case {"type": list() as several}:
+            words = map(str, several)
+        case {"type": "array", "items": item}:
+            words = (f"array of {_type_name(item, depth + 1)}",)
+        case {"type": str() as name} | {"$ref": str() as name}:
+            words = (name.rpartition("/")[2],)
+        case _:
+            words = ("anything",)
+    return _shorten(" or ".join(dict.fromkeys(words)))
+
+
+def _to_json(value: Json) -> str:
+    return _shorten(json.dumps(value, ensure_ascii=False))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"

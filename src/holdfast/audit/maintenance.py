@@ -1,0 +1,55 @@
+"""Back up and verify a store's file together with its audit."""
+
+from pathlib import Path
+
+from holdfast.audit.anchor import FileAnchor
+from holdfast.audit.audit import verify_store
+from holdfast.audit.chain import Verdict
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store import maintenance
+from holdfast.store.errors import translate_errors
+from holdfast.store.maintenance import open_for_reading
+from holdfast.store.sql_read import SqlReadTx
+
+
+def backup(path: Path, copy: Path) -> None:
+    """Copy the store, then the anchor as it was before the copy, so that it is never ahead of the copy."""
+    copied_anchor = FileAnchor.for_database(copy)
+    if copied_anchor.path.exists():
+        raise HoldfastError(
+            codes.FILE_EXISTS,
+            f"'{copied_anchor.path}' already exists; it belongs to another copy. Nothing was changed.",
+        )
+    anchor = FileAnchor.for_database(path).read()
+    maintenance.backup(path, copy)
+    if anchor is None:
+        return
+    try:
+        copied_anchor.write(anchor)
+    except BaseException:
+        # Without its anchor the copy would fail verification.
+        copy.unlink()
+        raise
+
+
+def verify_file(path: Path) -> Verdict | None:
+    """Verify the audit in a store's file; None if it has no audit yet. Any edit of the file is possible."""
+    anchor_file = FileAnchor.for_database(path)
+    anchor = anchor_file.read()
+    with open_for_reading(path) as db:
+        tx = SqlReadTx(db)
+        try:
+            with translate_errors(path, reading=True):
+                # A store that never had an audit has no anchor either.
+                if not anchor_file.path.exists() and tx.audit_head() is None:
+                    return None
+                return verify_store(tx, anchor)
+        except HoldfastError as error:
+            if error.code is not codes.STORE_CORRUPT:
+                raise
+            return Verdict(
+                seq=0,
+                anchored=0 if anchor is None else anchor.seq,
+                problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
+            )

@@ -1,0 +1,63 @@
+"""Crash recovery: end, record and close the sessions of dead hosts."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from holdfast.audit.audit import Audit
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import SessionClosed
+from holdfast.model.ids import SessionId
+from holdfast.store import clock
+from holdfast.store.errors import is_transient
+from holdfast.store.lease import is_abandoned
+from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
+from holdfast.store.rows import SessionState, StoredSession
+from holdfast.store.store import Store, Tx
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 5.0
+
+
+async def recover_sessions(store: Store, audit: Audit) -> None:
+    """Close every session whose owner is dead, as it may never be opened again."""
+    query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
+    while True:
+        page = await store.sessions(query)
+        for stored in page.items:
+            if _is_abandoned(stored):
+                await _recover(store, audit, stored.context.session_id)
+        if page.cursor is None:
+            return
+        query = replace(query, cursor=page.cursor)
+
+
+def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> None:
+    """End the interrupted calls and turn of a session without a live owner, and close it."""
+    tx.acquire(session_id)
+    stored = tx.session(session_id)
+    if stored is not None:
+        audit.end_interrupted(tx, stored.context)
+        if stored.state is SessionState.OPEN:
+            tx.append(session_id, SessionClosed(reason="its process ended"))
+    tx.release(session_id)
+
+
+def _is_abandoned(stored: StoredSession) -> bool:
+    """Whether its owner is dead, or it has no lease, as in a backup."""
+    return stored.lease is None or is_abandoned(stored.lease, clock.now())
+
+
+async def _recover(store: Store, audit: Audit, session_id: SessionId) -> None:
+    while True:
+        try:
+            await store.write(lambda tx: recover_session(tx, audit, session_id))
+        except HoldfastError as error:
+            if is_transient(error):
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted by now
+                log.warning("session not recovered", extra={"session": session_id, "reason": error.message})
+        return

@@ -1,0 +1,55 @@
+"""The servers that come with Holdfast. No other server can take their names."""
+
+import sys
+from collections.abc import Mapping
+
+from holdfast.connect.inprocess import MakeService
+from holdfast.model.context import SessionContext
+from holdfast.model.door import Door
+from holdfast.model.server import FILES, InProcess, Lifetime, ServerSpec, Source, Stdio
+from holdfast.model.trust import Trust
+from holdfast.resolve.inputs import BuiltinServer
+from holdfast.resolve.protected import protected_paths
+from holdfast.settings import Settings
+from holdfast.wire.mcp.server import Service
+
+_ORIGIN = "Holdfast itself"
+
+
+def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
+    """`files` for every session; `tasks` for direct sessions in a workspace."""
+    files = ServerSpec(
+        name=FILES,
+        source=Source.BUILTIN,
+        transport=InProcess(service=FILES),
+        origin=_ORIGIN,
+        trust=Trust.SANDBOXED,  # it only accesses the session's roots
+    )
+    tasks = ServerSpec(
+        name="tasks",
+        source=Source.BUILTIN,
+        # -P: do not import modules from the current folder.
+        transport=Stdio(
+            command=sys.executable,
+            args=("-P", "-m", "holdfast", "builtin", "tasks"),
+            env={"HOLDFAST_DATA_DIR": str(settings.data_dir)},
+        ),
+        origin=_ORIGIN,
+        lifetime=Lifetime.HOST,
+    )
+    return BuiltinServer(spec=files), BuiltinServer(spec=tasks, is_for=_is_direct_in_workspace)
+
+
+def _is_direct_in_workspace(context: SessionContext) -> bool:
+    return bool(context.workspace_id) and context.trust_level is Trust.DIRECT
+
+
+def in_process_services(settings: Settings) -> Mapping[str, MakeService]:
+    """The services of the servers that run in the host's process, by name."""
+
+    def make_files(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.files.tools import files_service  # imported late: it takes 40 ms
+
+        return files_service(context, door, protected_paths(settings))
+
+    return {FILES: make_files}

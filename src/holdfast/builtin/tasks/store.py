@@ -1,0 +1,149 @@
+"""Tasks in SQLite. Every statement names the workspace, so no workspace sees the tasks of another."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+_COLUMNS = "number, title, body, status, created_at, updated_at, created_by"
+_BUSY_SECONDS = 5.0  # how long to wait for another process's transaction
+
+
+class Status(StrEnum):
+    """The status of a task."""
+
+    OPEN = "open"
+    STARTED = "started"
+    DONE = "done"
+    DROPPED = "dropped"
+
+    @property
+    def next(self) -> "tuple[Status, ...]":
+        """The statuses that can follow."""
+        match self:
+            case Status.OPEN:
+                return (Status.STARTED, Status.DROPPED)
+            case Status.STARTED:
+                return (Status.DONE, Status.OPEN, Status.DROPPED)
+            case Status.DONE | Status.DROPPED:
+                return (Status.OPEN,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task of a workspace; `number` is unique within the workspace."""
+
+    number: int
+    title: str
+    body: str
+    status: Status
+    created_at: str
+    updated_at: str
+    created_by: str
+    """The session that added it; empty if the caller's session was not verified."""
+
+
+class TaskStore:
+    """A database that several processes can share. Each method is one transaction in one thread."""
+
+    def __init__(self, path: Callable[[], Path]) -> None:
+        self._path = path
+        self._ready = False
+
+    def add(self, workspace: str, title: str, body: str, created_by: str) -> Task:
+        """Add a task with the next number of its workspace."""
+        now = _now()
+        with self._transaction() as db:
+            (last,) = db.execute("SELECT max(number) FROM tasks WHERE workspace = ?", (workspace,)).fetchone()
+            number = (last or 0) + 1
+            db.execute(
+                f"INSERT INTO tasks (workspace, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (workspace, number, title, body, Status.OPEN, now, now, created_by),
+            )
+        return Task(
+            number=number,
+            title=title,
+            body=body,
+            status=Status.OPEN,
+            created_at=now,
+            updated_at=now,
+            created_by=created_by,
+        )
+
+    def list(self, workspace: str, status: Status | None) -> list[Task]:
+        """The tasks of a workspace, oldest first."""
+        with self._transaction() as db:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM tasks WHERE workspace = ? AND (? IS NULL OR status = ?) ORDER BY number",
+                (workspace, status, status),
+            ).fetchall()
+        return [_task(row) for row in rows]
+
+    def get(self, workspace: str, number: int) -> Task | None:
+        """One task of a workspace."""
+        with self._transaction() as db:
+            return _get(db, workspace, number)
+
+    def change(self, workspace: str, number: int, change: Callable[[Task], Task]) -> Task | None:
+        """Apply a change to a task in one transaction. `change` may raise to reject it."""
+        with self._transaction() as db:
+            task = _get(db, workspace, number)
+            if task is None:
+                return None
+            changed = change(task)
+            now = _now()
+            db.execute(
+                "UPDATE tasks SET title = ?, body = ?, status = ?, updated_at = ? WHERE workspace = ? AND number = ?",
+                (changed.title, changed.body, changed.status, now, workspace, number),
+            )
+            return _get(db, workspace, number)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        path = self._path()
+        if not self._ready:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            if not self._ready:
+                db.executescript(
+                    files("holdfast.builtin.tasks").joinpath("schema.sql").read_text(encoding="utf-8")
+                )
+                self._ready = True
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+
+def _get(db: sqlite3.Connection, workspace: str, number: int) -> Task | None:
+    row = db.execute(
+        f"SELECT {_COLUMNS} FROM tasks WHERE workspace = ? AND number = ?", (workspace, number)
+    ).fetchone()
+    return None if row is None else _task(row)
+
+
+def _task(row: tuple[Any, ...]) -> Task:
+    number, title, body, status, created_at, updated_at, created_by = row
+    return Task(
+        number=number,
+        title=title,
+        body=body,
+        status=Status(status),
+        created_at=created_at,
+        updated_at=updated_at,
+        created_by=created_by,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,318 @@
+"""What the user types: edited prompts at a terminal, plain lines from a pipe."""
+
+import asyncio
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.agent.commands import parse_commands
+from holdfast.cli.event_printer import CONTINUATION, PROMPT, EventPrinter
+from holdfast.cli.text import replace_unprintable
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.output import Output
+
+LINE_LIMIT = 16 * 1024 * 1024
+_CHUNK = 64 * 1024
+_TERMINAL_CLOSED = (errno.EIO, errno.EPIPE, errno.EBADF)
+
+
+class InputInterruptedError(Exception):
+    """The user pressed Ctrl-C on an empty line."""
+
+
+class ChatInput(Protocol):
+    """Where a chat's prompts come from."""
+
+    async def read_prompt(self) -> str | None:
+        """The next prompt, which may have several lines; None at the end of the input."""
+        ...
+
+    async def ask(self, question: str) -> str | None:
+        """The answer to a question; None at the end of the input."""
+        ...
+
+    async def show(self, printer: EventPrinter, event: Event) -> None:
+        """Print an event; if a prompt is open, above it."""
+        ...
+
+    def interrupt(self) -> bool:
+        """Handle a SIGINT as Ctrl-C at the open prompt; False if none is open."""
+        ...
+
+
+class PipeInput:
+    """Lines of standard input, read on the event loop."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._is_at_end = False
+
+    async def read_prompt(self) -> str | None:
+        """The next line; a call whose JSON is not closed continues up to an empty line."""
+        text = await self._read_line()
+        while text and is_unclosed(text) and (more := await self._read_line()):
+            text = f"{text}\n{more}"
+        return text
+
+    async def ask(self, question: str) -> str | None:
+        return await self._read_line()
+
+    async def show(self, printer: EventPrinter, event: Event) -> None:
+        printer.show(event)
+
+    def interrupt(self) -> bool:
+        return False
+
+    async def _read_line(self) -> str | None:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0 and not self._is_at_end:
+            searched = len(self._buffer)
+            if searched >= LINE_LIMIT:
+                raise HoldfastError(
+                    codes.BAD_ARGUMENT,
+                    f"A line of the input has {LINE_LIMIT} bytes or more.",
+                    hint="Split the line.",
+                )
+            self._buffer += await self._read_chunk()
+        if end < 0:
+            end = len(self._buffer)
+        if not self._buffer:
+            return None
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line.decode(errors="replace").rstrip("\r\n")
+
+    async def _read_chunk(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        try:
+            loop.add_reader(self._descriptor, lambda: readable.done() or readable.set_result(None))
+        except OSError:  # a regular file cannot be polled, and need not be: reading it does not block
+            pass
+        else:
+            try:
+                await readable
+            finally:
+                loop.remove_reader(self._descriptor)
+        chunk = os.read(self._descriptor, _CHUNK)
+        self._is_at_end = not chunk
+        return chunk
+
+
+class TerminalInput:
+    """Prompts edited at a terminal, with history and completion."""
+
+    def __init__(self, history: Sequence[str], completions: Callable[[], "Completions"]) -> None:
+        # prompt_toolkit takes 75 ms to import, so only an interactive chat does.
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import DummyHistory, InMemoryHistory
+
+        self.typed: list[str] = []
+        """The prompts of this chat, oldest first."""
+        output = _create_output()
+        self._prompts: PromptSession[str] = PromptSession(
+            PROMPT,
+            completer=_create_completer(completions),
+            complete_while_typing=False,
+            enable_suspend=True,
+            history=InMemoryHistory(history),
+            interrupt_exception=InputInterruptedError,
+            key_bindings=_create_key_bindings(),
+            multiline=True,
+            output=output,
+            prompt_continuation=CONTINUATION,
+        )
+        self._questions: PromptSession[str] = PromptSession(
+            enable_suspend=True,
+            history=DummyHistory(),
+            interrupt_exception=InputInterruptedError,
+            output=output,
+        )
+        self._open: PromptSession[str] | None = None
+
+    async def read_prompt(self) -> str | None:
+        """The next prompt; raises `InputInterruptedError` on Ctrl-C."""
+        text = await self._read(self._prompts, PROMPT)
+        if text is None:
+            return None
+        text = text.rstrip()
+        if text:
+            self.typed.append(text)
+        return text
+
+    async def ask(self, question: str) -> str | None:
+        """The answer to a question, which is not kept in the history; raises `InputInterruptedError` on Ctrl-C."""
+        return await self._read(self._questions, question)
+
+    async def show(self, printer: EventPrinter, event: Event) -> None:
+        from prompt_toolkit.application import in_terminal
+
+        if self._open is None:
+            printer.show(event)
+            return
+        async with in_terminal():
+            printer.show(event)
+            printer.new_line()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a prompt or a question is on the screen."""
+        return self._open is not None
+
+    def interrupt(self) -> bool:
+        if self._open is None or not self._open.app.is_running:
+            return False
+        if not self._open.app.is_done:
+            self._open.app.exit(exception=InputInterruptedError)
+        return True
+
+    async def _read(self, session: "PromptSession[str]", message: str) -> str | None:
+        self._open = session
+        try:
+            text = await session.prompt_async(message, set_exception_handler=False, handle_sigint=False)
+        except EOFError:
+            return None
+        except OSError as error:
+            if error.errno not in _TERMINAL_CLOSED:
+                raise
+            return None
+        finally:
+            self._open = None
+        return text.encode(errors="replace").decode()
+
+
+class LogStream(io.TextIOWrapper):
+    """Standard error for logs, from any thread: while a prompt is open, they are written above it."""
+
+    def __init__(self, terminal: TerminalInput) -> None:
+        super().__init__(os.fdopen(os.dup(2), "wb", buffering=0), write_through=True)
+        self._terminal = terminal
+        self._loop = asyncio.get_running_loop()
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def write(self, text: str) -> int:
+        if self._terminal.is_open and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._start_writing, text)
+        else:
+            super().write(text)
+        return len(text)
+
+    def _start_writing(self, text: str) -> None:
+        task = self._loop.create_task(self._write_above(text))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_above(self, text: str) -> None:
+        from prompt_toolkit.application import in_terminal
+
+        async with in_terminal():
+            super().write(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """What Tab offers, each word with its description."""
+
+    commands: Mapping[str, str]
+    arguments: Mapping[str, Mapping[str, str]]
+    """By command: the words that may follow it."""
+
+    def find(self, line: str) -> tuple[str, dict[str, str]]:
+        """The last word of the line, and the words it can be completed to. Names with control characters are left out."""
+        command, space, rest = line.lstrip().partition(" ")
+        word = rest.lstrip() if space else command
+        words = self.arguments.get(command, {}) if space else self.commands
+        return word, {
+            name: replace_unprintable(words[name])
+            for name in sorted(words)
+            if name.startswith(word) and name.isprintable()
+        }
+
+
+def is_unclosed(text: str) -> bool:
+    """Whether the text ends within the JSON of a call."""
+    commands = parse_commands([{"type": "text", "text": text}])
+    return bool(commands) and commands[-1].is_unclosed
+
+
+def _create_output() -> "Output | None":
+    """The terminal, never asked for the cursor's position: a late answer would be read as typed text."""
+    from prompt_toolkit.output.vt100 import Vt100_Output
+    from prompt_toolkit.utils import is_dumb_terminal
+
+    if is_dumb_terminal():
+        return None  # prompt_toolkit has a prompt of its own for it
+    output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+    output.enable_cpr = False
+    return output
+
+
+def _create_completer(completions: Callable[[], Completions]) -> "Completer":
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class ChatCompleter(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            word, found = completions().find(document.current_line_before_cursor)
+            for name, description in found.items():
+                yield Completion(name, start_position=-len(word), display_meta=description)
+
+    return ChatCompleter()
+
+
+def _create_key_bindings() -> "KeyBindings":
+    """Enter sends the prompt, Alt-Enter begins a new line, Tab completes, Ctrl-C clears the line."""
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
+    from prompt_toolkit.filters import Condition, is_searching
+    from prompt_toolkit.key_binding import KeyBindings
+
+    bindings = KeyBindings()
+
+    @bindings.add("enter", filter=~is_searching)
+    def send(event: "KeyPressEvent") -> None:
+        buffer = event.current_buffer
+        if is_unclosed(buffer.text) and buffer.document.current_line.strip():
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter")
+    @bindings.add("escape", "c-j")
+    def begin_new_line(event: "KeyPressEvent") -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    @bindings.add("tab")
+    def complete(event: "KeyPressEvent") -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        # Not in the background: keys typed after Tab must find the line completed.
+        requested = CompleteEvent(completion_requested=True)
+        found = [*buffer.completer.get_completions(buffer.document, requested)]
+        if not found:
+            return
+        missing = get_common_complete_suffix(buffer.document, found) + (" " if len(found) == 1 else "")
+        if missing:
+            buffer.insert_text(missing)
+        else:
+            buffer.start_completion()
+
+    @bindings.add("c-c", filter=~is_searching & Condition(lambda: bool(get_app().current_buffer.text)))
+    def clear(event: "KeyPressEvent") -> None:
+        event.current_buffer.reset()
+
+    return bindings

@@ -1,0 +1,183 @@
+"""Prints the events of a conversation: in colour on a terminal, plain in a pipe."""
+
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, assert_never
+
+from holdfast.cli.text import replace_unprintable, summarize_arguments
+from holdfast.model.event import (
+    Decision,
+    Event,
+    ModeChanged,
+    Outcome,
+    PermissionDecided,
+    Planned,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TrustLowered,
+    TurnEnded,
+)
+from holdfast.model.event_text import (
+    FileChange,
+    PlanEntry,
+    failure_code,
+    file_change,
+    plan_entries,
+    stop_text,
+    tool_name,
+)
+from holdfast.model.json import JsonObject
+
+PROMPT = "› "
+CONTINUATION = "… "
+_MAX_DIFF_LINES = 40
+
+
+class EventPrinter:
+    """Prints text and events. Control characters in what servers and models say have no effect."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdout.isatty()
+        self._console: Any = None
+        self._at_line_start = True
+        self._is_closed = False
+        self._running: dict[str, ToolCalled] = {}
+        if self.is_terminal:
+            from rich.console import Console
+
+            self._console = Console(highlight=False, markup=False, emoji=False)
+
+    def print(self, text: str = "", style: str = "", *, end: str = "\n") -> None:
+        """Print some text. Line ends and tabs are kept; other control characters are replaced."""
+        shown = "\n".join(map(_printable, text.split("\n"))) + end
+        if self._is_closed or not shown:
+            return
+        self._at_line_start = shown.endswith("\n")
+        try:
+            if self._console is None:
+                sys.stdout.write(shown)
+                sys.stdout.flush()
+            else:
+                from rich.text import Text
+
+                self._console.print(Text(shown, style=style), end="", soft_wrap=True)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            # The reader or the terminal is gone. The work goes on without output.
+            self._is_closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def new_line(self) -> None:
+        """Start a new line, unless the cursor is at the start of one."""
+        if not self._at_line_start:
+            self.print()
+
+    async def show_live(self, event: Event) -> None:
+        """Print an event as it happens. The prompt is left out: the user has just typed it."""
+        if not isinstance(event, Prompted):
+            self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Print an event."""
+        match event:
+            case Replied(text=text):
+                self.print(text, end="")
+            case Thought(text=text):
+                self.print(text, "dim italic", end="")
+            case Prompted(blocks=blocks):
+                self.new_line()
+                self.print(PROMPT + "\n".join(map(_block_text, blocks)), "bold")
+            case Planned():
+                self.new_line()
+                self.print("\n".join(map(_plan_line, plan_entries(event))), "dim")
+            case ToolCalled():
+                self._called(event)
+            case ToolEnded():
+                self._ended(event)
+            case PermissionDecided(decision=Decision.REJECT, call_id=call_id):
+                self.print(f"  {self._call_name(call_id)}rejected", "yellow")
+            case TurnEnded(reason=reason):
+                self.new_line()
+                if text := stop_text(reason):
+                    self.print(text, "yellow")
+            case ModeChanged(mode=changed) | TrustLowered(trust_level=changed):
+                self.print(f"  from here on: {changed}", "yellow")
+            case (
+                SessionOpened()
+                | SessionClosed()
+                | ServersResolved()
+                | Titled()
+                | ToolStarted()
+                | PermissionDecided()
+            ):
+                pass
+            case _:
+                assert_never(event)
+
+    def _called(self, event: ToolCalled) -> None:
+        self._running[event.call_id] = event
+        self.new_line()
+        self.print(f"● {tool_name(event)} ", "cyan", end="")
+        self.print(summarize_arguments(event.arguments), "dim")
+
+    def _ended(self, event: ToolEnded) -> None:
+        self.new_line()
+        name = self._call_name(event.call_id)
+        called = self._running.pop(event.call_id, None)
+        match event.outcome:
+            case Outcome.COMPLETED:
+                self.print(f"  {name}✓", "green")
+                for line in _diff_lines(file_change(called, event)):
+                    self.print(f"    {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"))
+            case Outcome.CANCELLED:
+                self.print(f"  {name}cancelled", "yellow")
+            case Outcome.FAILED | Outcome.REFUSED:
+                self.print(f"  {name}✗ {failure_code(event)}".rstrip(), "red")
+
+    def _call_name(self, call_id: str) -> str:
+        """The name of a call's tool, if several calls are running."""
+        called = self._running.get(call_id)
+        if called is None or len(self._running) == 1:
+            return ""
+        return f"{tool_name(called)} "
+
+
+def _printable(line: str) -> str:
+    return replace_unprintable(line.replace("\t", "    "))
+
+
+def _block_text(block: JsonObject) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[{uri}]"
+        case _:
+            return f"[{block.get('type')}]"
+
+
+def _plan_line(entry: PlanEntry) -> str:
+    mark = "x" if entry.status == "completed" else " "
+    return f"  [{mark}] {entry.content}"
+
+
+def _diff_lines(change: FileChange | None) -> Iterator[str]:
+    if change is None:
+        return
+    old = (change.old_text or "").splitlines()
+    lines = [*difflib.unified_diff(old, change.new_text.splitlines(), lineterm="", n=1)][2:]
+    yield from lines[:_MAX_DIFF_LINES]
+    if len(lines) > _MAX_DIFF_LINES:
+        yield f"… and {len(lines) - _MAX_DIFF_LINES} lines more"

@@ -1,0 +1,67 @@
+"""Click groups: one that imports commands lazily, one that prints their help in full."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LazyCommand:
+    """Where a command is (`module:attribute`), and its line in the help."""
+
+    target: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """Lists its commands from a table, and imports the one that is called."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in self.lazy:
+            return None
+        from importlib import import_module
+
+        module, _, attribute = self.lazy[cmd_name].target.partition(":")
+        command: object = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.lazy[cmd_name].target} is not a command.")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown name, suggest the nearest one."""
+        name = args[0]
+        if name not in self.lazy and not ctx.resilient_parsing and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.lazy, n=1)
+            fix = f"Did you mean {near[0]!r}?" if near else f"`{ctx.command_path} --help` lists all commands."
+            ctx.fail(f"No such command {name!r}. {fix}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+
+
+class Group(click.Group):
+    """A group whose help shows the whole first sentence of each command."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        commands = ((name, self.get_command(ctx, name)) for name in names)
+        rows = [(name, command.get_short_help_str(1000)) for name, command in commands if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -1,0 +1,61 @@
+"""Results that come in pages: `--limit`, `--all`, and how many more there are."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.store.query import MAX_PAGE_SIZE
+from holdfast.store.rows import Page
+
+T = TypeVar("T")
+
+_COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # counting more would take too long
+
+Fetch = Callable[[str | None], Awaitable[Page[T]]]
+"""Fetches the page after this cursor. All pages have the same size: a cursor works for one size only."""
+
+
+def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options `--limit` and `--all`; the command gets them as `limit`, where None means all."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_limit(*args: Any, limit: int, every: bool, **kwargs: Any) -> None:
+            command(*args, limit=None if every else limit, **kwargs)
+
+        with_limit = click.option("--all", "every", is_flag=True, help="Show all.")(with_limit)
+        return click.option(
+            "--limit",
+            type=click.IntRange(1),
+            metavar="N",
+            default=default,
+            show_default=True,
+            help="Show at most this many, the latest.",
+        )(with_limit)
+
+    return decorate
+
+
+async def collect_pages(fetch: Fetch[T], limit: int | None) -> tuple[list[T], int]:
+    """The first `limit` results, or all, and the number of further ones, counted up to about ten thousand."""
+    found: list[T] = []
+    count = 0
+    cursor: str | None = None
+    while True:
+        page = await fetch(cursor)
+        count += len(page.items)
+        found += page.items if limit is None else page.items[: limit - len(found)]
+        cursor = page.cursor
+        if cursor is None or count - len(found) >= _COUNT_LIMIT:
+            return found, count - len(found)
+
+
+def print_more(shown: int, more: int) -> None:
+    """Print to standard error how many more results there are, and how to see them."""
+    if more:
+        count = f"at least {more}" if more >= _COUNT_LIMIT else str(more)
+        click.echo(
+            f"Showing the latest {shown}; {count} more. To see them: --limit {shown * 2}, or --all", err=True
+        )

@@ -1,0 +1,119 @@
+"""`holdfast servers import`: import the servers of another program."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from holdfast import settings
+from holdfast.cli.output import print_table
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.resolve.importers import CLIENT_APPS, ClientApp, ImportedServer, read_servers
+from holdfast.resolve.load import read_json
+from holdfast.wire.strict_json import StrictJsonError
+
+
+@click.command("import")
+@click.option(
+    "--from",
+    "program",
+    type=click.Choice(list(CLIENT_APPS)),
+    required=True,
+    help="The program to import from.",
+)
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The program's configuration file, if it is not in its usual place.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
+def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
+    """Import the servers of another program.
+
+    Adds them to your own list; servers that are already in it stay unchanged. The other program's file is only read.
+
+    \b
+    Example:
+      holdfast servers import --from claude-desktop --dry-run
+    """
+    found = _read(CLIENT_APPS[program], file)
+    target = settings.load().servers.user_file
+    own = _read_own(target)
+    servers = own.setdefault("mcpServers", {})
+    if not isinstance(servers, dict):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f'{target} has no object "mcpServers".', hint="Fix the file first."
+        )
+    rows: list[tuple[str, str, str]] = []
+    for server in found:
+        is_new = server.name not in servers
+        if is_new:
+            servers[server.name] = server.entry
+        status = ("would be added" if dry_run else "added") if is_new else "already there, unchanged"
+        rows.append((server.name, status, "; ".join(server.remarks)))
+    print_table(("server", "status", "remarks"), rows)
+    if not dry_run and any(status == "added" for _, status, _ in rows):
+        _write(target, own)
+        click.echo(f"Written to {target}.")
+
+
+def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
+    files = (
+        (file,) if file is not None else tuple(path for path in program.files(Path.home()) if path.is_file())
+    )
+    if not files:
+        paths = " or ".join(str(path) for path in program.files(Path.home()))
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{program.title} has no configuration at {paths}.",
+            hint="Name its file with --file.",
+        )
+    found: dict[str, ImportedServer] = {}
+    for path in files:
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"{path} cannot be read: {error.strerror}.",
+                hint="Check the file and its permissions.",
+            ) from None
+        for server in read_servers(text, program, path):
+            found.setdefault(server.name, server)
+    if not found:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"There are no servers in {', '.join(map(str, files))}.",
+            hint="Name another file with --file.",
+        )
+    return tuple(found.values())
+
+
+def _read_own(target: Path) -> JsonObject:
+    try:
+        content = read_json(target.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except StrictJsonError as error:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{target} cannot be read: {error}.", hint="Fix the file first."
+        ) from None
+    if not isinstance(content, dict):
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{target} is not a JSON object.", hint="Fix the file first.")
+    return content
+
+
+def _write(target: Path, content: JsonObject) -> None:
+    """Replace the file atomically; only its owner can read it, as it may contain secrets."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".mcp-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(target)

@@ -1,0 +1,184 @@
+"""`holdfast servers list` and `explain`: which servers a session gets, and why others are refused."""
+
+import json
+from typing import Any
+
+import click
+
+from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
+from holdfast.cli.output import json_option, print_table
+from holdfast.cli.text import replace_unprintable
+from holdfast.host.host import Host
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.resolution import Resolution
+from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
+from holdfast.resolve.approvals import EntrySummary, summarize
+from holdfast.resolve.load import LoadedEntries, ServerEntry
+
+
+@click.command("list")
+@session_options
+@json_option
+def list_servers(options: SessionOptions, *, as_json: bool) -> None:
+    """List the servers, and which of them a session here gets.
+
+    Starts no server. The configuration, your approvals, the workspace and the session's trust decide.
+
+    \b
+    Example:
+      holdfast servers list --trust sandboxed
+    """
+    loaded, resolution = _plan(options)
+    if as_json:
+        click.echo(json.dumps(_to_json(resolution), indent=2))
+        return
+    rows = [
+        (server.name, server.source, _target(server), _confinement(server)) for server in resolution.servers
+    ]
+    sources = {entry.name: entry.source for entry in loaded.entries}
+    rows += [
+        (refusal.server, sources.get(refusal.server, ""), "", f"refused ({refusal.stage}): {refusal.reason}")
+        for refusal in resolution.refusals
+    ]
+    if rows:
+        print_table(("server", "from", "command or URL", "status"), rows)
+    else:
+        click.echo(
+            "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
+            err=True,
+        )
+    for warning in resolution.warnings:
+        click.echo(f"{replace_unprintable(warning.server)}: {replace_unprintable(warning.text)}", err=True)
+
+
+@click.command()
+@click.argument("name")
+@session_options
+@json_option
+def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
+    """Show where one server is configured, and why it is refused.
+
+    Exit codes: 0 a session here gets the server, 1 it does not.
+
+    \b
+    Example:
+      holdfast servers explain github
+    """
+    loaded, resolution = _plan(options)
+    entries = [entry for entry in loaded.entries if entry.name == name]
+    spec = next((server for server in resolution.servers if server.name == name), None)
+    refusals = [refusal for refusal in resolution.refusals if refusal.server == name]
+    if not entries and spec is None and not refusals:
+        raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {name!r} here.")
+    warnings = [warning.text for warning in resolution.warnings if warning.server == name]
+    if as_json:
+        document = {
+            "name": name,
+            "available": spec is not None,
+            "entries": [_entry_to_json(entry) for entry in entries],
+            "refusals": [{"stage": refusal.stage, "reason": refusal.reason} for refusal in refusals],
+            "warnings": warnings,
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        for entry in entries:
+            click.echo(
+                f"{replace_unprintable(name)} is configured in {replace_unprintable(entry.origin)} ({entry.source})."
+            )
+            for line in describe_entry(summarize(entry)):
+                click.echo(f"  {line}")
+        if spec is not None:
+            click.echo(f"A session here gets it: {_confinement(spec)}.")
+        for refusal in refusals:
+            click.echo(f"Refused at {refusal.stage}: {replace_unprintable(refusal.reason)}")
+        for warning in warnings:
+            click.echo(f"Warning: {replace_unprintable(warning)}")
+    if spec is None:
+        raise click.exceptions.Exit(1)
+
+
+def describe_entry(summary: EntrySummary) -> list[str]:
+    """A configuration entry for the user to review: complete, without secret values."""
+    lines: list[str] = []
+    if summary.command:
+        lines.append(
+            "command:   " + " ".join(replace_unprintable(json.dumps(word)) for word in summary.command)
+        )
+    if summary.url:
+        lines.append(f"url:       {replace_unprintable(summary.url)}")
+    if summary.env_names:
+        lines.append(f"env:       {', '.join(map(replace_unprintable, summary.env_names))}")
+    if summary.header_names:
+        lines.append(f"headers:   {', '.join(map(replace_unprintable, summary.header_names))}")
+    if summary.host_variables:
+        lines.append(f"uses:      {', '.join(summary.host_variables)} from your environment")
+    return lines
+
+
+def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
+    async def work(host: Host) -> tuple[LoadedEntries, Resolution]:
+        return await host.plan(options.to_opening())
+
+    return run_with_host(work)
+
+
+def _target(server: ServerSpec) -> str:
+    match server.transport:
+        case Stdio(command=command, args=args):
+            return " ".join([command, *args])
+        case Http(url=url) | Sse(url=url):
+            return url
+        case InProcess():
+            return "(built in)"
+
+
+def _confinement(server: ServerSpec) -> str:
+    if server.confinement is None:
+        match server.transport:
+            case Stdio():
+                return "direct"
+            case InProcess():
+                return "built in, limited to the session's folders"
+            case Http() | Sse():
+                return "remote"
+    network = ", ".join(server.confinement.network)
+    return f"confined, network: {network or 'none'}"
+
+
+def _to_json(resolution: Resolution) -> dict[str, Any]:
+    return {
+        "servers": [
+            {
+                "name": server.name,
+                "source": server.source,
+                "origin": server.origin,
+                "target": _target(server),
+                "lifetime": server.lifetime,
+                "confined": server.confinement is not None,
+            }
+            for server in resolution.servers
+        ],
+        "refusals": [
+            {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
+            for refusal in resolution.refusals
+        ],
+        "warnings": [
+            {"server": warning.server, "stage": warning.stage, "text": warning.text}
+            for warning in resolution.warnings
+        ],
+    }
+
+
+def _entry_to_json(entry: ServerEntry) -> dict[str, Any]:
+    summary = summarize(entry)
+    return {
+        "source": entry.source,
+        "origin": entry.origin,
+        "command": list(summary.command),
+        "url": summary.url,
+        "env": list(summary.env_names),
+        "headers": list(summary.header_names),
+        "uses": list(summary.host_variables),
+        "digest": entry.digest,
+    }

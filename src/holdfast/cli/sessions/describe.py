@@ -1,0 +1,54 @@
+"""A stored session, described for users and for programs."""
+
+from datetime import UTC, datetime
+
+from holdfast.model.json import JsonObject
+from holdfast.store import clock
+from holdfast.store.lease import is_interrupted
+from holdfast.store.rows import StoredSession
+
+SHORT_ID = 13
+"""How many characters of an id lists show: enough to tell sessions apart."""
+
+
+def session_to_json(stored: StoredSession) -> JsonObject:
+    """The session as commands print it with `--json`."""
+    context = stored.context
+    return {
+        "id": context.session_id,
+        "title": stored.title,
+        "state": stored.state,
+        "source": stored.source,
+        "cwd": context.cwd,
+        "roots": list(context.roots),
+        "workspace": context.workspace_id,
+        "trust_level": context.trust_level,
+        "user": context.user_id,
+        "parent": context.parent_session_id,
+        "tags": list(stored.tags),
+        "created": stored.created.isoformat(),
+        "updated": stored.updated.isoformat(),
+        "events": stored.last_seq,
+        "interrupted": is_interrupted(stored, clock.now()),
+    }
+
+
+def time_ago(moment: datetime) -> str:
+    """How long ago something was, as in "5 min ago"; after a day, the date."""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < 24 * 3600:
+        return f"{seconds // 3600:.0f} h ago"
+    return moment.astimezone().strftime("%Y-%m-%d")
+
+
+def describe_open_turn(stored: StoredSession) -> str:
+    """Says that the last turn is running or was interrupted; empty if it has ended."""
+    if not stored.open_turn:
+        return ""
+    if stored.lease is None or is_interrupted(stored, clock.now()):
+        return "was interrupted"
+    return f"is running in {stored.lease.owner}"

@@ -1,0 +1,136 @@
+"""`holdfast sessions show`, `replay` and `export`."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.cli.find_session import find_session
+from holdfast.cli.open_store import path_option, run_reading
+from holdfast.cli.output import STDOUT, json_option, output_option, print_table, write_lines
+from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
+from holdfast.model.event import ServersResolved
+from holdfast.store import clock
+from holdfast.store.interrupted import closing_events
+from holdfast.store.lease import is_interrupted
+from holdfast.store.rows import StoredEvent, StoredSession
+from holdfast.store.store import Store
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@json_option
+@path_option
+def show(*, session: str, as_json: bool, path: Path | None) -> None:
+    """Show the details of one session.
+
+    \b
+    Example:
+      holdfast sessions show 3f2a
+    """
+
+    async def work(store: Store) -> tuple[StoredSession, ServersResolved | None, Counter[str]]:
+        stored = await find_session(store, session)
+        session_id = stored.context.session_id
+        resolution = await store.read(lambda tx: tx.resolution(session_id))
+        kinds = Counter([type(event.event).__name__ async for event in store.events(session_id)])
+        return stored, resolution, kinds
+
+    stored, resolution, kinds = run_reading(path, work)
+    servers = resolution.servers if resolution is not None else ()
+    refusals = resolution.refusals if resolution is not None else ()
+    if as_json:
+        document = {
+            **session_to_json(stored),
+            "servers": servers,
+            "refusals": [
+                {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
+                for refusal in refusals
+            ],
+            "kinds": dict(kinds),
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    context, open_turn = stored.context, describe_open_turn(stored)
+    rows = [
+        ("id", context.session_id),
+        ("title", stored.title or "(no prompts)"),
+        ("state", stored.state + (f"; its last turn {open_turn}" if open_turn else "")),
+        ("folder", context.cwd),
+        *(("also", root) for root in context.roots[1:]),
+        ("workspace", context.workspace_id or "(none)"),
+        ("trust", context.trust_level),
+        ("from", stored.source),
+        ("created", time_ago(stored.created)),
+        ("last used", time_ago(stored.updated)),
+        ("turns", str(kinds["Prompted"])),
+        ("calls", str(kinds["ToolCalled"])),
+        ("events", str(stored.last_seq)),
+        ("servers", ", ".join(servers) or "(none)"),
+        *((f"refused {refusal.server}", refusal.reason) for refusal in refusals),
+    ]
+    if context.parent_session_id:
+        rows.insert(1, ("parent", context.parent_session_id))
+    print_table(("key", "value"), rows)
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@path_option
+def replay(*, session: str, path: Path | None) -> None:
+    """Print the conversation of a session; calls no tools.
+
+    \b
+    Example:
+      holdfast sessions replay 3f2a | less
+    """
+    from holdfast.cli.event_printer import EventPrinter
+
+    printer = EventPrinter()
+
+    async def work(store: Store) -> None:
+        stored = await find_session(store, session)
+        async for event in store.events(stored.context.session_id):
+            printer.show(event.event)
+        if is_interrupted(stored, clock.now()):
+            for ending in await store.read(lambda tx: closing_events(tx, stored.context.session_id)):
+                printer.show(ending.event)
+        elif stored.open_turn:
+            printer.new_line()
+            printer.print(f"This turn {describe_open_turn(stored)}.", "yellow")
+        printer.new_line()
+
+    run_reading(path, work)
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@output_option
+@path_option
+def export(*, session: str, output: Path | None, path: Path | None) -> None:
+    """Write a session's events as JSON lines.
+
+    The first line is the session; each further line is an event with its number, time and kind.
+
+    \b
+    Example:
+      holdfast sessions export 3f2a --output session.jsonl
+    """
+
+    async def work(store: Store) -> list[str]:
+        stored = await find_session(store, session)
+        first = json.dumps({"session": session_to_json(stored)})
+        return [first, *[_line(event) async for event in store.events(stored.context.session_id)]]
+
+    lines = run_reading(path, work)
+    write_lines(output, lines)
+    if output not in (None, STDOUT):
+        click.echo(f"{len(lines) - 1} events written to {output}.", err=True)
+
+
+def _line(stored: StoredEvent) -> str:
+    event = stored.event
+    line = {"seq": stored.seq, "at": stored.at.isoformat(), "kind": type(event).__name__, "event": event}
+    return msgspec.json.encode(line).decode()

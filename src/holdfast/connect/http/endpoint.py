@@ -1,0 +1,225 @@
+"""The address of one remote server, and the requests that are sent there."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol, TypeAlias
+from urllib.parse import urljoin
+
+from yarl import URL
+
+from holdfast import __version__
+from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.http.cookies import Cookies
+from holdfast.connect.http.event_stream import EventTooLongError
+from holdfast.connect.http.login_store import uses_login
+from holdfast.connect.http.pools import Pool
+from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
+from holdfast.connect.http.url import display_url, join_url, read_url
+from holdfast.model import codes
+from holdfast.model.context import CONTEXT_HEADER, SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Sse
+
+EVENT_STREAM = "text/event-stream"
+Sign: TypeAlias = Callable[[SessionContext, bytes | None], str]
+"""Signs a token for one request to this server."""
+
+
+class Credentials(Protocol):
+    """Gives the `Authorization` header of requests to one server."""
+
+    async def header(self) -> str:
+        """The header's value now; empty if there is none."""
+        ...
+
+    async def renew(self, refused: str, response: HttpResponse) -> str:
+        """The value to use after the server refused `refused`; raises if there is no other."""
+        ...
+
+
+_OURS = {
+    *(
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+    ),
+    *("last-event-id", "te", "trailer", "transfer-encoding", "upgrade", CONTEXT_HEADER.lower()),
+}
+_MAX_REDIRECTS = 3
+_MAX_TEXT = 200  # characters of a server's text in a message to the user
+_UNAUTHORIZED = 401
+
+
+class Endpoint:
+    """Sends requests to one server. Each is signed and carries the configured headers, which cannot replace ours."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        spec: ServerSpec,
+        options: ConnectOptions,
+        context: Callable[[], SessionContext | None],
+        sign: Sign,
+        credentials: Credentials | None = None,
+    ) -> None:
+        assert isinstance(spec.transport, Http | Sse)
+        self._pool = pool
+        self._name = spec.name
+        self._url = read_url(spec.transport.url)
+        self._headers = {"user-agent": f"holdfast/{__version__}"} | _allowed(spec.transport.headers)
+        self._cookies = None if "cookie" in self._headers else Cookies()
+        self._uses_login = uses_login(spec)
+        self._options = options
+        self._context = context
+        self._sign = sign
+        self._credentials = credentials
+
+    @property
+    def display_url(self) -> str:
+        """The address without its query, which may hold secrets."""
+        return display_url(self._url)
+
+    def join(self, reference: str) -> URL | None:
+        """The address that the server named, if it is at the same scheme, host and port."""
+        return join_url(self._url, reference)
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        context: SessionContext | None = None,
+        url: URL | None = None,
+    ) -> AsyncIterator[HttpResponse]:
+        """Send a request. A redirect is followed only within the same scheme, host and port."""
+        target = url or self._url
+        with self._explain_errors():
+            for _ in range(_MAX_REDIRECTS):
+                response = await self._send_authorized(method, target, headers, body, context)
+                try:
+                    redirect = _redirect(method, target, response)
+                    if redirect is None:
+                        if response.is_encoded:
+                            text = f"{self.display_url} compressed its answer without being asked to."
+                            raise HoldfastError(codes.BAD_ANSWER, text)
+                        yield response
+                        return
+                finally:
+                    response.close()
+                target = redirect
+                if url is None and method == "POST":
+                    self._url = redirect  # a GET may be redirected to a page for people
+            raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects without end.")
+
+    def status_error(self, response: HttpResponse) -> HoldfastError:
+        """What a status other than success means."""
+        status = response.status
+        if _is_redirect(response):
+            where = _redirect_target(self._url, response)
+            text = f"{self.display_url} redirects to {where}, where no request is sent. If that is the server, use its address."
+            return HoldfastError(codes.PEER_ERROR, text)
+        if status == _UNAUTHORIZED and self._uses_login:
+            text = f"{self._name!r} requires a login. Run: holdfast servers login {self._name}"
+            return HoldfastError(codes.LOGIN_NEEDED, text)
+        if status == _UNAUTHORIZED:
+            return HoldfastError(
+                codes.PEER_ERROR,
+                f"{self.display_url} requires another Authorization header than its entry has (401).",
+            )
+        reason = f" {response.reason[:_MAX_TEXT]}" if response.reason else ""
+        return HoldfastError(codes.PEER_ERROR, f"{self.display_url} answered {status}{reason}.")
+
+    async def _send_authorized(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        context: SessionContext | None,
+    ) -> HttpResponse:
+        """Send a request with credentials; if they are refused, once more with renewed ones."""
+        if self._credentials is None:
+            return await self._send(method, url, headers, body, context)
+        header = await self._credentials.header()
+        response = await self._send(method, url, _authorized(headers, header), body, context)
+        if response.status != _UNAUTHORIZED:
+            return response
+        response.close()
+        renewed = await self._credentials.renew(header, response)
+        return await self._send(method, url, _authorized(headers, renewed), body, context)
+
+    async def _send(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        context: SessionContext | None,
+    ) -> HttpResponse:
+        complete = {**self._headers, **headers}
+        if self._cookies is not None and (cookie := self._cookies.header):
+            complete["cookie"] = cookie
+        caller = context or self._context()
+        if caller is not None:
+            complete[CONTEXT_HEADER] = self._sign(caller, body)
+        response = await self._pool.request(
+            method, url, headers=complete, body=body, connect_seconds=self._options.connect_seconds
+        )
+        if self._cookies is not None and (lines := response.set_cookies):
+            self._cookies.learn(lines)
+        return response
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except EventTooLongError as error:
+            text = f"{self.display_url} sent a stream that cannot be read: {error}."
+            raise HoldfastError(codes.BAD_ANSWER, text) from None
+        except UnreachableError as error:
+            text = f"{self.display_url} cannot be reached: {_text(error)}."
+            raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
+        except BrokenResponseError as error:
+            text = f"{self.display_url} broke off: {_text(error)}."
+            raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
+
+
+def _is_redirect(response: HttpResponse) -> bool:
+    return response.status in (301, 302, 303, 307, 308) and "location" in response.headers
+
+
+def _redirect(method: str, url: URL, response: HttpResponse) -> URL | None:
+    """The address that the same request is sent to instead; None if it is not redirected, or may not be."""
+    if not _is_redirect(response) or (method != "GET" and response.status not in (307, 308)):
+        return None
+    return join_url(url, response.headers["location"])
+
+
+def _redirect_target(url: URL, response: HttpResponse) -> str:
+    try:
+        return display_url(read_url(urljoin(str(url), response.headers["location"])))[:_MAX_TEXT]
+    except (HoldfastError, ValueError):
+        return "something that is not an address"
+
+
+def _authorized(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
+    return {**headers, "authorization": value} if value else headers
+
+
+def _allowed(headers: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.lower(): value
+        for name, value in headers.items()
+        if name.lower() not in _OURS and not name.lower().startswith(("mcp-", "proxy-"))
+    }
+
+
+def _text(error: Exception) -> str:
+    return str(error)[:_MAX_TEXT].rstrip(".") or type(error).__name__

@@ -1,0 +1,145 @@
+"""Log in to a remote server: the user agrees in a browser, and the login is saved."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import compare_digest
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult
+
+from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.http.endpoint import Endpoint
+from holdfast.connect.http.login_store import login_file, read_login, uses_login
+from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
+from holdfast.connect.http.pools import Pools
+from holdfast.connect.http.sse import open_sse
+from holdfast.connect.http.streamable import open_http
+from holdfast.connect.http.url import read_url
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Sse
+
+_HEAD_BYTES = 16 * 1024
+_HEAD_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginResult:
+    """The server that was connected to in the end, and whether it required a login."""
+
+    server: str
+    was_required: bool
+
+
+async def log_in(
+    spec: ServerSpec,
+    *,
+    folder: Path,
+    show: Callable[[str], None],
+    reachable: tuple[str, ...] = (),
+    seconds: float = 300.0,
+) -> LoginResult:
+    """Connect without a login. If the server requires one, `show` brings the address of its login page to the user."""
+    if not isinstance(spec.transport, Http | Sse) or not uses_login(spec):
+        why = (
+            "its entry has credentials" if isinstance(spec.transport, Http | Sse) else "it is a local program"
+        )
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{spec.name!r} needs no login: {why}.")
+    file = login_file(folder, spec.transport.url)
+    before = read_login(file)
+    options = ConnectOptions(connect_seconds=seconds)
+    open_transport = open_http if isinstance(spec.transport, Http) else open_sse
+    async with _serve_callback() as callback, Pools(reachable) as pools:
+
+        async def show_page(url: str) -> None:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https"):
+                raise OAuthFlowError("The login page has no http or https address.")
+            callback.state = parse_qs(parts.query).get("state", [""])[0]
+            show(url)
+
+        provider = LoginProvider(
+            spec.transport.url,
+            file,
+            is_new=True,
+            redirect_uri=callback.uri,
+            on_redirect=show_page,
+            on_callback=callback.wait,
+        )
+        choose_pool = pools.choose_pool(read_url(spec.transport.url), guarded=False)
+        endpoint = Endpoint(
+            pools.pool(guarded=False),
+            spec=spec,
+            options=options,
+            context=lambda: None,
+            sign=lambda context, request: "",
+            credentials=OAuthCredentials(spec, provider, choose_pool, options, is_interactive=True),
+        )
+        async with open_transport(
+            spec, endpoint, server_requests=ServerRequests(spec, None), meta={}, options=options
+        ) as connection:
+            return LoginResult(
+                server=connection.server_info.server.name, was_required=read_login(file) != before
+            )
+
+
+class _Callback:
+    """The local address that the login page sends the browser back to."""
+
+    def __init__(self) -> None:
+        self.uri = ""
+        self.state = ""
+        """The secret that the browser must bring along: every program on this machine can reach the port."""
+        self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> AuthorizationCodeResult:
+        return await self._result
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            status, text = self._handle(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
+            body = f"<!doctype html><meta charset=utf-8><title>Holdfast</title><p>{text}</p>".encode()
+            writer.write(
+                b"HTTP/1.1 %b\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: %d\r\n"
+                b"Cache-Control: no-store\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
+            )
+            await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # not the browser that is expected
+        finally:
+            writer.close()
+
+    def _handle(self, line: str) -> tuple[bytes, str]:
+        method, _, rest = line.partition(" ")
+        target = urlsplit(rest.partition(" ")[0])
+        query = {name: values[0] for name, values in parse_qs(target.query).items()}
+        expected = bool(self.state) and compare_digest(query.get("state", "").encode(), self.state.encode())
+        if method != "GET" or target.path != "/callback" or not expected or self._result.done():
+            return b"404 Not Found", "There is nothing here."
+        if "code" not in query:
+            why = query.get("error_description") or query.get("error") or "no code came back"
+            self._result.set_exception(OAuthFlowError(f"it was refused ({why[:200]})"))
+            return b"200 OK", "The login was refused. You can close this page."
+        self._result.set_result(
+            AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss"))
+        )
+        return b"200 OK", "You are logged in. You can close this page."
+
+
+@asynccontextmanager
+async def _serve_callback() -> AsyncIterator[_Callback]:
+    callback = _Callback()
+    server = await asyncio.start_server(callback.serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
+    try:
+        callback.uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+        yield callback
+    finally:
+        server.close()

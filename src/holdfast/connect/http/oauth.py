@@ -1,0 +1,255 @@
+"""OAuth credentials for a remote server: a saved login, refreshed by the MCP SDK."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel
+from yarl import URL
+
+from holdfast import __version__
+from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.http.login_store import SavedLogin, read_login, write_login
+from holdfast.connect.http.pools import Pool
+from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
+from holdfast.connect.http.url import display_url, join_url, read_url
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json
+from holdfast.model.server import ServerSpec
+
+ChoosePool: TypeAlias = Callable[[URL], Pool]
+"""Chooses the connections for a request to this address."""
+
+_EXPIRED = 1.0  # a time long past
+_HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}"}
+
+
+class LoginProvider(OAuthClientProvider):
+    """The SDK's provider, with a login that is saved together with its expiry and the server's metadata.
+
+    The SDK saves neither. Without the expiry, an expired token would count as valid; without the metadata, it would
+    be refreshed at a guessed address.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        file: Path,
+        *,
+        is_new: bool,
+        redirect_uri: str = "http://127.0.0.1/callback",
+        on_redirect: Callable[[str], Awaitable[None]] | None = None,
+        on_callback: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
+    ) -> None:
+        self._file = file
+        self._is_new = is_new
+        self._refused = ""
+        self._client: OAuthClientInformationFull | None = None
+        metadata = OAuthClientMetadata(
+            client_name="Holdfast",
+            redirect_uris=[AnyUrl(redirect_uri)],
+            token_endpoint_auth_method="none",
+        )
+        super().__init__(url, metadata, self, on_redirect, on_callback)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a token that has not expired."""
+        return self._initialized and self.context.is_token_valid()
+
+    @property
+    def header(self) -> str:
+        """The `Authorization` header; empty without a token."""
+        tokens = self.context.current_tokens
+        return f"Bearer {tokens.access_token}" if tokens is not None else ""
+
+    def reload(self, refused: str = "") -> None:
+        """Read the saved login again, which another link or process may have renewed. A refused token counts as expired."""
+        self._refused = refused or self._refused  # another task that waits may have set it
+        if not self._is_new:
+            self._initialized = False
+        elif self.header == refused:
+            self.context.token_expiry_time = _EXPIRED
+
+    # The SDK's storage protocol
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """The saved tokens; sets their expiry and the server's metadata, too."""
+        saved = self._read()
+        if saved is None:
+            return None
+        tokens = OAuthToken.model_validate(saved.tokens)
+        is_refused = self._refused == f"Bearer {tokens.access_token}"
+        self.context.token_expiry_time = _EXPIRED if is_refused else saved.expires_at
+        if saved.server is not None:
+            self.context.oauth_metadata = OAuthMetadata.model_validate(saved.server)
+        if saved.resource is not None:
+            self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                saved.resource
+            )
+        return tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        saved = self._read()
+        if saved is None or saved.client is None:
+            return None
+        self._client = OAuthClientInformationFull.model_validate(saved.client)
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Remember the registration until there are tokens to save it with."""
+        self._client = client_info
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Save the tokens with everything that is needed to refresh them."""
+        login = SavedLogin(
+            url=self.context.server_url,
+            tokens=_as_json(tokens) or {},
+            expires_at=self.context.token_expiry_time,
+            client=_as_json(self._client),
+            server=_as_json(self.context.oauth_metadata),
+            resource=_as_json(self.context.protected_resource_metadata),
+        )
+        try:
+            write_login(self._file, login)
+        except OSError as error:
+            raise OAuthFlowError(f"the login cannot be saved ({error.strerror})") from None
+
+    def _read(self) -> SavedLogin | None:
+        return None if self._is_new else read_login(self._file)
+
+
+class OAuthCredentials:
+    """The credentials of a login. With `is_interactive`, the user is asked to log in.
+
+    Otherwise a refused token is refreshed once, and nothing else is tried.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        provider: LoginProvider,
+        choose_pool: ChoosePool,
+        options: ConnectOptions,
+        *,
+        is_interactive: bool = False,
+    ) -> None:
+        self._name = spec.name
+        self._provider = provider
+        self._choose_pool = choose_pool
+        self._options = options
+        self._is_interactive = is_interactive
+
+    async def header(self) -> str:
+        """The `Authorization` header; an expired token is refreshed first."""
+        if self._provider.is_ready:
+            return self._provider.header
+        self._provider.reload()
+        return await self._run_flow()
+
+    async def renew(self, refused: str, response: HttpResponse) -> str:
+        """Another task's token, a refreshed token, or the token of a new login."""
+        if self._provider.is_ready and self._provider.header != refused:
+            return self._provider.header
+        if not refused and not self._is_interactive:
+            raise login_needed(self._name)  # there is no token to refresh
+        self._provider.reload(refused)
+        renewed = await self._run_flow(refused, response if self._is_interactive else None)
+        if renewed in ("", refused):
+            raise login_needed(self._name)
+        return renewed
+
+    async def _run_flow(self, refused: str = "", refusal: HttpResponse | None = None) -> str:
+        """Send the requests that the SDK asks for until it has a token; return the header of that token."""
+        request = httpx2.Request("POST", self._provider.context.server_url)
+        flow = self._provider.async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is not request:
+                    response = await self._send(outgoing)
+                elif refusal is not None and request.headers.get("Authorization", "") in ("", refused):
+                    response = _sdk_response(refusal, request)
+                    refusal = None
+                else:
+                    return request.headers.get("Authorization", "")
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return ""
+        except (OAuthFlowError, ValueError) as error:  # ValueError: a model or a codec cannot read it
+            raise login_needed(self._name, str(error).partition("\n")[0]) from None
+        finally:
+            await flow.aclose()
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request of the SDK's, with the egress check that its address needs."""
+        url = read_url(str(request.url))
+        ours = ("host", "accept-encoding", "connection", "content-length")
+        headers = _HEADERS | {name: value for name, value in request.headers.items() if name not in ours}
+        body = await request.aread()
+        seconds = self._options.connect_seconds
+        try:
+            # Other tasks wait for this request, some of them without a deadline of their own.
+            async with asyncio.timeout(seconds):
+                response = await self._choose_pool(url).request(
+                    request.method, url, headers=headers, body=body or None, connect_seconds=seconds
+                )
+                try:
+                    content = await response.read(self._options.limits.line_bytes)
+                finally:
+                    response.close()
+        except (BrokenResponseError, UnreachableError, TimeoutError) as error:
+            reason = str(error) or "no answer in time"
+            raise HoldfastError(
+                codes.PEER_ERROR,
+                f"{display_url(url)}, which handles logins to {self._name!r}, failed: {reason}.",
+            ) from None
+        sdk_response = _sdk_response(response, request, content)
+        sdk_response.next_request = _redirect(url, request, body, response)
+        return sdk_response
+
+
+def _sdk_response(response: HttpResponse, request: httpx2.Request, content: bytes = b"") -> httpx2.Response:
+    headers = [
+        (name, value) for name, value in response.raw_headers if not name.lower().endswith(b"-encoding")
+    ]
+    return httpx2.Response(response.status, headers=headers, content=content, request=request)
+
+
+def _redirect(
+    url: URL, request: httpx2.Request, body: bytes, response: HttpResponse
+) -> httpx2.Request | None:
+    """The request that a redirect within the origin asks for; the SDK decides whether to send it."""
+    statuses = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
+    if response.status not in statuses:
+        return None
+    target = join_url(url, response.headers.get("location", ""))
+    if target is None:
+        return None
+    headers = {name: value for name, value in request.headers.items() if name != "host"}
+    return httpx2.Request(request.method, str(target), headers=headers, content=body)
+
+
+def login_needed(name: str, why: str = "") -> HoldfastError:
+    """The server accepts no saved login."""
+    reason = f": {why[:200].rstrip('.')}" if why else ""
+    return HoldfastError(
+        codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: holdfast servers login {name}"
+    )
+
+
+def _as_json(model: BaseModel | None) -> dict[str, Json] | None:
+    return None if model is None else model.model_dump(mode="json", exclude_none=True)

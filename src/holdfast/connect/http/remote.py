@@ -1,0 +1,123 @@
+"""Opens connections to remote servers, with one TLS context and few sockets for all links of a host."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.http.login_store import login_file, uses_login
+from holdfast.connect.scope import Scope
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model.context import SessionContext
+from holdfast.model.json import JsonObject
+from holdfast.model.server import Http, ServerSpec, Source, Sse
+from holdfast.model.trust import Trust
+from holdfast.token.claims import audience_of
+from holdfast.token.signer import Signer
+
+if TYPE_CHECKING:
+    from holdfast.connect.http.endpoint import Credentials
+    from holdfast.connect.http.oauth import ChoosePool, LoginProvider
+    from holdfast.connect.http.pools import Pools
+
+
+class RemoteConnector:
+    """Opens connections to remote servers. aiohttp is imported when the first one is opened."""
+
+    def __init__(self, *, signer: Signer, logins: Path, reachable: tuple[str, ...] = ()) -> None:
+        self._signer = signer
+        self._logins = logins
+        self._reachable = reachable
+        self._loading = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._pools: Pools | None = None
+        self._providers: dict[Path, LoginProvider] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def open(
+        self,
+        spec: ServerSpec,
+        scope: Scope | None,
+        *,
+        server_requests: ServerRequests,
+        meta: JsonObject,
+        options: ConnectOptions,
+    ) -> AsyncIterator[Connection]:
+        """A connection to a remote server; at the end only the sockets that the host shares are left."""
+        pools = await self._load()
+        from holdfast.connect.http.endpoint import Endpoint
+        from holdfast.connect.http.sse import open_sse
+        from holdfast.connect.http.streamable import open_http
+        from holdfast.connect.http.url import read_url
+
+        assert isinstance(spec.transport, Http | Sse)
+        audience = audience_of(spec.transport.url)
+
+        def sign(context: SessionContext, request: bytes | None) -> str:
+            return self._signer.sign(context, audience, request)
+
+        guarded = is_guarded(spec, scope)
+        choose_pool = pools.choose_pool(read_url(spec.transport.url), guarded=guarded)
+        endpoint = Endpoint(
+            pools.pool(guarded=guarded),
+            spec=spec,
+            options=options,
+            context=lambda: scope.context if scope is not None else None,
+            sign=sign,
+            credentials=self._credentials(spec, choose_pool, options),
+        )
+        open_transport = open_http if isinstance(spec.transport, Http) else open_sse
+        async with open_transport(
+            spec, endpoint, server_requests=server_requests, meta=meta, options=options
+        ) as connection:
+            yield connection
+
+    def _credentials(
+        self, spec: ServerSpec, choose_pool: "ChoosePool", options: ConnectOptions
+    ) -> "Credentials | None":
+        assert isinstance(spec.transport, Http | Sse)
+        if not uses_login(spec):
+            return None
+        file = login_file(self._logins, spec.transport.url)
+        if not file.exists():
+            return None
+        from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
+
+        # Links share the provider, because a refresh token can be used only once.
+        provider = self._providers.get(file)
+        if provider is None:
+            provider = self._providers[file] = LoginProvider(spec.transport.url, file, is_new=False)
+        return OAuthCredentials(spec, provider, choose_pool, options)
+
+    async def _load(self) -> "Pools":
+        if self._pools is None:
+            async with self._loading:
+                if self._pools is None:
+                    # Imports and the system's certificates take time; other sessions go on in the meantime.
+                    pools = await asyncio.to_thread(_make_pools, self._reachable)
+                    self._pools = await self._stack.enter_async_context(pools)
+        return self._pools
+
+
+def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
+    """Whether the server must be at a public address: a client brought it, or a sandboxed session may use it."""
+    trust = scope.context.trust_level if scope is not None else spec.trust
+    return spec.source is Source.CLIENT or trust is Trust.SANDBOXED
+
+
+def _make_pools(reachable: tuple[str, ...]) -> "Pools":
+    from holdfast.connect.http import endpoint, pools, sse, streamable
+
+    assert all((endpoint, streamable, sse))  # imported now, in a thread
+    return pools.Pools(reachable)

@@ -1,0 +1,171 @@
+"""The old SSE transport: the server sends every message on one stream, and messages go out by POST."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from yarl import URL
+
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.handshake import handshake
+from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
+from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
+from holdfast.connect.http.in_flight import InFlight
+from holdfast.connect.http.outgoing import OutgoingMessage, read_outgoing
+from holdfast.connect.http.param_headers import ParamHeaders
+from holdfast.connect.notifications import Notifications
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.server import ServerSpec
+from holdfast.wire.mcp.eras import Era
+from holdfast.wire.peer import Peer
+
+log = logging.getLogger(__name__)
+
+_POSTS_AT_ONCE = 16
+
+
+@asynccontextmanager
+async def open_sse(
+    spec: ServerSpec,
+    endpoint: Endpoint,
+    *,
+    server_requests: ServerRequests,
+    meta: JsonObject,
+    options: ConnectOptions,
+) -> AsyncIterator[Connection]:
+    """Open the stream, learn where to send messages, and do the handshake."""
+    notifications = Notifications(server_requests)
+    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
+    transport = SseTransport(peer, endpoint, options)
+    peer.connection_made(transport)
+    try:
+        try:
+            await transport.open()
+            client = await handshake(
+                spec,
+                peer,
+                server_requests=server_requests,
+                meta=meta,
+                options=options,
+                likely_era=Era.HANDSHAKE,
+            )
+        except HoldfastError as error:
+            cause = transport.failure or error
+            raise HoldfastError(
+                cause.code, f"Could not connect to {spec.name!r}: {cause.message}", **cause.details
+            ) from None
+        yield Connection(client, ended=peer.ended, notifications=notifications, stderr_tail=str)
+    finally:
+        await peer.close()
+
+
+class SseTransport:
+    """Carries a peer's messages: out by POST, each in a task of its own, and in by one stream."""
+
+    def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
+        self._peer = peer
+        self._endpoint = endpoint
+        self._options = options
+        self._in_flight = InFlight(peer, options.limits)
+        self._posts = asyncio.Semaphore(_POSTS_AT_ONCE)
+        self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why the link has failed; None while it works."""
+        return self._in_flight.failure
+
+    async def open(self) -> None:
+        """Open the stream and wait for the address that messages go to."""
+        reading = self._in_flight.start(self._read_stream())
+        done, _ = await asyncio.wait(
+            [self._post_url, reading],
+            timeout=self._options.connect_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if not done:
+            raise HoldfastError(
+                codes.TIMEOUT,
+                f"The server did not say where to send messages within {self._options.connect_seconds:g} s.",
+            )
+        if not self._post_url.done():
+            raise self.failure or HoldfastError(codes.CONNECTION_CLOSED, "The stream ended at once.")
+
+    # Called by the peer
+
+    def write(self, data: bytes) -> None:
+        self._in_flight.start(self._post(read_outgoing(data, ParamHeaders())))
+
+    def pause_reading(self) -> None:
+        """Do nothing: the stream waits for room by itself."""
+
+    def resume_reading(self) -> None:
+        """Do nothing, as above."""
+
+    async def close(self) -> None:
+        await self._in_flight.close()
+
+    async def _read_stream(self) -> None:
+        url, limits = self._endpoint.display_url, self._options.limits
+        try:
+            async with self._endpoint.request("GET", headers={"accept": EVENT_STREAM}) as response:
+                if not response.is_success:
+                    raise self._endpoint.status_error(response)
+                if response.media_type != EVENT_STREAM:
+                    raise HoldfastError(codes.BAD_ANSWER, f"{url} gave no stream of events.")
+                async for event in read_events(response, StreamPosition(), limits):
+                    if event.name == "endpoint":
+                        self._set_post_url(event.data.decode("utf-8", "replace"))
+                    elif event.name == "message":
+                        message = await read_message(event.data, limits)
+                        await self._in_flight.wait_for_room(message)
+                        self._peer.message_received(message)
+            raise HoldfastError(codes.CONNECTION_CLOSED, f"{url} ended its stream.")
+        except HoldfastError as error:
+            self._in_flight.fail(error)
+
+    def _set_post_url(self, reference: str) -> None:
+        url = self._endpoint.join(reference)
+        if url is None:
+            raise HoldfastError(
+                codes.BAD_ANSWER,
+                f"{self._endpoint.display_url} wants its messages sent elsewhere: {reference[:200]!r}.",
+            )
+        if not self._post_url.done():
+            self._post_url.set_result(url)
+
+    async def _post(self, message: OutgoingMessage) -> None:
+        try:
+            headers = {"content-type": "application/json", **message.headers}
+            async with (
+                asyncio.timeout(self._options.connect_seconds),
+                self._posts,
+                self._endpoint.request(
+                    "POST",
+                    body=message.body,
+                    headers=headers,
+                    context=message.context,
+                    url=self._post_url.result(),
+                ) as response,
+            ):
+                if not response.is_success:
+                    raise self._endpoint.status_error(response)
+        except TimeoutError:
+            text = f"{self._endpoint.display_url} did not accept the message in time."
+            self._fail(message, HoldfastError(codes.TIMEOUT, text))
+        except HoldfastError as error:
+            self._fail(message, error)
+
+    def _fail(self, message: OutgoingMessage, error: HoldfastError) -> None:
+        if message.is_request and message.id is not None:
+            self._peer.request_failed(message.id, error)
+        else:
+            log.warning(
+                "message not delivered", extra={"url": self._endpoint.display_url, "reason": error.message}
+            )
+        if error.code is codes.CONNECTION_CLOSED:
+            self._in_flight.fail(error)

@@ -1,0 +1,279 @@
+"""The streamable HTTP transport: each message is a POST, answered by one JSON body or by a stream of events."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import msgspec
+
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.handshake import handshake
+from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
+from holdfast.connect.http.event_stream import StreamPosition, read_message, read_messages
+from holdfast.connect.http.in_flight import InFlight
+from holdfast.connect.http.outgoing import OutgoingMessage, read_outgoing
+from holdfast.connect.http.param_headers import ParamHeaders
+from holdfast.connect.http.response import BrokenResponseError, HttpResponse
+from holdfast.connect.http.server_stream import MAX_RESUMES, SESSION_ID, SessionHeaders, read_server_stream
+from holdfast.connect.notifications import Notifications, needs_subscription, subscribe_to_tool_changes
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.server import ServerSpec
+from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
+from holdfast.wire.mcp.client import Client
+from holdfast.wire.peer import Peer
+
+log = logging.getLogger(__name__)
+
+_POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
+_ONE_WAY_AT_ONCE = 16  # answers and notifications of ours that are sent at the same time
+_DRAIN_SECONDS = 1.0
+_UNKNOWN_SESSION = (400, 404)
+
+
+@asynccontextmanager
+async def open_http(
+    spec: ServerSpec,
+    endpoint: Endpoint,
+    *,
+    server_requests: ServerRequests,
+    meta: JsonObject,
+    options: ConnectOptions,
+) -> AsyncIterator[Connection]:
+    """Do the handshake and read the server's own messages; at the end, tell the server that the session is over."""
+    notifications = Notifications(server_requests)
+    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
+    transport = HttpTransport(peer, endpoint, options)
+    peer.connection_made(transport)
+    try:
+        try:
+            client = await handshake(spec, peer, server_requests=server_requests, meta=meta, options=options)
+        except HoldfastError as error:
+            cause = transport.failure or error
+            raise HoldfastError(
+                cause.code, f"Could not connect to {spec.name!r}: {cause.message}", **cause.details
+            ) from None
+        transport.listen(client, server_requests)
+        yield Connection(client, ended=peer.ended, notifications=notifications, stderr_tail=str)
+    finally:
+        await peer.close()
+
+
+class HttpTransport:
+    """Carries a peer's messages by HTTP. Each one is a request in a task of its own."""
+
+    def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
+        self._peer = peer
+        self._endpoint = endpoint
+        self._options = options
+        self._param_headers = ParamHeaders()
+        self._requests: dict[Id, tuple[OutgoingMessage, asyncio.Task[None]]] = {}
+        self._in_flight = InFlight(peer, options.limits)
+        self._one_way = asyncio.Semaphore(_ONE_WAY_AT_ONCE)
+        self._initialized: asyncio.Task[None] | None = None
+        self._session = SessionHeaders()
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why the link has failed; None while it works."""
+        return self._in_flight.failure
+
+    # Called by the peer
+
+    def write(self, data: bytes) -> None:
+        message = read_outgoing(data, self._param_headers)
+        if message.cancels is not None:
+            request, task = self._requests.pop(message.cancels, (None, None))
+            if task is not None:
+                task.cancel()
+            if request is None or request.is_modern:
+                return  # closing the connection cancels the request; the handshake era needs the message, too
+        if message.is_request:
+            assert message.id is not None
+            task = self._in_flight.start(self._send_request(message))
+            self._requests[message.id] = (message, task)
+        else:
+            task = self._in_flight.start(self._send_one_way(message))
+            if message.method == "notifications/initialized":
+                self._initialized = task
+
+    def pause_reading(self) -> None:
+        """Do nothing: each stream waits for room by itself."""
+
+    def resume_reading(self) -> None:
+        """Do nothing, as above."""
+
+    async def close(self) -> None:
+        """Cancel what is in flight, and end the server's session."""
+        await self._in_flight.close()
+        if self._session.session_id and self._in_flight.failure is None:
+            try:
+                async with (
+                    asyncio.timeout(self._options.end_seconds),
+                    self._endpoint.request("DELETE", headers=self._session.headers()),
+                ):
+                    pass
+            except (HoldfastError, TimeoutError) as error:
+                log.debug("session not ended", extra={"reason": str(error)})
+
+    def listen(self, client: Client, server_requests: ServerRequests) -> None:
+        """Begin to read what the server sends without a request."""
+        if needs_subscription(client):
+            self._in_flight.start(subscribe_to_tool_changes(client, server_requests))
+        elif self._session.session_id:
+            self._in_flight.start(self._read_server_stream())
+
+    # Requests
+
+    async def _send_request(self, request: OutgoingMessage) -> None:
+        assert request.id is not None
+        try:
+            await self._wait_for_initialized()
+            async with self._post(request) as response:
+                await self._read_response(request, response)
+        except HoldfastError as error:
+            self._peer.request_failed(request.id, error)
+            if error.code is codes.CONNECTION_CLOSED:
+                self._in_flight.fail(error)
+        finally:
+            self._requests.pop(request.id, None)
+
+    async def _read_response(self, request: OutgoingMessage, response: HttpResponse) -> None:
+        if not response.is_success:
+            self._deliver(request, await self._read_error(request, response))
+            return
+        if request.method == "initialize":
+            session_id = response.headers.get(SESSION_ID, "")
+            self._session.session_id = session_id if session_id.isascii() and session_id.isprintable() else ""
+        match response.media_type:
+            case "application/json":
+                message = await self._read_body(response)
+                if isinstance(message, Malformed) or not _answers(message, request.id):
+                    reason = (
+                        message.reason if isinstance(message, Malformed) else "It is for another request."
+                    )
+                    raise HoldfastError(codes.BAD_ANSWER, f"The answer cannot be read. {reason}")
+                self._deliver(request, message)
+            case media_type if media_type == EVENT_STREAM:
+                await self._read_stream(request, response)
+            case media_type:
+                kind = f"of type {media_type[:80]!r}" if media_type else "without a type"
+                raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.display_url} gave an answer {kind}.")
+
+    async def _read_body(self, response: HttpResponse) -> Message:
+        limits = self._options.limits
+        return await read_message(await response.read(limits.line_bytes), limits)
+
+    async def _read_error(self, request: OutgoingMessage, response: HttpResponse) -> ErrorResponse:
+        """The error in the body of an unsuccessful response; without one, raise what the status means."""
+        body: Message | None = None
+        if response.media_type == "application/json":
+            body = await self._read_body(response)
+        is_unknown = response.status in _UNKNOWN_SESSION and not _answers(body, request.id)
+        if self._session.session_id and is_unknown:
+            raise HoldfastError(
+                codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} has forgotten the session."
+            )
+        if isinstance(body, ErrorResponse) and response.status != 401:
+            return ErrorResponse(request.id, body.error)
+        raise self._endpoint.status_error(response)
+
+    async def _read_stream(self, request: OutgoingMessage, response: HttpResponse) -> None:
+        """Read a stream up to the answer, resuming it if the server ends it early and supports that."""
+        position = StreamPosition()
+        resumes, last_id = 0, ""
+        if await self._read_until_answered(request, response, position):
+            return
+        while position.event_id and resumes < MAX_RESUMES:
+            resumes = resumes + 1 if position.event_id == last_id else 0
+            last_id = position.event_id
+            await asyncio.sleep(position.retry_seconds)
+            async with self._endpoint.request("GET", headers=self._session.headers(position)) as resumed:
+                if resumed.is_success and await self._read_until_answered(request, resumed, position):
+                    return
+        raise HoldfastError(
+            codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} ended its stream without an answer."
+        )
+
+    async def _read_until_answered(
+        self, request: OutgoingMessage, response: HttpResponse, position: StreamPosition
+    ) -> bool:
+        answered = False
+        try:
+            async with asyncio.timeout(None) as deadline:
+                async for message in read_messages(response, position, self._options.limits):
+                    await self._in_flight.wait_for_room(message)
+                    self._deliver(request, message)
+                    if _answers(message, request.id):
+                        answered = True
+                        # If the server ends the stream soon, the connection can be reused.
+                        deadline.reschedule(asyncio.get_running_loop().time() + _DRAIN_SECONDS)
+        except BrokenResponseError:
+            if not answered and not position.event_id:
+                raise
+        except TimeoutError:
+            pass
+        return answered
+
+    def _deliver(self, request: OutgoingMessage, message: Message) -> None:
+        if isinstance(message, Response) and message.id == request.id:
+            if request.method == "initialize":
+                self._session.version = _protocol_version(message)
+            elif request.method == "tools/list":
+                self._param_headers.learn(message.result)
+        self._peer.message_received(message)
+
+    # Notifications and answers of ours
+
+    async def _send_one_way(self, message: OutgoingMessage) -> None:
+        try:
+            async with (
+                asyncio.timeout(self._options.connect_seconds),
+                self._one_way,
+                self._post(message) as response,
+            ):
+                if not response.is_success:
+                    raise self._endpoint.status_error(response)
+        except (HoldfastError, TimeoutError) as error:
+            log.warning(
+                "message not delivered", extra={"url": self._endpoint.display_url, "reason": str(error)}
+            )
+
+    async def _read_server_stream(self) -> None:
+        await self._wait_for_initialized()
+        await read_server_stream(
+            self._peer, self._endpoint, self._session, self._in_flight, self._options.limits
+        )
+
+    async def _wait_for_initialized(self) -> None:
+        """The server must have `notifications/initialized` before any other request."""
+        if self._initialized is not None and not self._initialized.done():
+            await asyncio.wait([self._initialized])
+
+    def _post(self, message: OutgoingMessage) -> AbstractAsyncContextManager[HttpResponse]:
+        headers = {**self._session.headers(), **_POST_HEADERS, **message.headers}
+        return self._endpoint.request("POST", body=message.body, headers=headers, context=message.context)
+
+
+class _InitializeResult(msgspec.Struct, rename="camel"):
+    protocol_version: str = ""
+
+
+def _protocol_version(response: Response) -> str:
+    try:
+        version = msgspec.json.decode(response.result, type=_InitializeResult).protocol_version
+    except msgspec.MsgspecError:
+        return ""  # the handshake reports what is wrong with it
+    return version if version.isascii() and version.isprintable() else ""
+
+
+def _answers(message: Message | None, request_id: Id | None) -> bool:
+    """Whether this message is the answer to the request, even one that cannot be read."""
+    match message:
+        case Response(id=answered) | ErrorResponse(id=answered) | Malformed(id=answered, is_response=True):
+            return answered == request_id
+        case _:
+            return False

@@ -1,0 +1,54 @@
+"""Addresses of remote servers, read one way: the check of a host and the connection to it see the same host."""
+
+import ipaddress
+import re
+from urllib.parse import urljoin, urlsplit
+
+from yarl import URL
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+
+_NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}")
+
+
+def read_url(text: str) -> URL:
+    """Read an http or https address without a user name; refuse any other."""
+    try:
+        text.encode()  # refuses half a character
+        authority = urlsplit(text).netloc
+        if "@" in authority:
+            raise ValueError("it has a user name")
+        url = URL(text).with_fragment(None)
+        _check(url, authority)
+    except (ValueError, IndexError) as error:  # yarl raises IndexError for some brackets
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{text[:100]!r} is not an http or https address: {error}."
+        ) from None
+    return url
+
+
+def join_url(base: URL, reference: str) -> URL | None:
+    """The address that `reference` names at the same scheme, host and port as `base`; None if it names another."""
+    try:
+        url = read_url(urljoin(str(base), reference))
+    except (HoldfastError, ValueError):
+        return None
+    return url if url.origin() == base.origin() else None
+
+
+def display_url(url: URL) -> str:
+    """The address without its query, which may hold secrets."""
+    return str(url.with_query(None))
+
+
+def _check(url: URL, authority: str) -> None:
+    host = url.raw_host or ""
+    if url.scheme not in ("http", "https"):
+        raise ValueError("it has another scheme")
+    if url.port == 0 or (":" in authority and not authority.rpartition(":")[2].isascii()):
+        raise ValueError("its port is not valid")
+    if "[" in authority:
+        ipaddress.IPv6Address(host)
+    elif not _NAME.fullmatch(host):
+        raise ValueError("its host is not valid")

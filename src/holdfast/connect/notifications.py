@@ -1,0 +1,102 @@
+"""What a server sends on its own: requests, the progress of a call, changes of its tools."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.wire.frame import Notification, Request
+from holdfast.wire.mcp.client import Client
+from holdfast.wire.mcp.eras import Era
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+
+OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Called with the params of each progress notification."""
+
+
+class Notifications:
+    """Passes requests to `ServerRequests` and progress to the call it belongs to; ignores other notifications."""
+
+    def __init__(self, server_requests: ServerRequests) -> None:
+        self.server_requests = server_requests
+        self._tokens = itertools.count(1)
+        self._listeners: dict[int, OnProgress] = {}
+
+    async def answer(self, request: Request) -> Any:
+        return await self.server_requests.answer(request.method, request.params)
+
+    def receive(self, notification: Notification) -> None:
+        match notification.method:
+            case "notifications/progress":
+                params: object = msgspec.json.decode(notification.params)
+                if isinstance(params, dict):
+                    self.report_progress(cast(Mapping[str, Any], params))
+            case "notifications/tools/list_changed":
+                self.server_requests.on_tools_changed()
+            case _:
+                pass
+
+    @contextmanager
+    def listen_for_progress(self, on_progress: OnProgress) -> Iterator[int]:
+        """Call `on_progress` for every progress notification that carries the token yielded here."""
+        token = next(self._tokens)
+        self._listeners[token] = on_progress
+        try:
+            yield token
+        finally:
+            del self._listeners[token]
+
+    def report_progress(self, params: Mapping[str, Any]) -> None:
+        """Pass on the progress of a running call. Progress of a finished call is ignored."""
+        token = params.get("progressToken")
+        listener = self._listeners.get(token) if isinstance(token, int) else None
+        if listener is not None:
+            listener(params)
+
+
+def needs_subscription(client: Client) -> bool:
+    """Whether the server announces changes of its tools to subscribers only, as in the modern era."""
+    return client.server_info.era is Era.MODERN and _announces_tool_changes(client.server_info.capabilities)
+
+
+async def subscribe_to_tool_changes(client: Client, server_requests: ServerRequests) -> None:
+    """Subscribe to changes of the tools, again whenever the subscription ends."""
+    while True:
+        try:
+            await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        except HoldfastError as error:
+            log.debug("subscription ended", extra={"reason": error.message})
+            return
+        await asyncio.sleep(_RETRY_SECONDS)
+        server_requests.on_tools_changed()  # a change during the pause was not announced
+
+
+@asynccontextmanager
+async def tool_change_subscription(client: Client, server_requests: ServerRequests) -> AsyncIterator[None]:
+    """Subscribe to changes of the tools for the length of the block, if the server needs it."""
+    task = (
+        asyncio.create_task(subscribe_to_tool_changes(client, server_requests))
+        if needs_subscription(client)
+        else None
+    )
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def _announces_tool_changes(capabilities: JsonObject) -> bool:
+    tools = capabilities.get("tools")
+    return isinstance(tools, dict) and tools.get("listChanged") is True

@@ -1,0 +1,88 @@
+"""Requests from a server to the host: roots, elicitation, sampling."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.connect.scope import Scope
+from holdfast.model import codes
+from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.server import Http, ServerSpec, Sse
+from holdfast.model.trust import Trust
+from holdfast.wire.frame import Raw
+
+ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
+
+
+def _ignore() -> None:
+    pass
+
+
+class ServerRequests:
+    """Answers one server's requests: roots from the session, the others through the session's front door."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        scope: Scope | None,
+        door: Door | None = None,
+        on_tools_changed: Callable[[], None] = _ignore,
+    ) -> None:
+        self._spec = spec
+        self._scope = scope
+        self._door = door
+        self.on_tools_changed = on_tools_changed
+        """Called when the server says that its tools have changed."""
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """The client capabilities to announce to the server."""
+        capabilities: JsonObject = {}
+        if self._can_list_roots():
+            capabilities["roots"] = {}
+        if self._can_elicit():
+            capabilities["elicitation"] = {}
+        if self._can_sample():
+            capabilities["sampling"] = {}
+        return capabilities
+
+    async def answer(self, method: str, params: Raw) -> Any:
+        """Answer one request, or raise if the session does not allow it."""
+        if method == "ping":
+            return {}
+        if method == ROOTS and self._can_list_roots() and self._scope is not None:
+            return {"roots": [{"uri": Path(root).as_uri()} for root in self._scope.context.roots]}
+        if method == ELICITATION and self._can_elicit() and self._door is not None:
+            return await self._door.elicit(msgspec.json.decode(params))
+        if method == SAMPLING and self._can_sample() and self._door is not None:
+            return await self._door.sample(msgspec.json.decode(params))
+        if method in (ROOTS, ELICITATION, SAMPLING):
+            raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
+        raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+
+    def _can_list_roots(self) -> bool:
+        return self._scope is not None and self._is_allowed("roots")
+
+    def _can_elicit(self) -> bool:
+        return (
+            self._door is not None and self._door.capabilities.elicitation and self._is_allowed("elicitation")
+        )
+
+    def _can_sample(self) -> bool:
+        return self._door is not None and self._door.capabilities.sampling and self._is_allowed("sampling")
+
+    def _is_allowed(self, what: str) -> bool:
+        if not isinstance(self._spec.transport, Http | Sse):
+            return self._spec.may_request(what)
+        # A remote server has no use for local paths. It has no confinement either, so that `may_request` cannot tell
+        # that the session is sandboxed.
+        sandboxed = self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
+        return (
+            self._spec.allowed_requests.allows(what)
+            if what == "roots" or sandboxed
+            else self._spec.may_request(what)
+        )

@@ -1,0 +1,1 @@
+"""The composition root: opens, finds and closes sessions."""

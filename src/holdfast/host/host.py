@@ -1,0 +1,416 @@
+"""The host: opens sessions, finds them, and closes all of them."""
+
+import asyncio
+import logging
+import shlex
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast import settings as settings_module
+from holdfast import telemetry
+from holdfast.audit.anchor import Anchor, FileAnchor, MemoryAnchor
+from holdfast.audit.audit import Audit
+from holdfast.audit.record import AuditKind, Subject, make_record
+from holdfast.audit.recovery import recover_session, recover_sessions
+from holdfast.builtin.servers import builtin_servers, in_process_services
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool, build_catalog
+from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.connector import Connector
+from holdfast.connect.http.login_store import LOGINS
+from holdfast.connect.http.remote import RemoteConnector
+from holdfast.connect.links import Links
+from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
+from holdfast.host.approvals import Approvals
+from holdfast.host.opening import Opening, Planner
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.json import Json
+from holdfast.model.resolution import Resolution
+from holdfast.model.server import ServerSpec
+from holdfast.model.trust import Trust, lowest_trust
+from holdfast.model.workspace import Workspace
+from holdfast.resolve.inputs import ResolveInputs
+from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.resolve import resolve
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.sandbox import detect_sandbox
+from holdfast.session.record import Record
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.session import Session, SessionDeps
+from holdfast.settings import Settings
+from holdfast.store.errors import is_transient
+from holdfast.store.rows import NewSession, StoredSession
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.store import Store, Tx
+from holdfast.token.signer import Signer
+from holdfast.wire.mcp.tools import Tool
+from holdfast.workspaces.registry import Registry
+
+log = logging.getLogger(__name__)
+
+DATABASE = "holdfast.db"
+WORKSPACES = "workspaces"
+KEYS = "keys"
+_MAX_ID_LENGTH = 256
+
+
+class Host:
+    """Keeps sessions and their servers: `async with Host() as host`, then `host.session(…)`."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        servers: Mapping[str, Json] | None = None,
+        store: Store | None = None,
+        connect_options: ConnectOptions | None = None,
+    ) -> None:
+        self.settings = settings or settings_module.load()
+        self.registry = Registry(self.settings.data_dir / WORKSPACES)
+        self._inline_servers = servers or {}
+        self._given_store = store
+        self._connect_options = connect_options or _connect_options(self.settings)
+        self._sessions: dict[Scope, Session] = {}
+        self._doors: dict[Scope, Door] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            detected = await detect_sandbox(self.settings.sandbox.engine, self.settings.sandbox.image)
+            inputs = ResolveInputs(
+                settings=self.settings,
+                builtins=builtin_servers(self.settings),
+                inline_servers=self._inline_servers,
+                no_sandbox=detected.reason,
+            )
+            database = self.settings.data_dir / DATABASE
+            self.store = self._given_store or await stack.enter_async_context(SqliteStore(database))
+            self._planner = Planner(self.settings, self.registry, inputs, self.store)
+            self.approvals = Approvals(self.store, pin_tools=self.settings.servers.pin_tools)
+            audit = Audit(self.store, _anchor(self.store), arguments=self.settings.audit.arguments)
+            self._audit = await stack.enter_async_context(audit)
+            await stack.enter_async_context(_in_background(recover_sessions(self.store, audit)))
+            keeper = await stack.enter_async_context(Keeper(detected.sandbox))
+            remote = await stack.enter_async_context(
+                RemoteConnector(
+                    signer=Signer(self.settings.data_dir / KEYS),
+                    logins=self.settings.data_dir / LOGINS,
+                    reachable=self.settings.servers.reachable,
+                )
+            )
+            connector = Connector(
+                keeper=keeper,
+                remote=remote,
+                options=self._connect_options,
+                aliases=self.settings.aliases,
+                door=self._doors.get,
+                on_tools_changed=self._on_tools_changed,
+                services=in_process_services(self.settings),
+            )
+            self._connector = connector
+            links = self.settings.links
+            self.links = Links(
+                connector.open,
+                max_links=links.most,
+                idle_seconds=links.idle_seconds,
+                shared_idle_seconds=links.shared_idle_seconds,
+                aliases=self.settings.aliases,
+            )
+            stack.push_async_callback(self._close_all)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # Sessions
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        cwd: str | Path = "",
+        workspace: str = "",
+        trust: Trust | None = None,
+        servers: Sequence[Json] = (),
+    ) -> AsyncIterator[Session]:
+        """Open a session for a block: its servers are available when the block begins, and closed when it ends."""
+        opening = Opening(cwd=cwd or Path.cwd(), workspace=workspace, trust=trust, servers=tuple(servers))
+        session = await self.open(opening)
+        try:
+            await session.settle()
+            with enter_scope(session.scope):
+                yield session
+        finally:
+            await self.close_session(session)
+
+    @asynccontextmanager
+    async def run(self, *, isolate: bool = False) -> AsyncIterator[Session]:
+        """One run of an agent. Inside a session or another run it joins that one; only the outermost closes anything.
+
+        With `isolate`, a run inside another gets its own session, and so its own servers.
+        """
+        outer = current_scope()
+        if outer is not None:
+            outer.check_open()
+        if outer is None or isolate:
+            parent = outer.context if outer is not None else None
+            cwd = parent.cwd if parent is not None and parent.cwd else Path.cwd()
+            session = await self.open(Opening(cwd=cwd, parent=parent))
+            try:
+                await session.settle()
+                with enter_scope(session.scope):
+                    yield session
+            finally:
+                await self.close_session(session)
+            return
+        session = self._find_by_scope(outer)
+        if outer is not outer.session_scope:
+            yield session
+            return
+        scope = Scope(outer.context, session_scope=outer)
+        try:
+            with enter_scope(scope):
+                yield session
+        finally:
+            await run_to_completion(self.links.close_scope(scope))
+
+    async def open(self, opening: Opening) -> Session:
+        """Open a session; its servers are starting when this returns."""
+        context, workspace = self._planner.session_context(opening)
+        new = NewSession(context=context, title=opening.title, source=opening.source)
+
+        def create(tx: Tx) -> None:
+            tx.create(new)
+            tx.acquire(context.session_id)
+
+        def undo(tx: Tx) -> None:
+            tx.delete(context.session_id)
+
+        await self._acquire(create, undo)
+        try:
+            return await self._start_session(context, workspace, opening)
+        except BaseException:
+            await run_to_completion(self._undo_opening(undo))
+            raise
+
+    async def reopen(self, session_id: str, opening: Opening) -> Session:
+        """Resume a stored session in its folder; a turn that a crash cut off is ended first."""
+        stored = await self.find_session(session_id, opening.user_id)
+        context, workspace = self._planner.session_context(opening)
+        kept = stored.context
+        if context.cwd != kept.cwd:
+            move = shlex.join(["holdfast", "sessions", "move", session_id, context.cwd])
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"The session was opened in {kept.cwd}, not in {context.cwd}. To move it: {move}",
+                hint=f"Open it in {kept.cwd}, or move it: {move}",
+                cwd=kept.cwd,
+            )
+
+        def acquire(tx: Tx) -> None:
+            tx.acquire(kept.session_id)
+            self._audit.end_interrupted(tx, kept)
+
+        await self._acquire(acquire, lambda tx: tx.release(kept.session_id))
+        context = replace(
+            context,
+            session_id=kept.session_id,
+            trust_level=lowest_trust(context.trust_level, kept.trust_level),
+            parent_session_id=kept.parent_session_id,
+        )
+        return await self._start_session(context, workspace, opening)
+
+    async def _acquire(self, work: Callable[[Tx], None], undo: Callable[[Tx], None]) -> None:
+        """Acquire a session's lease, in one transaction with other work. If the caller is cancelled, all of it is undone."""
+        written = False
+
+        async def write() -> None:
+            nonlocal written
+            await self.store.write(work)
+            written = True
+
+        try:
+            await run_to_completion(write())
+        except asyncio.CancelledError:
+            if written:
+                await run_to_completion(self._undo_opening(undo))
+            raise
+
+    async def _undo_opening(self, undo: Callable[[Tx], None]) -> None:
+        """Undo what was written for a session that is not opened after all; if it cannot be written now, later."""
+        try:
+            await self.store.write(undo)
+        except HoldfastError as error:
+            log.warning("opening not undone yet", extra={"reason": error.message})
+            if is_transient(error):
+                self.store.defer(undo)
+
+    async def find_session(self, session_id: str, user_id: str | None = None) -> StoredSession:
+        """Find a stored session of this user. Another user's session gives the same error as one that does not exist."""
+        try:
+            known = parse_session_id(session_id)
+            stored = await self.store.session(known)
+        except HoldfastError as error:
+            if error.code is not codes.BAD_ID:
+                raise
+            known, stored = SessionId(""), None
+        if stored is not None and stored.context.user_id == user_id:
+            return stored
+        # The same work in both cases, so that the time it takes does not tell them apart.
+        reason = "it is another owner's" if stored is not None else "there is none"
+        context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
+        denied = make_record(
+            AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=reason
+        )
+        await run_to_completion(self._audit.record(denied))
+        named = session_id[:_MAX_ID_LENGTH]
+        raise HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {named[:80]!r}.", sessionId=named)
+
+    async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
+        """Delete a stored session of this user; a session that is open is refused."""
+        context = (await self.find_session(session_id, user_id)).context
+
+        def delete(tx: Tx) -> None:
+            # Interrupted calls are audited first: afterwards their events are gone.
+            recover_session(tx, self._audit, context.session_id)
+            tx.delete(context.session_id)
+
+        await self.store.write(delete)
+
+    async def _start_session(
+        self, context: SessionContext, workspace: Workspace | None, opening: Opening
+    ) -> Session:
+        async def resolve_again(new_context: SessionContext) -> Resolution:
+            return resolve(*await self._planner.prepare(opening, new_context, workspace))
+
+        scope = Scope(context)
+        try:
+            loaded, context, policy = await self._planner.prepare(opening, context, workspace)
+            resolution = resolve(loaded, context, policy)
+            deps = SessionDeps(
+                links=self.links,
+                options=self._connect_options,
+                resolve=resolve_again,
+                screen=self.approvals.screen,
+            )
+            mask = self._planner.mask(loaded, resolution)
+            record = Record(context, self.store, self._audit, mask)
+            session = Session(scope, resolution, record, deps)
+        except BaseException:
+            await run_to_completion(self.store.release(context.session_id))
+            raise
+        telemetry.add_mask(mask)
+        self._sessions[scope] = session
+        if opening.door is not None:
+            self._doors[scope] = opening.door
+        try:
+            await session.open()
+        except BaseException:
+            await self.close_session(session)
+            raise
+        return session
+
+    async def plan(self, opening: Opening) -> tuple[LoadedEntries, Resolution]:
+        """Resolve an opening without opening a session: the configured entries, and which servers a session would get."""
+        context, workspace = self._planner.session_context(opening)
+        loaded, context, policy = await self._planner.prepare(opening, context, workspace)
+        return loaded, resolve(loaded, context, policy)
+
+    async def close_session(self, session: Session, reason: str = "closed") -> None:
+        """Close a session: its links are closed, its events are on disk, and another host may resume it.
+
+        A cancelled caller waits for the end of it before the cancellation is raised.
+        """
+        await run_to_completion(self._close_session(session, reason))
+
+    async def _close_session(self, session: Session, reason: str) -> None:
+        known = self._sessions.pop(session.scope, None)
+        self._doors.pop(session.scope, None)
+        try:
+            await session.close(reason)
+        finally:
+            if known is not None:
+                telemetry.remove_mask(session.record.mask)
+            await self.store.release(session.context.session_id)
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool of the session that this code runs in; raises NO_CONTEXT outside of a session."""
+        return await self._find_by_scope(require_scope()).call(name, arguments)
+
+    async def tools(self, *, cwd: str | Path = "") -> tuple[CatalogTool, ...]:
+        """The tools a session in this folder would have. The servers are connected to for this, and closed again."""
+        opening = Opening(cwd=cwd or Path.cwd())
+        context, workspace = self._planner.session_context(opening)
+        scope = Scope(context)
+
+        async def list_tools(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
+            try:
+                async with self._connector.open(spec, scope) as connection:
+                    tools = await connection.list_tools(timeout=self._connect_options.list_seconds)
+                    return spec, (await self.approvals.screen(spec, tools)).offered
+            except HoldfastError as error:
+                log.warning(
+                    "tools of a server not listed", extra={"server": spec.name, "reason": error.message}
+                )
+                return spec, ()
+
+        specs = resolve(*await self._planner.prepare(opening, context, workspace)).servers
+        return build_catalog(await asyncio.gather(*map(list_tools, specs))).tools
+
+    def _find_by_scope(self, scope: Scope) -> Session:
+        session = self._sessions.get(scope.session_scope)
+        if session is None:
+            raise HoldfastError(codes.SCOPE_CLOSED, "This code is not part of an open session of this host.")
+        return session
+
+    def _on_tools_changed(self, spec: ServerSpec, scope: Scope | None) -> None:
+        for session in [*self._sessions.values()]:
+            if scope is None or session.scope is scope.session_scope:
+                session.refresh_tools(spec.name)
+
+    async def _close_all(self) -> None:
+        closing = [self.close_session(session, "the host was closed") for session in self._sessions.values()]
+        for failure in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(failure, Exception):  # the other sessions are closed all the same
+                log.error("session not closed properly", exc_info=failure)
+        await self.links.close()
+
+
+@asynccontextmanager
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run work in the background of a block; it is cancelled when the block ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        for failure in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(failure, HoldfastError):
+                log.error("background work failed", extra={"reason": failure.message})
+            elif isinstance(failure, Exception):
+                log.error("background work failed", exc_info=failure)
+
+
+def _anchor(store: Store) -> Anchor:
+    return FileAnchor.for_database(store.path) if isinstance(store, SqliteStore) else MemoryAnchor()
+
+
+def _connect_options(settings: Settings) -> ConnectOptions:
+    links = settings.links
+    return ConnectOptions(
+        limits=settings.wire,
+        connect_seconds=links.connect_seconds,
+        list_seconds=links.list_seconds,
+        call_seconds=links.call_seconds,
+    )

@@ -1,0 +1,154 @@
+"""Additional names for the session context, for tools written for other hosts. None by default."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from holdfast.model import codes
+from holdfast.model.context import CONTEXT_FIELDS, META_KEY, SessionContext, context_env
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.reserved_variables import why_reserved
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_STANDARD_KEYS = {"progressToken", "traceparent", "tracestate", "baggage"}
+_MCP_PREFIXES = {"mcp", "modelcontextprotocol"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextAliases:
+    """Additional names for the context. A dotted `_meta` key means both the nested path and the flat key."""
+
+    env_prefixes: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Additional prefixes for the context's variables: `PARACHUTE` also gives servers"
+            " `PARACHUTE_SESSION_ID` and so on."
+        },
+    )
+    session_variables: tuple[str, ...] = field(
+        default=(), metadata={"help": "Additional variables for the session's id: `AGENT_SESSION_ID`."}
+    )
+    workspace_keys: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Additional `_meta` keys for the workspace: `orbit.workspace` means `_meta.orbit.workspace` and"
+            ' `_meta["orbit.workspace"]`.'
+        },
+    )
+    session_keys: tuple[str, ...] = field(
+        default=(), metadata={"help": "Additional `_meta` keys for the session's id: `agent-session-id`."}
+    )
+
+    def __post_init__(self) -> None:
+        for prefix in self.env_prefixes:
+            _check_variable(f"{prefix}_SESSION_ID", prefix)
+        for name in self.session_variables:
+            _check_variable(name, name)
+        for key in (*self.workspace_keys, *self.session_keys):
+            _check_key(key)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Every variable that the aliases use. Only the host may set them."""
+        fields = (f"{prefix}_{field.upper()}" for prefix in self.env_prefixes for field in CONTEXT_FIELDS)
+        return frozenset((*fields, *self.session_variables))
+
+    @property
+    def folded_keys(self) -> frozenset[str]:
+        """Every `_meta` key that the aliases use, case-folded. Only the host may set them."""
+        named = (*self.workspace_keys, *self.session_keys)
+        return frozenset(name.casefold() for name in (*named, *(_path(key)[0] for key in named)))
+
+    def env(self, context: SessionContext) -> dict[str, str]:
+        """The context as environment variables, under the aliases."""
+        values: dict[str, str] = {}
+        for prefix in self.env_prefixes:
+            values |= context_env(context, prefix)
+        for name in self.session_variables:
+            values[name] = str(context.session_id)
+        return values
+
+    def meta(self, context: SessionContext, folder: str = "") -> JsonObject:
+        """The context as entries of `_meta`, under the aliases.
+
+        `folder` is the workspace's path, which local tools for other hosts expect. Remote servers get the workspace's
+        id, never a local path.
+        """
+        values: JsonObject = {}
+        for key in self.session_keys:
+            _set(values, key, str(context.session_id))
+        workspace = folder if folder and context.workspace_id else context.workspace_id
+        if workspace:
+            for key in self.workspace_keys:
+                _set(values, key, workspace)
+        return values
+
+    def workspace_in(self, meta: Mapping[str, object]) -> str:
+        """The workspace that a client names in `_meta`, under our own key or an alias; empty if there is none.
+
+        It names a workspace but proves nothing: `Registry.find` looks it up.
+        """
+        own = _as_mapping(meta.get(META_KEY))
+        named = (own.get("workspace_id"), own.get("workspace"))
+        others = (value for key in self.workspace_keys for value in _lookup(meta, key))
+        return next((text for value in (*named, *others) if (text := _as_text(value))), "")
+
+
+NO_ALIASES = ContextAliases()
+
+
+def _set(meta: JsonObject, key: str, value: str) -> None:
+    """Set a flat key and, for a dotted key, its nested path."""
+    meta[key] = value
+    *parents, last = _path(key)
+    if not parents:
+        return
+    inner: JsonObject = meta
+    for name in parents:
+        below: Json = inner.setdefault(name, {})
+        if not isinstance(below, dict):  # another alias has set a value there
+            return
+        inner = below
+    inner.setdefault(last, value)
+
+
+def _lookup(meta: Mapping[str, object], key: str) -> tuple[object, ...]:
+    """The values at the nested path of a key and at the flat key."""
+    *parents, last = _path(key)
+    inner = meta
+    for name in parents:
+        inner = _as_mapping(inner.get(name))
+    return (inner.get(last), meta.get(key))
+
+
+def _path(key: str) -> list[str]:
+    return [key] if "/" in key else key.split(".")
+
+
+def _as_mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _as_text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _check_variable(name: str, written: str) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise HoldfastError(
+            codes.BAD_SETTINGS, f"The alias {written[:80]!r} does not make a valid variable name."
+        )
+    if why := why_reserved(name):
+        raise HoldfastError(codes.BAD_SETTINGS, f"{name} cannot be an alias: {why}. Choose another name.")
+
+
+def _check_key(key: str) -> None:
+    prefix, slash, _ = key.partition("/")
+    labels = prefix.split(".") if slash else []
+    if not _KEY.fullmatch(key) or ".." in key:
+        raise HoldfastError(codes.BAD_SETTINGS, f"The alias {key[:80]!r} is not a valid `_meta` key.")
+    if key in _STANDARD_KEYS or _MCP_PREFIXES & set(labels[1:2]) or labels[:2] == ["dev", "holdfast"]:
+        raise HoldfastError(codes.BAD_SETTINGS, f"{key!r} cannot be an alias: the key is reserved.")

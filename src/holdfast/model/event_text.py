@@ -1,0 +1,91 @@
+"""What terminals and editors show alike of an event: tool names, plans, changed files, why a turn or a call ended."""
+
+from dataclasses import dataclass
+
+from holdfast.model.event import Planned, StopReason, ToolCalled, ToolEnded
+from holdfast.model.server import FILES
+
+_PRIORITIES = ("high", "medium", "low")
+_STATUSES = ("pending", "in_progress", "completed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEntry:
+    """One entry of a plan, with defaults for what the agent left out."""
+
+    content: str
+    priority: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """A file that a built-in file tool changed; `old_text` is None if the file is new."""
+
+    path: str
+    old_text: str | None
+    new_text: str
+
+
+def tool_name(called: ToolCalled) -> str:
+    """The tool as users type it: `server.tool`."""
+    return f"{called.server}.{called.tool}"
+
+
+def tool_title(called: ToolCalled) -> str:
+    """The tool's title, or its name."""
+    return called.title or tool_name(called)
+
+
+def plan_entries(plan: Planned) -> list[PlanEntry]:
+    """The entries of a plan. An unknown priority is `medium`, an unknown status `pending`."""
+    return [
+        PlanEntry(
+            content=str(entry.get("content", "")),
+            priority=_one_of(_PRIORITIES, entry.get("priority"), "medium"),
+            status=_one_of(_STATUSES, entry.get("status"), "pending"),
+        )
+        for entry in plan.entries
+    ]
+
+
+def file_change(called: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
+    """What a call of a built-in file tool changed.
+
+    Any server can claim to have changed a file, so only the built-in server is believed. No other server can take its
+    name, or declare that its tools edit.
+    """
+    if called is None or called.server != FILES or called.kind != "edit":
+        return None
+    match ended.structured:
+        case {"diff": {"path": str(path), "new_text": str(new), **rest}}:
+            old = rest.get("old_text")
+            return FileChange(path=path, old_text=old if isinstance(old, str) else None, new_text=new)
+        case _:
+            return None
+
+
+def failure_code(ended: ToolEnded) -> str:
+    """The code of a failed call: Holdfast's, or else the tool's own; empty if there is none."""
+    match ended.structured:
+        case {"code": str(code)} if not ended.code:
+            return code
+        case _:
+            return ended.code
+
+
+def stop_text(reason: StopReason) -> str:
+    """What to say at the end of a turn; empty if it ended normally."""
+    match reason:
+        case StopReason.END_TURN:
+            return ""
+        case StopReason.CANCELLED:
+            return "Cancelled."
+        case StopReason.INTERRUPTED:
+            return "This turn was interrupted before it was over."
+        case StopReason.MAX_TOKENS | StopReason.MAX_TURN_REQUESTS | StopReason.REFUSAL:
+            return f"The turn ended early: {reason}."
+
+
+def _one_of(known: tuple[str, ...], value: object, default: str) -> str:
+    return value if isinstance(value, str) and value in known else default

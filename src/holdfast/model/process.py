@@ -1,0 +1,41 @@
+"""How a local server's process is started and confined."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Resource limits of one confined server."""
+
+    memory_bytes: int = 2 * 1024**3
+    processes: int = 128
+    file_bytes: int = 1024**3
+    descriptors: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What a confined process may access: folders, hosts (none by default), and its quota."""
+
+    roots: tuple[str, ...] = ()
+    """Folders it may read and write, by their real paths (without symbolic links)."""
+    readable: tuple[str, ...] = ()
+    """Other paths it may read, such as the folder of a script; set by the host or the user."""
+    hidden: tuple[str, ...] = ()
+    """Folders that appear empty, even inside a root: the host's own keys and data."""
+    network: tuple[str, ...] = ()
+    """Hosts it may reach, as `host/host` or `host:port`."""
+    reachable: tuple[str, ...] = ()
+    """Which of these hosts may be private or local; set only by the host's own config."""
+    quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A process to start. `env` is its whole environment: nothing is inherited."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False, hash=False)
+    cwd: str
+    confinement: Confinement | None = None

@@ -1,0 +1,138 @@
+"""Environment variables that a config may not set: the session context, and variables that load other code.
+
+No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
+own code can do is the job of the sandbox.
+"""
+
+from dataclasses import dataclass
+
+from holdfast.model.context import ENV_PREFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableGroup:
+    """Variables with the same effect, by prefix and by name, with the exceptions that are harmless."""
+
+    reason: str
+    prefixes: str = ""
+    names: str = ""
+    harmless: str = ""
+
+
+LOADER_VARIABLES = (
+    VariableGroup(
+        reason="it makes the dynamic loader put other code into the program",
+        prefixes="LD_ DYLD_ __XPC_ MALLOC LTTNG_",
+        names="GLIBC_TUNABLES GCONV_PATH GETCONF_DIR LOCPATH NLSPATH TZDIR HOSTALIASES LOCALDOMAIN NIS_PATH"
+        " RESOLV_HOST_CONF RES_OPTIONS LIBPATH SHLIB_PATH ASAN_OPTIONS LSAN_OPTIONS MSAN_OPTIONS TSAN_OPTIONS"
+        " UBSAN_OPTIONS TERMCAP TERMINFO TERMINFO_DIRS",
+    ),
+    VariableGroup(
+        reason="it makes a library load plug-ins from another folder",
+        prefixes="GIO_ GST_PLUGIN_ GDK_PIXBUF_ OCL_ICD_ ALSA_CONFIG_ P11_KIT_ __EGL_",
+        names="GTK_MODULES GTK3_MODULES GTK_PATH QT_PLUGIN_PATH QT_QPA_PLATFORM_PLUGIN_PATH QML_IMPORT_PATH"
+        " QML2_IMPORT_PATH LIBGL_DRIVERS_PATH LIBVA_DRIVERS_PATH VK_LAYER_PATH VK_ADD_LAYER_PATH VK_INSTANCE_LAYERS"
+        " VK_ICD_FILENAMES VK_DRIVER_FILES VK_ADD_DRIVER_FILES SASL_PATH KRB5_CONFIG MAGICK_CODER_MODULE_PATH"
+        " MAGICK_CONFIGURE_PATH ODBCINI ODBCSYSINI GDAL_DRIVER_PATH PKCS11_MODULE_PATH XTABLES_LIBDIR",
+    ),
+    VariableGroup(
+        reason="it decides which programs are found",
+        names="PATH PATHEXT SHELL COMSPEC SYSTEMROOT WINDIR PSMODULEPATH",
+    ),
+    VariableGroup(
+        reason="programs load code and settings from that folder",
+        prefixes="XDG_",
+        names="HOME USERPROFILE HOMEDRIVE HOMEPATH APPDATA LOCALAPPDATA PROGRAMDATA",
+    ),
+    VariableGroup(
+        reason="it makes a shell run or read something else",
+        prefixes="BASH_ ZSH_",
+        names="ENV SHELLOPTS BASHOPTS IFS PS0 PS1 PS2 PS4 PROMPT_COMMAND CDPATH GLOBIGNORE ZDOTDIR FPATH INPUTRC",
+    ),
+    VariableGroup(
+        reason="it makes Node.js load other code",
+        prefixes="NODE_ ELECTRON_ TS_NODE_ TSX_ BUN_ DENO_ BABEL_",
+        harmless="NODE_ENV NODE_NO_WARNINGS NODE_DISABLE_COLORS NODE_AUTH_TOKEN BABEL_ENV DENO_DEPLOY_TOKEN",
+    ),
+    VariableGroup(
+        reason="it makes Python load other code",
+        prefixes="PYTHON PYTEST_ CONDA_",
+        names="__PYVENV_LAUNCHER__ VIRTUAL_ENV COVERAGE_PROCESS_START IPYTHONDIR JUPYTER_PATH JUPYTER_CONFIG_DIR"
+        " JUPYTER_CONFIG_PATH JUPYTER_DATA_DIR",
+        harmless="PYTHONUNBUFFERED PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE PYTHONHASHSEED"
+        " PYTHONFAULTHANDLER PYTHONNODEBUGRANGES PYTHONDEVMODE PYTHONASYNCIODEBUG PYTHON_COLORS",
+    ),
+    VariableGroup(
+        reason="it makes Java load other code",
+        prefixes="JAVA_ _JAVA_ JDK_ MAVEN_ GRADLE_ KOTLIN_ JBANG_",
+        names="CLASSPATH JRE_HOME CATALINA_OPTS SBT_OPTS",
+    ),
+    VariableGroup(
+        reason="it makes .NET load other code",
+        prefixes="DOTNET_ COMPLUS_ CORECLR_ COR_ NUGET_",
+        names="ASPNETCORE_HOSTINGSTARTUPASSEMBLIES MONO_PATH MONO_CONFIG MONO_CFG_DIR MONO_ENV_OPTIONS MONO_GAC_PREFIX",
+        harmless="DOTNET_ENVIRONMENT DOTNET_NOLOGO DOTNET_CLI_TELEMETRY_OPTOUT NUGET_API_KEY",
+    ),
+    VariableGroup(
+        reason="it makes an interpreter load other code",
+        prefixes="PERL RUBY BUNDLE_ RBENV_ LUA_ JULIA_ ERL_ ELIXIR_ GUILE_ COMPOSER_",
+        names="PHPRC PHP_INI_SCAN_DIR GEM_HOME GEM_PATH GEM_SPEC_CACHE R_HOME R_LIBS R_LIBS_USER R_LIBS_SITE R_PROFILE"
+        " R_PROFILE_USER R_ENVIRON R_ENVIRON_USER R_DEFAULT_PACKAGES TCLLIBPATH TCL_LIBRARY TK_LIBRARY OCAMLRUNPARAM"
+        " CAML_LD_LIBRARY_PATH GHCRTS",
+    ),
+    VariableGroup(
+        reason="it decides where packages are taken from, or which version runs",
+        prefixes="NPM_CONFIG_ PNPM_ YARN_ COREPACK_ VOLTA_ NVM_ FNM_ UV_ PIP_ PIPX_ PIPENV_ POETRY_ PDM_ HATCH_ RYE_"
+        " PYENV_ CARGO_ RUSTUP_ RUSTC MISE_ ASDF_ NIX_ DIRENV_",
+        names="NPM_EXECPATH NPM_NODE_EXECPATH RUSTFLAGS RUSTDOCFLAGS GOFLAGS GOPATH GOROOT GOBIN GOENV GOPROXY"
+        " GOSUMDB GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOINSECURE GOTOOLCHAIN GOTOOLDIR GODEBUG GOCACHE"
+        " GOMODCACHE GOAUTH GOVCS GOWORK CC CXX MAKEFLAGS MAKEFILES",
+    ),
+    VariableGroup(
+        reason="it names a program that others start, or a server that starts them",
+        prefixes="GIT_ SSH_ASKPASS SUDO_ CONTAINERS_ DOCKER_CLI_",
+        names="EDITOR VISUAL PAGER MANPAGER BROWSER LESSOPEN LESSCLOSE DOCKER_HOST DOCKER_CONFIG DOCKER_CONTEXT"
+        " DOCKER_CERT_PATH DOCKER_TLS_VERIFY CONTAINER_HOST HG HGRCPATH HGEDITOR HGMERGE RSYNC_RSH"
+        " RSYNC_CONNECT_PROG SVN_SSH SVN_EDITOR CVS_RSH WGETRC CURL_HOME",
+        harmless="GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL"
+        " GIT_COMMITTER_DATE GIT_TERMINAL_PROMPT GIT_TOKEN",
+    ),
+    VariableGroup(
+        reason="it changes which certificates are trusted, or who can decrypt connections",
+        prefixes="OPENSSL_ SSL_CERT_ GNUTLS_",
+        names="SSL_DIR SSLKEYLOGFILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE NODE_TLS_REJECT_UNAUTHORIZED NODE_EXTRA_CA_CERTS"
+        " PYTHONHTTPSVERIFY GIT_SSL_NO_VERIFY GIT_SSL_CAINFO GIT_SSL_CAPATH DENO_CERT DENO_TLS_CA_STORE",
+    ),
+)
+"""Variables that change which code runs. Compared case-insensitively, because Windows and npm read them so."""
+
+
+def is_context_variable(name: str) -> bool:
+    """Whether a variable belongs to Holdfast: session context or host settings."""
+    return name.upper().startswith(_OWN)
+
+
+def why_loader_variable(name: str) -> str | None:
+    """What a variable can do to a program that is started with it; None if it is harmless."""
+    upper = name.upper()
+    if upper in _HARMLESS:
+        return None
+    if reason := _BY_NAME.get(upper):
+        return reason
+    if not upper.startswith(_PREFIXES):
+        return None
+    return next(reason for prefix, reason in _BY_PREFIX.items() if upper.startswith(prefix))
+
+
+def why_reserved(name: str) -> str | None:
+    """Why a config may not set this variable; None if it may."""
+    if is_context_variable(name):
+        return "only the host may set it"
+    return why_loader_variable(name)
+
+
+_OWN = f"{ENV_PREFIX}_"
+_HARMLESS = frozenset(name for group in LOADER_VARIABLES for name in group.harmless.split())
+_BY_NAME = {name: group.reason for group in LOADER_VARIABLES for name in group.names.split()}
+_BY_PREFIX = {prefix: group.reason for group in LOADER_VARIABLES for prefix in group.prefixes.split()}
+_PREFIXES = tuple(_BY_PREFIX)

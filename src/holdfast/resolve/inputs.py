@@ -1,0 +1,116 @@
+"""Collect the inputs of resolution: config files, approvals, the workspace, the settings."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from holdfast.model.context import SessionContext
+from holdfast.model.json import Json
+from holdfast.model.process import Quota
+from holdfast.model.secrets import secrets_in_json
+from holdfast.model.server import ServerSpec, Source
+from holdfast.model.workspace import Workspace
+from holdfast.resolve.approvals import SERVER_SUBJECT_PREFIX
+from holdfast.resolve.confine import ConfinePolicy
+from holdfast.resolve.load import LoadedEntries, ServerEntry, load, read_config_files
+from holdfast.resolve.protected import protected_folders
+from holdfast.resolve.resolve import ResolvePolicy
+from holdfast.resolve.select import Restriction
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+
+INLINE_ORIGIN = "the program that runs the host"
+# An unapproved project's file may contain secrets, which must be masked. But the project must not be able to mask words
+# of its choice, in a question to the user for example. So its values are masked only if they look like generated keys:
+# no word, path, host or command does.
+_LOOKS_GENERATED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{16,}")
+_MAX_PROJECT_SECRETS = 100  # every secret slows masking down
+
+
+def _any_session(context: SessionContext) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltinServer:
+    """A server that ships with Holdfast, and which sessions get it."""
+
+    spec: ServerSpec
+    is_for: Callable[[SessionContext], bool] = _any_session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveInputs:
+    """The inputs that are the same for all sessions of a host."""
+
+    settings: Settings
+    builtins: tuple[BuiltinServer, ...] = ()
+    inline_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
+    """Servers that the embedding program passed to the host."""
+    no_sandbox: str = ""
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+
+
+async def prepare_resolution(
+    inputs: ResolveInputs,
+    store: Store,
+    context: SessionContext,
+    workspace: Workspace | None,
+    client_servers: Sequence[Json] = (),
+) -> tuple[LoadedEntries, ResolvePolicy]:
+    """Read the config files and approvals now: a changed file takes effect with the next session."""
+    servers = inputs.settings.servers
+    project = Path(context.cwd) if context.cwd else None
+    files = await asyncio.to_thread(read_config_files, servers.host_file, servers.user_file, project)
+    from_files = load(files, client_servers)
+    inline = tuple(
+        ServerEntry(name=name, source=Source.HOST, origin=INLINE_ORIGIN, value=value)
+        for name, value in inputs.inline_servers.items()
+    )
+    approvals = await store.read(lambda tx: tx.approvals(SERVER_SUBJECT_PREFIX))
+    policy = ResolvePolicy(
+        builtins=tuple(builtin.spec for builtin in inputs.builtins if builtin.is_for(context)),
+        reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
+        approved=frozenset(approval.content_hash for approval in approvals),
+        restrictions=_restrictions(workspace),
+        env_overrides=workspace.env if workspace is not None else {},
+        aliases=inputs.settings.aliases,
+        confinement=ConfinePolicy(
+            roots=context.roots,
+            quota=workspace.quota if workspace is not None else Quota(),
+            no_sandbox=inputs.no_sandbox,
+            protected=protected_folders(inputs.settings),
+            reachable=servers.reachable,
+            environ=inputs.environ,
+            pass_on=servers.pass_on,
+        ),
+    )
+    entries = (*inline, *from_files.entries)
+    return LoadedEntries(
+        entries=entries, refusals=from_files.refusals, secrets=tuple(_iter_secrets(entries, client_servers))
+    ), policy
+
+
+def _iter_secrets(entries: Sequence[ServerEntry], client_servers: Iterable[Json]) -> Iterator[str]:
+    for value in client_servers:  # also if the value is not a valid entry
+        yield from secrets_in_json(value)
+    for entry in entries:
+        if entry.source is not Source.PROJECT:
+            yield from secrets_in_json(entry.value)
+    project = (entry for entry in entries if entry.source is Source.PROJECT)
+    secrets = (secret for entry in project for secret in secrets_in_json(entry.value))
+    yield from islice(filter(_LOOKS_GENERATED.fullmatch, secrets), _MAX_PROJECT_SECRETS)
+
+
+def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:
+    if workspace is None:
+        return ()
+    return (
+        Restriction(
+            owner=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools
+        ),
+    )

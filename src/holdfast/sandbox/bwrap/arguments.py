@@ -1,0 +1,110 @@
+"""Bubblewrap's arguments for one confined server, built from values alone."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.model.process import Quota
+
+PROXY_PORT = 3128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One path inside the sandbox: a bound descriptor, a symbolic link, or an empty folder (`hidden`)."""
+
+    path: str
+    kind: Literal["bind", "ro-bind", "symlink", "hidden"]
+    source: str = ""
+    """The descriptor's number, or the target of the link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filesystem:
+    """What a confined server sees: its own mounts, the system's, and generated files."""
+
+    mounts: tuple[Mount, ...]
+    system_mounts: tuple[Mount, ...]
+    files: Mapping[str, int]
+    """Read-only files, by path: the descriptor with the content."""
+
+
+def build_arguments(
+    filesystem: Filesystem,
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    quota: Quota,
+    ids: tuple[int, int],
+    fds: tuple[int, int],
+) -> list[str]:
+    """All arguments before the program. `fds`: where to read the seccomp filter, where to report readiness."""
+    uid, gid = ids
+    seccomp, ready = fds
+    tmpfs = str(quota.memory_bytes // 4)
+    return [
+        *("--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+        *("--unshare-cgroup-try", "--unshare-net", "--hostname", "sandbox"),
+        *("--uid", str(uid), "--gid", str(gid), "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", "--clearenv"),
+        *_setenv_arguments(env),
+        *_mount_arguments(filesystem.system_mounts),
+        *_file_arguments(filesystem.files),
+        # The kernel lets uid 0 write to /proc/sys without any capability, so all of /proc is read-only.
+        *("--proc", "/proc", "--remount-ro", "/proc"),
+        *("--dev", "/dev", "--perms", "1777", "--size", tmpfs, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
+        *("--perms", "1777", "--size", tmpfs, "--tmpfs", "/tmp"),
+        *("--size", "16777216", "--tmpfs", "/run"),
+        *_mount_arguments(sorted(filesystem.mounts, key=_mount_order)),
+        *("--remount-ro", "/", "--chdir", cwd),
+        *("--seccomp", str(seccomp), "--info-fd", str(ready)),
+    ]
+
+
+def limit_command(prlimit: str, quota: Quota) -> list[str]:
+    """The start of a command that sets the limits inside the sandbox, where only this server counts.
+
+    Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
+    """
+    return [
+        prlimit,
+        f"--data={quota.memory_bytes}",
+        f"--nproc={quota.processes}",
+        f"--fsize={quota.file_bytes}",
+        f"--nofile={quota.descriptors}",
+        "--core=0",
+        "--",
+    ]
+
+
+def add_proxy_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the variables that point programs to the egress proxy."""
+    url = f"http://127.0.0.1:{PROXY_PORT}"
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+    return {**env, **dict.fromkeys(names, url), "NODE_USE_ENV_PROXY": "1"}
+
+
+def _setenv_arguments(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in env.items():
+        yield from ("--setenv", name, value)
+
+
+def _mount_arguments(mounts: Iterable[Mount]) -> Iterator[str]:
+    for mount in mounts:
+        match mount.kind:
+            case "bind" | "ro-bind":
+                yield from (f"--{mount.kind}-fd", mount.source, mount.path)
+            case "symlink":
+                yield from ("--symlink", mount.source, mount.path)
+            case "hidden":
+                yield from ("--tmpfs", mount.path, "--remount-ro", mount.path)
+
+
+def _file_arguments(files: Mapping[str, int]) -> Iterator[str]:
+    for path, fd in files.items():
+        yield from ("--ro-bind-data", str(fd), path)
+
+
+def _mount_order(mount: Mount) -> tuple[int, int]:
+    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins: `hidden` over `bind`."""
+    return mount.path.count("/"), ("symlink", "ro-bind", "bind", "hidden").index(mount.kind)

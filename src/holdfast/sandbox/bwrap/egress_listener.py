@@ -1,0 +1,23 @@
+"""Runs inside the sandbox: open the egress proxy's listener, send it to the host, then execute the server.
+
+A script: `python -I -S egress_listener.py FD PORT PROGRAM …`. The listener belongs to the sandbox's network
+namespace; the host accepts from it. The descriptor is closed before the server is executed.
+"""
+
+import os
+import socket
+import sys
+
+
+def main() -> None:
+    """Listen on loopback, send the listener to the host, execute the server."""
+    descriptor, port, *argv = sys.argv[1:]
+    with socket.socket(fileno=int(descriptor)) as channel, socket.socket() as listener:
+        listener.bind(("127.0.0.1", int(port)))
+        listener.listen(64)
+        socket.send_fds(channel, [b"+"], [listener.fileno()])
+    os.execvp(argv[0], argv)
+
+
+if __name__ == "__main__":
+    main()

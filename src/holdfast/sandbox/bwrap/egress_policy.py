@@ -1,0 +1,121 @@
+"""Which hosts a confined server may reach, decided by name and by address before anything is sent."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from holdfast.model.address import why_address_blocked
+from holdfast.model.process import Confinement
+
+_DEFAULT_PORTS = (80, 443)  # for a grant without a port
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")
+_TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+)(:(?P<port>[0-9]{1,5}))?")
+_AZURE = ipaddress.ip_address("168.63.129.16")  # a public address, but on Azure the metadata service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyRequest:
+    """A server's request to the egress proxy: where to connect, and which bytes to send first."""
+
+    endpoint: Endpoint
+    tunnel: bool
+    head: bytes = b""
+
+
+class EgressPolicy:
+    """The hosts granted to a server, and which of them may have private addresses."""
+
+    def __init__(self, confinement: Confinement) -> None:
+        self._network = [grant for text in confinement.network if (grant := _parse_grant(text))]
+        self._reachable = [grant for text in confinement.reachable if (grant := _parse_grant(text))]
+
+    def refuse_name(self, endpoint: Endpoint) -> str | None:
+        """Why the name and port are not granted; None if they are."""
+        if any(_covers(grant, endpoint, _DEFAULT_PORTS) for grant in self._network):
+            return None
+        return f"{endpoint} was not granted to this server. Add it to the server's network list."
+
+    def refuse_address(self, endpoint: Endpoint, address: str) -> str | None:
+        """Why a granted endpoint may not be reached at this address; None if it may."""
+        ip = ipaddress.ip_address(address.partition("%")[0])
+        why = "the cloud's metadata address" if ip == _AZURE else why_address_blocked(ip)
+        if why is None or any(_covers(grant, endpoint, None) for grant in self._reachable):
+            return None
+        return f"{endpoint} is at {address}, {why}. The host's settings can allow it: servers.reachable."
+
+
+def parse_request(head: bytes) -> ProxyRequest | str:
+    """Parse the head of a proxy request; return the error as text if it is malformed."""
+    line, _, rest = head.partition(b"\r\n")
+    try:
+        method, target, version = line.decode("ascii").split(" ")
+    except ValueError:
+        return "This is not an HTTP request."
+    if not version.startswith("HTTP/1."):
+        return "The proxy speaks HTTP/1.1."
+    if method == "CONNECT":
+        endpoint = _parse_endpoint(target, None)
+        return ProxyRequest(endpoint=endpoint, tunnel=True) if endpoint else "CONNECT needs host:port."
+    scheme, _, address = target.partition("://")
+    if scheme.lower() != "http":
+        return "Request http://host/path, or CONNECT host:port."
+    authority, slash, path = address.partition("/")
+    endpoint = _parse_endpoint(authority, 80)
+    if endpoint is None:
+        return "The address has no host."
+    headers = [header for header in rest.split(b"\r\n") if header and not _is_replaced_header(header)]
+    forwarded = b"\r\n".join(
+        [
+            f"{method} {slash or '/'}{path} {version}".encode(),
+            b"Host: " + authority.encode(),
+            *headers,
+            b"Connection: close",
+            b"\r\n",
+        ]
+    )
+    return ProxyRequest(endpoint=endpoint, tunnel=False, head=forwarded)
+
+
+def _is_replaced_header(header: bytes) -> bool:
+    name = header.partition(b":")[0].strip().lower()
+    return name in (b"host", b"connection", b"keep-alive") or name.startswith(b"proxy-")
+
+
+def _parse_endpoint(authority: str, default_port: int | None) -> Endpoint | None:
+    matched = _TARGET.fullmatch(authority)
+    port = int(matched["port"]) if matched and matched["port"] else default_port
+    if not matched or port is None or not 0 < port < 65536:
+        return None
+    host = _normalize(matched["host"])
+    return Endpoint(host=host, port=port) if _NAME.fullmatch(host) else None
+
+
+def _parse_grant(text: str) -> tuple[str, int | None] | None:
+    if text.count(":") > 1 and "[" not in text:  # an IPv6 address without brackets
+        return _normalize(text), None
+    matched = _TARGET.fullmatch(text)
+    return (
+        (_normalize(matched["host"]), int(matched["port"]) if matched["port"] else None) if matched else None
+    )
+
+
+def _covers(grant: tuple[str, int | None], endpoint: Endpoint, ports: tuple[int, ...] | None) -> bool:
+    host, port = grant
+    if host != endpoint.host:
+        return False
+    return port == endpoint.port if port is not None else ports is None or endpoint.port in ports
+
+
+def _normalize(host: str) -> str:
+    return host.strip("[]").rstrip(".").lower()

@@ -1,0 +1,103 @@
+"""The system call filter for bubblewrap: a seccomp program in classic BPF."""
+
+import errno
+import struct
+from collections.abc import Iterator
+
+from holdfast.sandbox.syscalls import Architecture
+
+# Operations: load a word of the system call, compare, test bits, mask, return.
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_ALLOW, _DENY = 0x7FFF0000, 0x00050000
+
+_NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_SETUID_BITS = 0o6000
+_CREATE = 0x40
+# AF_INET, AF_INET6, AF_NETLINK. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
+_FAMILIES = (2, 10, 16)
+# SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any path.
+_PAIR_TYPES = (1, 5)
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they type into a terminal
+
+Step = tuple[int, int, int, int]
+
+
+def compile_filter(arch: Architecture) -> bytes:
+    """The whole filter: calls of other architectures get ENOSYS; calls that are not denied are allowed."""
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, arch.audit),
+        _deny(errno.ENOSYS),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if arch.x32:
+        steps += [(_AT_LEAST, 0, 1, 0x40000000), _deny(errno.ENOSYS)]
+    for number in arch.denied:
+        steps += [(_EQUAL, 0, 1, number), _deny(errno.EPERM)]
+    for name, rule in _RULES.items():
+        if name in arch.numbers:
+            body = list(rule)
+            steps += [(_EQUAL, 0, len(body), arch.numbers[name]), *body]
+    steps.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+
+
+def _deny(number: int) -> Step:
+    return (_RETURN, 0, 0, _DENY | number)
+
+
+def _argument(index: int) -> Step:
+    """Load the low half of an argument; the kernel ignores the high half for these calls."""
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
+
+
+def _deny_bits(index: int, bits: int) -> tuple[Step, ...]:
+    return (_argument(index), (_ANY_BIT, 0, 1, bits), _deny(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
+
+
+def _allow_only(index: int, values: tuple[int, ...], number: int, mask: int = 0xFFFFFFFF) -> Iterator[Step]:
+    yield _argument(index)
+    yield (_AND, 0, 0, mask)
+    for position, value in enumerate(values):
+        yield (_EQUAL, len(values) - position, 0, value)
+    yield _deny(number)
+    yield (_RETURN, 0, 0, _ALLOW)
+
+
+def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Step]:
+    yield _argument(index)
+    for value in values:
+        yield (_EQUAL, 0, 1, value)
+        yield _deny(errno.EPERM)
+    yield (_RETURN, 0, 0, _ALLOW)
+
+
+def _deny_create(flags: int, mode: int) -> tuple[Step, ...]:
+    """Deny creating a file with setuid bits; allow opening existing ones."""
+    return (
+        _argument(flags),
+        (_ANY_BIT, 1, 0, _CREATE),
+        (_RETURN, 0, 0, _ALLOW),
+        *_deny_bits(mode, _SETUID_BITS),
+    )
+
+
+_RULES: dict[str, tuple[Step, ...]] = {
+    # Their flags are in memory, which a filter cannot read; programs fall back to `clone` and `openat`.
+    "clone3": (_deny(errno.ENOSYS),),
+    "openat2": (_deny(errno.ENOSYS),),
+    "clone": _deny_bits(0, _NEW_NAMESPACE),
+    "socket": tuple(_allow_only(0, _FAMILIES, errno.EAFNOSUPPORT)),
+    "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
+    "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),
+    "chmod": _deny_bits(1, _SETUID_BITS),
+    "fchmod": _deny_bits(1, _SETUID_BITS),
+    "fchmodat": _deny_bits(2, _SETUID_BITS),
+    "fchmodat2": _deny_bits(2, _SETUID_BITS),
+    "creat": _deny_bits(1, _SETUID_BITS),
+    "mknod": _deny_bits(1, _SETUID_BITS),
+    "mknodat": _deny_bits(2, _SETUID_BITS),
+    "open": _deny_create(1, 2),
+    "openat": _deny_create(2, 3),
+}

@@ -1,0 +1,210 @@
+"""Containers: run a confined server in an image, if an engine is configured."""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.container.seccomp import seccomp_profile
+from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.roots import open_real, open_root, server_user
+from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
+
+_LABEL = "dev.holdfast.host"
+_ENGINE_SECONDS = 60.0
+# Numbers of the descriptors passed to the engine: the environment, the seccomp profile.
+_ENV_FD, _SECCOMP_FD = 3, 4
+
+
+class Container:
+    """A podman or docker sandbox. The image brings the runtime; of the host's files only the roots are mounted."""
+
+    def __init__(self, *, engine: str, image: str, options: tuple[str, ...] = ()) -> None:
+        self.engine, self.image, self.options = engine, image, options
+        self._lock = asyncio.Lock()
+        self._availability: Availability | None = None
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self.engine
+
+    async def check(self) -> Availability:
+        """Whether the engine answers and has the image. Removes containers that a dead host left behind."""
+        async with self._lock:
+            if self._availability is None:
+                self._availability = await self._check()
+        return self._availability
+
+    def prepare(self, spec: ProcessSpec) -> PreparedProcess:
+        """Build the engine's `run` command."""
+        engine = shutil.which(self.engine)
+        if engine is None:
+            raise HoldfastError(codes.NO_SANDBOX, self._missing())
+        confinement = spec.confinement
+        assert confinement is not None
+        if confinement.network:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"Could not start {spec.argv[0]!r}: containers have no network here. Use bubblewrap, or remove 'network'.",
+            )
+        user = _check_paths(confinement)
+        name = f"holdfast-{secrets.token_hex(8)}"
+        with ExitStack() as resources:
+            contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
+            descriptors = tuple(open_memory_file(content, resources) for content in contents)
+            arguments = run_arguments(spec, confinement, name=name, image=self.image, user=user)
+            request = SpawnRequest(
+                argv=(engine, *self.options, *arguments),
+                env={key: os.environ[key] for key in _ENGINE_ENV if key in os.environ},
+                cwd="/",
+                descriptors=descriptors,
+                cleanup=(engine, *self.options, "rm", "--force", name),
+            )
+            return PreparedProcess(request=request, resources=resources.pop_all())
+
+    async def _check(self) -> Availability:
+        if not self.image:
+            return Availability(
+                works=False,
+                reason=f"No image is configured for {self.engine}. Name an image that contains the servers.",
+            )
+        if shutil.which(self.engine) is None:
+            return Availability(works=False, reason=self._missing())
+        code, output = await self._run("image", "inspect", "--format", "{{.Id}}", self.image)
+        if code != 0:
+            return Availability(
+                works=False, reason=f"{self.engine} cannot provide the image {self.image!r}: {output}"
+            )
+        await self._remove_orphans()
+        return Availability(works=True)
+
+    async def _remove_orphans(self) -> None:
+        _, output = await self._run(
+            "ps", "--all", "--filter", f"label={_LABEL}", "--format", "{{.ID}} {{.Labels}}"
+        )
+        labels = re.findall(rf"^(\S+) .*{re.escape(_LABEL)}[=:]([0-9.]+)", output, re.MULTILINE)
+        orphans = [container for container, host in labels if not is_host_running(host)]
+        if orphans:
+            await self._run("kill", *orphans)  # podman's `rm` would first wait for a graceful stop
+            await self._run("rm", "--force", *orphans)
+
+    async def _run(self, *arguments: str) -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            self.engine, *self.options, *arguments, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(_ENGINE_SECONDS):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return 1, "it does not answer."
+        return process.returncode or 0, output.decode(errors="replace").strip()
+
+    def _missing(self) -> str:
+        return (
+            f"{self.engine} is missing. Install it, or remove the engine from the settings to use bubblewrap."
+        )
+
+
+_ENGINE_ENV = (
+    "PATH",
+    "HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "DOCKER_HOST",
+    "CONTAINER_HOST",
+)
+
+
+def run_arguments(
+    spec: ProcessSpec, confinement: Confinement, *, name: str, image: str, user: tuple[int, int]
+) -> tuple[str, ...]:
+    """All arguments of the engine, from values alone."""
+    quota = confinement.quota
+    uid, gid = user
+    mounts = [
+        *(_bind_mount(root, "") for root in confinement.roots),
+        *(_bind_mount(path, ",readonly") for path in confinement.readable),
+        *(f"type=tmpfs,target={path},readonly" for path in _hidden_folders(confinement)),
+    ]
+    return (
+        *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
+        *("--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--security-opt", f"seccomp=/proc/self/fd/{_SECCOMP_FD}", "--pids-limit", str(quota.processes)),
+        *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
+        *("--ulimit", f"nofile={quota.descriptors}:{quota.descriptors}"),
+        *("--ulimit", f"fsize={quota.file_bytes}:{quota.file_bytes}", "--ulimit", "core=0:0"),
+        # An engine's default for nproc may be more than it may set. `--pids-limit` is the actual limit.
+        *("--ulimit", "nproc=4096:4096", "--ulimit", f"data={quota.memory_bytes}:{quota.memory_bytes}"),
+        *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
+        *("--env-file", f"/proc/self/fd/{_ENV_FD}", "--workdir", spec.cwd, "--pull", "never"),
+        *(word for mount in mounts for word in ("--mount", mount)),
+        *("--entrypoint", spec.argv[0], image, *spec.argv[1:]),
+    )
+
+
+def host_id() -> str:
+    """This process's pid and start time, which no later process shares."""
+    pid = os.getpid()
+    return f"{pid}.{_start_time(pid)}"
+
+
+def is_host_running(host: str) -> bool:
+    """Whether the process with this `host_id` still runs."""
+    pid, _, start_time = host.partition(".")
+    return pid.isdecimal() and _start_time(int(pid)) == start_time != ""
+
+
+def _start_time(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _check_paths(confinement: Confinement) -> tuple[int, int]:
+    """Check that every path can be opened without following links; return the user for the container."""
+    with ExitStack() as opened:
+        fds: list[int] = []
+        for root in confinement.roots:
+            fds.append(open_root(root))
+            opened.callback(os.close, fds[-1])
+        for path in confinement.readable:
+            os.close(open_real(path))
+        return server_user(fds[0] if fds else None)
+
+
+def _hidden_folders(confinement: Confinement) -> list[str]:
+    hidden = map(os.path.realpath, confinement.hidden)
+    return [path for path in hidden if any(path.startswith(f"{root}/") for root in confinement.roots)]
+
+
+def _bind_mount(path: str, options: str) -> str:
+    if any(character in path for character in ',"\n'):
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{path!r} cannot be mounted in a container: its name has a comma, a quote or a newline. Rename it.",
+        )
+    return f"type=bind,source={path},target={path}{options}"
+
+
+def _encode_environment(spec: ProcessSpec) -> bytes:
+    for name, value in spec.env.items():
+        if "\n" in name + value:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"The variable {name!r} contains a newline, which containers do not accept. Remove it.",
+            )
+    return "".join(f"{name}={value}\n" for name, value in spec.env.items()).encode()

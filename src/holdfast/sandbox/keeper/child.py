@@ -1,0 +1,112 @@
+"""A started server process: its three pipes, and how to end it."""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from io import FileIO
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self, cast
+
+PipeFiles = tuple[BinaryIO, BinaryIO, BinaryIO]
+"""The host's ends of a server's standard input, output and error."""
+
+
+class ProcessHandle(Protocol):
+    """Controls all processes of one server: through its supervisor, or as a process group."""
+
+    async def wait(self) -> int:
+        """Wait until the server itself exits; return its exit code, negative if a signal ended it."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Wait until no process of the server is left."""
+        ...
+
+    def end(self, grace: float) -> None:
+        """Send SIGTERM to all its processes after `grace` seconds, and SIGKILL after `grace` more."""
+        ...
+
+    def end_now(self) -> None:
+        """Start ending it at once."""
+        ...
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Call this once no process of the server is left."""
+        ...
+
+
+class Child:
+    """One server's process. The caller closes the three files."""
+
+    def __init__(self, pid: int, files: PipeFiles, handle: ProcessHandle) -> None:
+        self.pid = pid
+        self.stdin, self.stdout, self.stderr = files
+        self._handle = handle
+
+    async def wait(self) -> int:
+        """Wait until the server exits; return its exit code, negative if a signal ended it."""
+        return await self._handle.wait()
+
+    async def end(self, grace: float) -> None:
+        """Give the server `grace` seconds to exit, then SIGTERM, then SIGKILL; return when no process is left.
+
+        Close its standard input first: that asks a server to exit.
+        """
+        self._handle.end(grace)
+        await self._handle.wait_gone()
+
+    def end_now(self) -> None:
+        """Start ending it at once, without waiting."""
+        self._handle.end_now()
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Call this once no process of the server is left."""
+        self._handle.on_gone(callback)
+
+    def close(self) -> None:
+        """Close the host's ends of the pipes, unless the caller has handed them on."""
+        for file in (self.stdin, self.stdout, self.stderr):
+            file.close()
+
+
+class Pipes:
+    """Three pipes to a server that is about to start. Leaving the block closes what was not kept."""
+
+    def __init__(self) -> None:
+        self._server_stack = ExitStack()
+        self._host_stack = ExitStack()
+        self.server_fds: tuple[int, int, int] = (-1, -1, -1)
+
+    def __enter__(self) -> Self:
+        try:
+            stdin, stdin_file = self._open_pipe(host_writes=True)
+            stdout, stdout_file = self._open_pipe(host_writes=False)
+            stderr, stderr_file = self._open_pipe(host_writes=False)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        self.server_fds = (stdin, stdout, stderr)
+        self._files = (stdin_file, stdout_file, stderr_file)
+        return self
+
+    def close_server_ends(self) -> None:
+        """Close the server's ends, once they have been sent."""
+        self._server_stack.close()
+
+    def keep(self) -> PipeFiles:
+        """Return the host's ends, which stay open after the block."""
+        self._host_stack.pop_all()
+        return self._files
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server_stack.close()
+        self._host_stack.close()
+
+    def _open_pipe(self, *, host_writes: bool) -> tuple[int, BinaryIO]:
+        read_end, write_end = os.pipe()
+        server_fd, host_fd = (read_end, write_end) if host_writes else (write_end, read_end)
+        self._server_stack.callback(os.close, server_fd)
+        file = self._host_stack.enter_context(FileIO(host_fd, "wb" if host_writes else "rb"))
+        return server_fd, cast(BinaryIO, file)

@@ -1,0 +1,262 @@
+"""The host's side of the keeper process: send it a process to start, receive what happens to it."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from holdfast.sandbox.keeper.child import Child, Pipes
+from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
+
+log = logging.getLogger(__name__)
+
+_SCRIPT = Path(__file__).with_name("supervisor.py")
+_CLOSE_SECONDS = 5.0  # how long to wait for the keeper process; one that is stopped (SIGSTOP) never exits
+_FIRST_PIECE = 32 * 1024  # fits into the buffer of any new socket, so sending it never blocks
+
+
+class KeeperClient:
+    """Owns the keeper process. Each server has a supervisor there, and the host a socket to it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._retired: list[subprocess.Popen[bytes]] = []
+        self._supervisors: set[_SupervisorProtocol] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The keeper process, if it runs."""
+        return self._process.pid if self._process is not None else None
+
+    def open(self) -> None:
+        """Start the keeper process."""
+        host_end, keeper_end = socket.socketpair()
+        with keeper_end:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_SCRIPT), str(keeper_end.fileno())],
+                    pass_fds=[keeper_end.fileno()],
+                    env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except BaseException:
+                host_end.close()
+                raise
+        host_end.setblocking(False)
+        self._control = host_end
+
+    async def close(self) -> None:
+        """End every server that still runs, then the keeper process."""
+        for supervisor in tuple(self._supervisors):
+            supervisor.end_now()
+        for supervisor in tuple(self._supervisors):
+            await supervisor.wait_gone()
+        self._retire()
+        await asyncio.to_thread(_reap, self._retired)
+
+    async def start(self, request: SpawnRequest) -> Child:
+        """Start a process under a supervisor. If the keeper process has died, start a new one first."""
+        for _ in range(2):
+            control = self._control
+            try:
+                return await self._start(request)
+            except _KeeperLostError:
+                if self._control is control:  # otherwise another start has already replaced it
+                    self._retire()
+                    self.open()
+            except OSError as error:
+                raise spawn_error(request, "process", error.errno, str(error)) from None
+        raise spawn_error(request, "keeper", None, "the keeper process keeps dying")
+
+    async def _start(self, request: SpawnRequest) -> Child:
+        supervisor = _SupervisorProtocol(self._supervisors)
+        with Pipes() as pipes:
+            try:
+                await self._send_request(request, pipes, supervisor)
+                pipes.close_server_ends()
+                pid = await supervisor.wait_started(request)
+            except BaseException:
+                supervisor.end_now()
+                raise
+            return Child(pid, pipes.keep(), supervisor)
+
+    async def _send_request(
+        self, request: SpawnRequest, pipes: Pipes, supervisor: "_SupervisorProtocol"
+    ) -> None:
+        message = _encode_request(request)
+        host_end, supervisor_end = socket.socketpair()
+        try:
+            with supervisor_end:
+                host_end.setblocking(False)
+                fds = [*pipes.server_fds, *request.descriptors]
+                sent = socket.send_fds(host_end, [message[:_FIRST_PIECE]], fds)
+                await self._send_socket(supervisor_end)
+            await asyncio.get_running_loop().create_unix_connection(lambda: supervisor, sock=host_end)
+        except BaseException:
+            host_end.close()
+            raise
+        supervisor.send_rest(host_end, message[sent:])
+
+    async def _send_socket(self, supervisor_end: socket.socket) -> None:
+        if self._control is None:
+            raise _KeeperLostError
+        while True:
+            try:
+                socket.send_fds(self._control, [b"+"], [supervisor_end.fileno()])
+            except BlockingIOError:
+                await _wait_writable(self._control)
+            except OSError:
+                raise _KeeperLostError from None
+            else:
+                return
+
+    def _retire(self) -> None:
+        """Close the socket, so that the keeper process exits after its last supervisor. Reap those that did."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._retired.append(self._process)
+            self._process = None
+        self._retired[:] = [process for process in self._retired if process.poll() is None]
+
+
+class _KeeperLostError(Exception):
+    """The keeper process has died."""
+
+
+class _SupervisorProtocol(asyncio.Protocol):
+    """The host's end of one supervisor's socket. The supervisor closes it when no process is left."""
+
+    def __init__(self, supervisors: "set[_SupervisorProtocol]") -> None:
+        loop = asyncio.get_running_loop()
+        self._supervisors = supervisors
+        self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        self._buffer = b""
+        self._pid = 0
+        self._start: asyncio.Future[int | tuple[str, int | None, str]] = loop.create_future()
+        self._exit: asyncio.Future[int] = loop.create_future()
+        self._gone = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
+        self._supervisors.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._on_message(json.loads(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._supervisors.discard(self)
+        if not self._start.done():
+            self._start.cancel()
+        if not self._exit.done():
+            self._exit.set_result(-9)  # the supervisor was killed, and its server with it
+        self._gone.set()
+        for callback in self._callbacks:
+            callback()
+
+    async def wait_started(self, request: SpawnRequest) -> int:
+        await asyncio.wait([self._start])
+        if self._start.cancelled():
+            raise _KeeperLostError
+        match self._start.result():
+            case int(pid):
+                return pid
+            case (stage, number, text):
+                raise spawn_error(request, stage, number, text)
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exit)
+
+    async def wait_gone(self) -> None:
+        await self._gone.wait()
+
+    def send_rest(self, host_end: socket.socket, rest: bytes) -> None:
+        self._socket = host_end
+        if rest and self._transport is not None:
+            self._transport.write(rest)
+
+    def end(self, grace: float) -> None:
+        # Not through the transport: if the supervisor has exited, a failed write there discards unread messages.
+        if self._socket is not None and not self._gone.is_set():
+            with contextlib.suppress(OSError):
+                self._socket.send(b"%f\n" % max(0.0, grace))
+
+    def end_now(self) -> None:
+        if self._transport is not None and not self._gone.is_set():
+            self._transport.write_eof()
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        if self._gone.is_set():
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def _on_message(self, message: dict[str, object]) -> None:
+        match message:
+            case {"started": int(pid)}:
+                self._pid = pid
+                self._resolve_start(pid)
+            case {"failed": [str(stage), int() | None as number, str(text)]}:
+                self._resolve_start((stage, number, text))
+            case {"exited": int(code)}:
+                if not self._exit.done():
+                    self._exit.set_result(code)
+            case {"survivors": str(pids)}:
+                log.warning("processes could not be ended", extra={"server_pid": self._pid, "pids": pids})
+            case _:
+                raise ValueError(f"Unexpected message from a supervisor: {message!r}.")
+
+    def _resolve_start(self, result: int | tuple[str, int | None, str]) -> None:
+        if not self._start.done():
+            self._start.set_result(result)
+
+
+def _encode_request(request: SpawnRequest) -> bytes:
+    return (
+        json.dumps(
+            {
+                "argv": request.argv,
+                "env": dict(request.env),
+                "cwd": request.cwd,
+                "descriptors": 3 + len(request.descriptors),
+                "run_as": request.run_as,
+                "cgroups": [(group.parent, dict(group.limits)) for group in request.cgroups],
+                "has_monitor": request.has_monitor,
+                "oom_first": request.oom_first,
+                "cleanup": request.cleanup,
+            }
+        ).encode()
+        + b"\n"
+    )
+
+
+async def _wait_writable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_writer(sock, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_writer(sock)
+
+
+def _reap(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_CLOSE_SECONDS)

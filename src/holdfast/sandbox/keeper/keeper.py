@@ -1,0 +1,43 @@
+"""Starts the servers of one host, and ends them all when the host closes or dies."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.keeper.client import KeeperClient
+from holdfast.sandbox.keeper.process_groups import ProcessGroups
+from holdfast.sandbox.keeper.spawn_request import direct_request
+from holdfast.sandbox.sandbox import Sandbox
+from holdfast.sandbox.start_confined import start_confined
+
+
+class Keeper:
+    """One per host: starts every local server, direct or confined; closing it ends those that still run."""
+
+    def __init__(
+        self, sandbox: Sandbox | None = None, *, starter: KeeperClient | ProcessGroups | None = None
+    ) -> None:
+        self._sandbox = sandbox
+        self._starter = starter or (KeeperClient() if sys.platform == "linux" else ProcessGroups())
+
+    async def __aenter__(self) -> Self:
+        self._starter.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._starter.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The keeper's own process, which forks the supervisors; None on platforms without it."""
+        return self._starter.pid
+
+    async def spawn(self, spec: ProcessSpec) -> Child:
+        """Start a server. A spec with a confinement starts confined, or not at all."""
+        if spec.confinement is None:
+            return await self._starter.start(direct_request(spec))
+        return await start_confined(self._starter, self._sandbox, spec)

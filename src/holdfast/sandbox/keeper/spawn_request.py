@@ -1,0 +1,83 @@
+"""A request to the keeper to start a process, and the error for one that could not be started."""
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import ProcessSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroup:
+    """A control group to create for one server: below which parent, with which limits."""
+
+    parent: str
+    limits: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnRequest:
+    """What to execute for a server: its own command, or a sandbox around it."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str
+    descriptors: tuple[int, ...] = ()
+    """Passed on as 3, 4, 5 …; the process inherits nothing else."""
+    run_as: tuple[int, int] | None = None
+    """The uid and gid to switch to; None to keep the host's."""
+    cgroups: tuple[Cgroup, ...] = ()
+    has_monitor: bool = False
+    """Whether the first process only waits for the sandboxed one. It must not get SIGTERM."""
+    oom_first: bool = False
+    """Whether the kernel should end this process first when memory runs out."""
+    cleanup: tuple[str, ...] = ()
+    """A command to run once all processes have ended, for whatever reason."""
+
+
+def direct_request(spec: ProcessSpec) -> SpawnRequest:
+    """The request for an unconfined server: its command, unchanged."""
+    return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd)
+
+
+_REASONS = {
+    errno.ENOENT: "there is no such program. Install it, or correct the server's command.",
+    errno.EACCES: "it may not be executed. Check its permissions, or correct the server's command.",
+    errno.EPERM: "it may not be executed. Check its permissions, or correct the server's command.",
+    errno.ENOEXEC: "it is neither a program nor a script with a `#!` line. Correct the server's command.",
+    errno.E2BIG: "its arguments and environment are too long. Shorten them.",
+    errno.EMFILE: "too many files are open. Close some sessions, or raise the limit (ulimit -n).",
+    errno.ENFILE: "too many files are open on this machine. Close some programs.",
+    errno.EAGAIN: "too many processes are running. End some, or raise the limit (ulimit -u).",
+    errno.ENOMEM: "there is too little memory. End some programs.",
+}
+
+
+def spawn_error(request: SpawnRequest, stage: str, number: int | None, text: str) -> HoldfastError:
+    """The error for a start that failed at `stage` with this `errno`, if there was one."""
+    name = request.argv[0] if request.argv else ""
+    if stage == "folder":
+        why = os.strerror(number).lower() if number is not None else text
+        reason = f"its working folder {request.cwd!r} cannot be entered: {why}. Name another folder."
+    elif not name:
+        reason = _REASONS[errno.ENOENT]
+    elif "null" in text and number is None:
+        reason = "there is a NUL character in its command, folder or environment. Remove it."
+    elif stage == "program" and number == errno.ENOENT and _exists(request):
+        reason = "the interpreter in its `#!` line is missing. Install it, or correct the line."
+    elif number in _REASONS and stage in ("program", "process"):
+        reason = _REASONS[number]
+    else:
+        reason = f"{text} (at {stage}). Check the command and its permissions."
+    return HoldfastError(codes.SPAWN_FAILED, f"Could not start {name!r}: {reason}", command=name)
+
+
+def _exists(request: SpawnRequest) -> bool:
+    name = request.argv[0]
+    if "/" in name:
+        return os.path.exists(os.path.join(request.cwd, name))  # noqa: PTH110, PTH118 - names, not paths yet
+    return shutil.which(name, path=request.env.get("PATH", os.defpath)) is not None

@@ -1,0 +1,377 @@
+"""The keeper process. It forks a supervisor for each server, which ends the server when the host closes or dies.
+
+Runs as a script, `python -I -S supervisor.py FD`: standard library only, one thread, no state of the host.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+_SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
+_HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed or died
+_LEFTOVER_GRACE = 0.5  # the same, for processes left behind by a server that exited
+_KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user's, or stuck in the kernel
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Fork a supervisor for every socket that the host sends; exit after the last of them."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # adopt what a killed supervisor leaves behind
+    gc.disable()
+    gc.freeze()
+    poll, wakeup = _poll_with_signals()
+    poll.register(control, select.POLLIN)
+    host = _watch_peer(control, poll)
+    supervisors: set[int] = set()
+    listening = True
+    while listening or supervisors:
+        ready = {fd for fd, _ in poll.poll()}
+        _drain(wakeup)
+        if listening and control.fileno() in ready:
+            socket_fd = _receive_socket(control)
+            if socket_fd is None:
+                listening = False
+            else:
+                supervisors.add(_fork_supervisor(control, socket_fd))
+        if host in ready:
+            listening = False
+        if not listening:
+            for fd in (control.fileno(), host):
+                with contextlib.suppress(KeyError, ValueError):
+                    poll.unregister(fd)
+        _reap_supervisors(supervisors)
+
+
+def _receive_socket(control: socket.socket) -> int | None:
+    try:
+        _, fds = _receive(control, 1)
+    except OSError:
+        return None
+    return fds[0] if fds else None
+
+
+def _fork_supervisor(control: socket.socket, socket_fd: int) -> int:
+    pid = os.fork()
+    if pid:
+        os.close(socket_fd)
+        return pid
+    status = 1
+    try:
+        control.close()
+        _Supervisor(socket.socket(fileno=socket_fd)).run()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _reap_supervisors(supervisors: set[int]) -> None:
+    orphans = False
+    for pid, status in _reap_children():
+        orphans = orphans or status != 0 or pid not in supervisors
+        supervisors.discard(pid)
+    if orphans:  # a supervisor was killed: its orphans are now children of this process
+        for pid, parent in _processes():
+            if parent == os.getpid() and pid not in supervisors:
+                _signal(pid, signal.SIGKILL)
+
+
+class _Supervisor:
+    """Starts one server, waits until the host ends it or dies, and ends every process of the server."""
+
+    def __init__(self, host: socket.socket) -> None:
+        self.host = host
+        self.poll, self.wakeup = _poll_with_signals()
+        self.host_process = _watch_peer(host, self.poll)
+        self.request: dict[str, Any] = {}
+        self.pid = 0
+        self.report = -1
+        self.deadline: float | None = None
+        self.killing_since: float | None = None
+        self.kill_after = _HOST_GONE_GRACE
+        self.started = False
+        self.sent_term = False
+
+    def run(self) -> None:
+        _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+        received = _receive_request(self.host)
+        if received is None:
+            return
+        self.request, fds = received
+        cgroups = _Cgroups(self.request["cgroups"])
+        try:
+            self._start(fds, cgroups)
+            self.poll.register(self.host, select.POLLIN)
+            while self._reap():
+                self._handle_events()
+        finally:
+            self._clean_up()
+            cgroups.remove()
+
+    def _start(self, fds: list[int], cgroups: "_Cgroups") -> None:
+        self.report, report_end = os.pipe()
+        self.poll.register(self.report, select.POLLIN)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _exec_server(self.request, fds, report_end, cgroups)
+        os.close(report_end)
+        for fd in fds:
+            os.close(fd)
+
+    def _handle_events(self) -> None:
+        wait = None if self.deadline is None else max(0.0, self.deadline - time.monotonic()) * 1000
+        for fd, _ in self.poll.poll(wait):
+            if fd == self.report:
+                self._read_report()
+            elif fd == self.host.fileno():
+                self._read_host()
+            elif fd == self.host_process:
+                self._end_now(_HOST_GONE_GRACE)
+            else:
+                _drain(self.wakeup)
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            self._send_signals()
+
+    def _read_report(self) -> None:
+        """Read how the start went: the pipe closes empty when the program was executed, or carries the error."""
+        if self.report < 0:
+            return
+        problem = os.read(self.report, 4096)
+        self.poll.unregister(self.report)
+        os.close(self.report)
+        self.report = -1
+        self.started = not problem
+        self._send({"failed": json.loads(problem)} if problem else {"started": self.pid})
+
+    def _read_host(self) -> None:
+        try:
+            data = self.host.recv(64)
+        except OSError:
+            data = b""
+        if not data:
+            self.poll.unregister(self.host)
+            self._end_now(_HOST_GONE_GRACE)
+        elif not self.sent_term:
+            self.kill_after = float(data.split()[-1])
+            self.deadline = time.monotonic() + self.kill_after
+
+    def _end_now(self, kill_after: float) -> None:
+        if not self.sent_term:
+            self.kill_after = kill_after
+            self.sent_term = not self.started  # before the exec there is no server to send SIGTERM to
+            self.deadline = time.monotonic()
+
+    def _send_signals(self) -> None:
+        """Send SIGTERM to the whole tree the first time, SIGKILL from then on."""
+        now = time.monotonic()
+        if not self.sent_term:
+            self.sent_term = True
+            monitor = self.pid if self.request["has_monitor"] else None
+            for pid in _descendants(os.getpid()):
+                if pid != monitor:
+                    _signal(pid, signal.SIGTERM)
+            self.deadline = now + self.kill_after
+            return
+        self.killing_since = self.killing_since or now
+        for pid in _descendants(os.getpid()):
+            _signal(pid, signal.SIGKILL)
+        self.deadline = now + 0.02
+
+    def _reap(self) -> bool:
+        """Reap processes that exited; return whether any is left to watch."""
+        for pid, status in _reap_children():
+            if pid == self.pid:
+                self._read_report()  # a short-lived server exits before its report is read
+                self._send({"exited": os.waitstatus_to_exitcode(status)})
+                self._end_now(_LEFTOVER_GRACE)
+        if not _has_children():
+            return False
+        if self.killing_since is not None and time.monotonic() > self.killing_since + _KILL_SECONDS:
+            self._send({"survivors": " ".join(map(str, _descendants(os.getpid())))})
+            return False
+        return True
+
+    def _clean_up(self) -> None:
+        if self.request["cleanup"]:
+            import subprocess
+
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(
+                    self.request["cleanup"], check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, timeout=20,
+                )  # fmt: skip
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self.host.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: "_Cgroups") -> NoReturn:
+    stage = "descriptors"
+    try:
+        count = len(fds)
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, count)
+        moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, count) for fd in fds]
+        for target, fd in enumerate(moved):
+            os.dup2(fd, target)
+        os.setsid()
+        stage = "cgroup"
+        cgroups.join()
+        if request["oom_first"]:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/oom_score_adj").write_text("1000")
+        stage = "user"
+        if request["run_as"] is not None:
+            uid, gid = request["run_as"]
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would keep that
+            signal.signal(ignored, signal.SIG_DFL)
+        stage = "folder"
+        os.chdir(request["cwd"])
+        stage = "program"
+        os.execvpe(request["argv"][0], request["argv"], request["env"])
+    except BaseException as error:
+        number = error.errno if isinstance(error, OSError) else None
+        os.write(report, json.dumps([stage, number, str(error)]).encode()[:4096])
+    finally:
+        os._exit(127)
+
+
+class _Cgroups:
+    """The control groups of one server: created before it starts, removed after it ended."""
+
+    def __init__(self, requested: list[tuple[str, dict[str, str]]]) -> None:
+        self.folders = [Path(parent) / f"holdfast-{os.getpid()}" for parent, _ in requested]
+        self.limits = [limits for _, limits in requested]
+
+    def join(self) -> None:
+        for folder, limits in zip(self.folders, self.limits, strict=True):
+            folder.mkdir()
+            for name, value in limits.items():
+                (folder / name).write_text(value)
+            (folder / "cgroup.procs").write_text("0")
+
+    def remove(self) -> None:
+        for folder in self.folders:
+            for _ in range(50):  # a reaped process may still count in its group for a moment
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.01)
+                else:
+                    break
+
+
+def _receive_request(host: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    data, fds = _receive(host, 65536)
+    while not data.endswith(b"\n"):
+        more = host.recv(1 << 20)
+        if not more:
+            return None
+        data += more
+    request = json.loads(data)
+    if len(fds) != request["descriptors"]:
+        raise OSError(f"{request['descriptors'] - len(fds)} descriptors did not arrive")
+    return request, fds
+
+
+def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    data, fds, _, _ = socket.recv_fds(source, size, 250)
+    for fd in fds:  # recv_fds ignores MSG_CMSG_CLOEXEC; with one thread, no fork can come in between
+        os.set_inheritable(fd, False)
+    return data, list(fds)
+
+
+def _poll_with_signals() -> tuple["select.poll", int]:
+    """A poll that also wakes when a child exits. Other signals are ignored: only the host ends servers."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _ignore)
+    poll = select.poll()
+    poll.register(read_end, select.POLLIN)
+    return poll, read_end
+
+
+def _ignore(number: int, frame: object) -> None:
+    """A handler, because exec resets handlers but keeps SIG_IGN for the server."""
+
+
+def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
+    """Watch the host's process, too: a fork of the host may hold a copy of the socket open."""
+    pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return -1
+    poll.register(fd, select.POLLIN)
+    return fd
+
+
+def _drain(wakeup: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wakeup, 512)
+
+
+def _reap_children() -> Iterator[tuple[int, int]]:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Every descendant of this process, parents first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _processes():
+        children.setdefault(parent, []).append(pid)
+    found = children.get(ancestor, [])
+    for pid in found:  # the list grows while it is read
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                # The process chooses its name, the second field, so count from the last bracket.
+                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                yield int(folder.name), int(fields[1])
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+if __name__ == "__main__":
+    main()

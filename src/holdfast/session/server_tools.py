@@ -1,0 +1,96 @@
+"""The tools of one of a session's servers, listed again when the server says that they changed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.resolution import Refusal, Stage
+from holdfast.model.server import ServerSpec
+from holdfast.resolve.screen import ScreenedTools
+from holdfast.store.errors import is_transient
+
+log = logging.getLogger(__name__)
+
+_MIN_PAUSE_SECONDS = 0.2
+_RETRY_SECONDS = 2.0
+_PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
+
+ListTools: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools]]
+OnListed: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class ServerTools:
+    """One server's tools. A task keeps the list up to date until `close`."""
+
+    def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed) -> None:
+        self.spec = spec
+        self.screened: ScreenedTools | None = None
+        """The tools, screened; None until the first listing has succeeded."""
+        self.refusal: Refusal | None = None
+        self._last_logged = ""
+        """The last reason that was logged, so that a repeated failure is logged once."""
+        self._list_tools = list_tools
+        self._on_listed = on_listed
+        self._stale = asyncio.Event()
+        self._fresh = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"tools of {spec.name}")
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the first listing has not ended yet."""
+        return self.screened is None and self.refusal is None
+
+    def mark_changed(self) -> None:
+        """List the tools again soon: the server says that they changed."""
+        self._fresh.clear()
+        self._stale.set()
+
+    async def wait_ready(self) -> None:
+        """Wait for the listing that follows the last change; a later change does not prolong the wait."""
+        await self._fresh.wait()
+
+    async def close(self) -> None:
+        """Stop listing."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._list_once()
+            pause = _MIN_PAUSE_SECONDS  # the first listing included the server's start, so it sets no pace
+            while True:
+                await self._on_listed()
+                self._fresh.set()
+                if self._stale.is_set():
+                    self._fresh.clear()
+                await asyncio.sleep(pause)
+                await self._stale.wait()
+                self._stale.clear()
+                began = time.monotonic()
+                await self._list_once()
+                pause = max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began))
+        finally:
+            self._fresh.set()
+
+    async def _list_once(self) -> None:
+        try:
+            self.screened, self.refusal = await self._list_tools(self.spec), None
+        except HoldfastError as error:
+            reason = error.message
+            if is_transient(error):  # the disk was full, say: try again without waiting for a change
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._stale.set)
+        except Exception:
+            log.exception("tools not listed", extra={"server": self.spec.name})
+            reason = "Its tools could not be listed: an unexpected error, see the log."
+        else:
+            self._last_logged = ""
+            return
+        if self.screened is not None:  # the tools of the last successful listing stay
+            if reason != self._last_logged:
+                log.warning("tools not listed again", extra={"server": self.spec.name, "reason": reason})
+            self._last_logged = reason
+        else:
+            self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)

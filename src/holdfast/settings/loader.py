@@ -1,0 +1,304 @@
+"""Load the settings: from the environment, else from the settings file, else the default."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.trust import Trust, parse_trust
+from holdfast.settings.sections import Origin, Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting, derived from its dataclass field."""
+
+    key: str
+    help: str
+    parse: Callable[[object], Any]
+    default: Callable[[], Any]
+    documented_default: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable for this setting."""
+        return "HOLDFAST_" + self.key.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingValue:
+    """A setting with its current value, as shown to the user."""
+
+    setting: Setting
+    value: str | int
+    origin: Origin
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Load and check all settings. A file given by `path` or `HOLDFAST_CONFIG` must exist."""
+    file = path or default_file(environ)
+    must_exist = path is not None or bool(environ.get("HOLDFAST_CONFIG"))
+    source = _Source(file=file, text=_read_text(file, must_exist=must_exist), environ=environ)
+    settings = _build(Settings, source, file=file, origins=source.origins)
+    if source.problems:
+        raise HoldfastError(codes.BAD_SETTINGS, "\n".join(source.problems))
+    return settings
+
+
+def default_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The settings file that is used if the caller gives none."""
+    if named := environ.get("HOLDFAST_CONFIG"):
+        return Path(named).expanduser()
+    from platformdirs import user_config_path
+
+    return user_config_path("holdfast") / "config.toml"
+
+
+def setting_values(settings: Settings) -> tuple[SettingValue, ...]:
+    """Every setting with its value and origin, in the order of the documentation."""
+    return tuple(
+        SettingValue(
+            setting=setting,
+            value=_display(reduce(getattr, setting.key.split("."), settings)),
+            origin=settings.origins[setting.key],
+        )
+        for setting in SETTINGS
+    )
+
+
+def _display(value: object) -> str | int:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return value
+        case tuple():
+            return ", ".join(map(str, cast(tuple[object, ...], value)))
+        case _:
+            return str(value)
+
+
+def _declared(kind: type[Any], prefix: str = "") -> Iterator[Setting]:
+    """The settings that a dataclass and its sections declare, in order."""
+    for each in fields(kind):
+        if is_dataclass(each.type):
+            yield from _declared(cast(type[Any], each.type), f"{prefix}{each.name}.")
+        elif "help" in each.metadata:
+            yield _setting(prefix + each.name, each)
+
+
+def _setting(key: str, declared: Field[Any]) -> Setting:
+    default: Callable[[], Any] = (
+        (lambda: declared.default) if declared.default_factory is MISSING else declared.default_factory
+    )
+    metadata = declared.metadata
+    limits = f" From {metadata['min']} to {metadata['max']}." if "min" in metadata else ""
+    return Setting(
+        key=key,
+        help=metadata["help"] + limits,
+        parse=_parser(declared),
+        default=default,
+        documented_default=metadata.get("default") or f"`{_display(default())}`".replace("``", "none"),
+    )
+
+
+def _build(kind: type[T], source: "_Source", prefix: str = "", **others: object) -> T:
+    """Make a dataclass from the values of its settings."""
+    for each in fields(cast(Any, kind)):
+        key = prefix + each.name
+        if is_dataclass(each.type):
+            others[each.name] = _build(cast(type[Any], each.type), source, f"{key}.")
+        elif key in _BY_KEY:
+            others[each.name] = source.get(_BY_KEY[key])
+    return kind(**others)
+
+
+def _parser(declared: Field[Any]) -> Callable[[object], Any]:
+    kind = declared.type
+    if get_origin(kind) is Literal:
+        return _one_of(get_args(kind))
+    if kind is int:
+        return _number(declared.metadata["min"], declared.metadata["max"])
+    return _PARSERS[kind]
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
+    def parse(raw: object) -> str:
+        for word in words:
+            if raw == word:
+                return word
+        raise ValueError(f"must be one of {', '.join(words)}")
+
+    return parse
+
+
+def _number(least: int, most: int) -> Callable[[object], int]:
+    def parse(raw: object) -> int:
+        if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,20}", raw):
+            raw = int(raw)
+        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return raw
+
+    return parse
+
+
+def _path(raw: object) -> Path:
+    if not isinstance(raw, str) or not raw or "\0" in raw:
+        raise ValueError("must be a path")
+    path = Path(raw).expanduser()
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path, or begin with ~")
+    return path
+
+
+def _boolean(raw: object) -> bool:
+    """A boolean in the file, or its name in the environment."""
+    if raw is True or raw == "true":
+        return True
+    if raw is False or raw == "false":
+        return False
+    raise ValueError("must be true or false")
+
+
+def _names(raw: object) -> tuple[str, ...]:
+    """A list in the file, or names separated by commas in the environment."""
+    names: object = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[object], names)):
+        raise ValueError("must be a list of names")
+    return tuple(cast(list[str], names))
+
+
+def _word(raw: object) -> str:
+    if not isinstance(raw, str) or raw.startswith("-") or any(letter.isspace() for letter in raw):
+        raise ValueError("must be a single word")
+    return raw
+
+
+def _trust(raw: object) -> Trust:
+    try:
+        return parse_trust(str(raw))
+    except HoldfastError:
+        raise ValueError("must be direct or sandboxed") from None
+
+
+_PARSERS: dict[Any, Callable[[object], Any]] = {
+    Path: _path,
+    bool: _boolean,
+    str: _word,
+    tuple[str, ...]: _names,
+    Trust: _trust,
+}
+
+SETTINGS = tuple(_declared(Settings))
+_BY_KEY = {setting.key: setting for setting in SETTINGS}
+
+
+def _read_text(file: Path, *, must_exist: bool) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if not must_exist:
+            return ""
+        reason = "there is no such file. Create it, or set HOLDFAST_CONFIG to another file."
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8. Save it as UTF-8."
+    except OSError as error:
+        reason = f"{error.strerror}."
+    raise HoldfastError(codes.BAD_SETTINGS, f"Could not read settings from {str(file)!r}: {reason}")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Source:
+    """Finds the value of each setting, and collects the origins and all problems."""
+
+    file: Path
+    text: str
+    environ: Mapping[str, str]
+    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    problems: list[str] = field(default_factory=list[str])
+    in_file: dict[str, object] = field(default_factory=dict[str, object])
+
+    def __post_init__(self) -> None:
+        import tomllib
+
+        try:
+            self.in_file = dict(_flatten(tomllib.loads(self.text)))
+        except tomllib.TOMLDecodeError as error:
+            message = f"{self.file}: not valid TOML: {error}. Correct that line."
+            raise HoldfastError(codes.BAD_SETTINGS, message) from None
+        for key in self.in_file.keys() - {setting.key for setting in SETTINGS}:
+            self.problems.append(f"{self._location(key)}: {_unknown_key(key)}")
+        self.problems.sort()
+
+    def get(self, setting: Setting) -> Any:
+        """The value of a setting. If it is invalid, note the problem and return the default."""
+        location, raw = "", None
+        if value := self.environ.get(setting.variable):
+            location, raw = setting.variable, value
+            origin = Origin(kind="environment", where=setting.variable)
+        elif setting.key in self.in_file:
+            location, raw = f"{self._location(setting.key)}: {setting.key}", self.in_file[setting.key]
+            origin = Origin(kind="file", where=str(self.file))
+        else:
+            origin = Origin(kind="default")
+        self.origins[setting.key] = origin
+        if origin.kind == "default":
+            return setting.default()
+        try:
+            return setting.parse(raw)
+        except ValueError as error:
+            self.problems.append(f"{location} {error}, not {_repr(raw)}.")
+            return setting.default()
+
+    def _location(self, key: str) -> str:
+        line = _find_line(key, self.text)
+        return f"{self.file}, line {line}" if line else f"{self.file}"
+
+
+def _repr(raw: object) -> str:
+    return repr(raw).lower() if isinstance(raw, bool) else repr(raw)
+
+
+def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """The keys of nested tables, joined by dots down to the depth of the settings."""
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and any(setting.key.startswith(f"{key}.") for setting in SETTINGS):
+            yield from _flatten(value, f"{key}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield key, value
+
+
+def _unknown_key(key: str) -> str:
+    from difflib import get_close_matches
+
+    keys = [setting.key for setting in SETTINGS]
+    inside = [known for known in keys if known.startswith(f"{key}.")]
+    if inside:
+        return f"{key!r} is a section. Write [{key}], and below it {inside[0].removeprefix(f'{key}.')} = ..."
+    near = get_close_matches(key, keys, n=1)
+    fix = f"Did you mean {near[0]!r}?" if near else f"The keys are: {', '.join(keys)}."
+    return f"unknown key {key!r}. {fix}"
+
+
+def _find_line(key: str, text: str) -> int | None:
+    """The line that sets a key. tomllib does not report lines, so this searches the text."""
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):
+            section = f"{header[1]}."
+        elif (name := re.match(r"""\s*["']?([\w.\-]+)["']?\s*=""", line)) and (
+            key == section + name[1] or key.startswith(f"{section}{name[1]}.")
+        ):
+            return number
+        if section.rstrip(".") == key:
+            return number
+    return None

@@ -1,0 +1,210 @@
+"""The settings, by section.
+
+Each setting is one dataclass field with a `help` text in its metadata, and `min` and `max` for numbers. The section and
+the field name give the key and the variable: `links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser,
+`holdfast settings show` and docs/settings.md are all derived from these fields.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from holdfast.model.context_aliases import ContextAliases
+from holdfast.model.limits import Limits
+from holdfast.model.trust import Trust
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "human", "json"]
+Pinning = Literal["all", "project"]
+Engine = Literal["", "podman", "docker"]
+
+_DAY = 24 * 60 * 60
+_YEAR = 366 * _DAY
+
+
+def _user_data_path() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("holdfast")
+
+
+def _user_servers_file() -> Path:
+    from platformdirs import user_config_path
+
+    return user_config_path("holdfast") / "mcp.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is logged, and in which format."""
+
+    level: Level = field(
+        default="info",
+        metadata={
+            "help": "The lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries always log from"
+            " `warning`."
+        },
+    )
+    format: Format = field(
+        default="auto",
+        metadata={
+            "help": "`human`, `json`, or `auto`: human on a terminal, JSON lines elsewhere. Logs go to standard error."
+            " If a pipe is not read, lines are dropped and counted."
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The files that list servers, and what the host allows servers."""
+
+    host_file: Path = field(
+        default=Path("/etc/holdfast/mcp.json"),
+        metadata={"help": "The operator's list of servers, for every user of this machine."},
+    )
+    user_file: Path = field(
+        default_factory=_user_servers_file,
+        metadata={
+            "help": "Your own list of servers. By default `~/.config/holdfast/mcp.json` on Linux,"
+            " `~/Library/Application Support/holdfast/mcp.json` on macOS.",
+            "default": "your configuration folder",
+        },
+    )
+    pass_on: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Variables of Holdfast's own environment that direct servers get, besides the usual ones (`PATH`,"
+            " `HOME`, `LANG`, …)."
+        },
+    )
+    reachable: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "Private hosts that sandboxed sessions and servers from clients may reach."},
+    )
+    pin_tools: Pinning = field(
+        default="all",
+        metadata={
+            "help": "Which servers' tools need approval again when they change after first use: those of `all` servers,"
+            " or only those of servers from a `project`."
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """How many servers are connected at once, and their time-outs."""
+
+    most: int = field(
+        default=1000,
+        metadata={
+            "help": "The maximum number of servers that are connected at once, over all sessions.",
+            "min": 1,
+            "max": 100_000,
+        },
+    )
+    idle_seconds: int = field(
+        default=0,
+        metadata={
+            "help": "Disconnect a session's server after this time without use. The next call starts it again and"
+            " returns `STATE_LOST`. 0 means never.",
+            "min": 0,
+            "max": _YEAR,
+        },
+    )
+    shared_idle_seconds: int = field(
+        default=600,
+        metadata={
+            "help": 'The same for servers that sessions share (`"lifetime": "host"`).',
+            "min": 0,
+            "max": _YEAR,
+        },
+    )
+    wait_seconds: int = field(
+        default=5,
+        metadata={
+            "help": "How long a session's first prompt, a resumed session and the start of a chat wait for servers that"
+            " are still starting. The servers continue to start after that.",
+            "min": 0,
+            "max": _DAY,
+        },
+    )
+    connect_seconds: int = field(
+        default=30,
+        metadata={
+            "help": "How long a server may take to start and complete its handshake.",
+            "min": 1,
+            "max": _DAY,
+        },
+    )
+    list_seconds: int = field(
+        default=30, metadata={"help": "How long a server may take to list its tools.", "min": 1, "max": _DAY}
+    )
+    call_seconds: int = field(
+        default=600,
+        metadata={"help": "How long a call may take if its caller sets no time-out.", "min": 1, "max": _DAY},
+    )
+
+
+DEFAULT_LINKS = LinkSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """How servers are confined."""
+
+    engine: Engine = field(
+        default="",
+        metadata={
+            "help": "Confine servers in containers of `podman` or `docker`; without it, with bubblewrap."
+        },
+    )
+    image: str = field(default="", metadata={"help": "The image of the containers."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What the audit keeps of a call."""
+
+    arguments: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether the audit keeps the arguments of every call, masked and up to 16 KiB each, in addition to"
+            " their hash."
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value comes from; `where` names the file or variable, and is empty for a default."""
+
+    kind: Literal["environment", "file", "default"]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, the path of the settings file, and the origin of each value by key."""
+
+    data_dir: Path = field(
+        default_factory=_user_data_path,
+        metadata={
+            "help": "Where Holdfast keeps its data: an absolute path, or one that begins with `~`. By default"
+            " `~/.local/share/holdfast` on Linux, `~/Library/Application Support/holdfast` on macOS.",
+            "default": "your data folder",
+        },
+    )
+    log: LogSettings
+    wire: Limits
+    servers: ServerSettings
+    links: LinkSettings
+    sandbox: SandboxSettings
+    audit: AuditSettings
+    trust_ceiling: Trust = field(
+        default=Trust.DIRECT,
+        metadata={"help": "The highest trust that a session gets: `direct` or `sandboxed`."},
+    )
+    aliases: ContextAliases
+    file: Path
+    origins: Mapping[str, Origin]

@@ -1,0 +1,136 @@
+"""Find damage in a store's file by reading all of it."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.codec import decode_event
+from holdfast.store.database import Database
+from holdfast.store.errors import translate_errors
+from holdfast.store.schema import migrate, migrations
+from holdfast.store.sql_read import SqlReadTx
+
+MAX_PROBLEMS = 20
+
+
+def find_problems(db: Database, path: Path) -> Iterator[str]:
+    """A message for each problem. An unreadable part of the file is a problem, too."""
+    for check in _CHECKS:
+        try:
+            with translate_errors(path, reading=True):
+                yield from check(db)
+        except HoldfastError as error:
+            if error.code is not codes.STORE_CORRUPT:
+                raise
+            yield f"The file cannot be read completely: {str(error.__cause__ or error).rstrip('.')}."
+
+
+def _foreign_objects(db: Database) -> Iterator[str]:
+    """Objects that do not belong in a store: for example, a trigger can keep records from being written."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        migrate(new, ":memory:", migrations()[:version])
+        expected = _schema(new)
+    found = _schema(db)
+    for name in sorted({*found, *expected}):
+        if name not in expected:
+            yield f"The {name} does not belong in a store."
+        elif name not in found:
+            yield f"The {name} is missing."
+        elif found[name] != expected[name]:
+            yield f"The {name} differs from the one that Holdfast creates."
+
+
+def _schema(db: Database) -> dict[str, list[str]]:
+    """The SQL of each object in the schema, by type and name.
+
+    The SQL of the tables that SQLite creates for the search index may differ between its versions.
+    """
+    rows = db.execute(
+        "SELECT type || ' ' || name, CASE WHEN name GLOB 'words_*' THEN substr(sql, 1, 12) ELSE sql END "
+        "FROM sqlite_schema WHERE sql IS NULL OR sql NOT GLOB 'CREATE TABLE sqlite_stat[14](*' ORDER BY 2"
+    )
+    found: dict[str, list[str]] = {}
+    for name, sql in rows:
+        found.setdefault(str(name), []).append(str(sql))
+    return found
+
+
+def _damaged_pages(db: Database) -> Iterator[str]:
+    for (finding,) in db.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})"):
+        if finding != "ok":
+            yield f"The file is damaged: {finding}."
+
+
+def _orphaned_rows(db: Database) -> Iterator[str]:
+    for table, *_ in db.execute("PRAGMA foreign_key_check"):
+        yield f"A row of {table} belongs to a missing session."
+
+
+def _missing_secrets(db: Database) -> Iterator[str]:
+    for name in SqlReadTx(db).missing_secrets():
+        yield f"The store's {name} is missing."
+
+
+def _damaged_sessions(db: Database) -> Iterator[str]:
+    tx = SqlReadTx(db)
+    for (session_id,) in db.execute("SELECT session_id FROM sessions"):
+        try:
+            tx.session(session_id)
+        except HoldfastError as error:
+            yield error.message
+
+
+def _event_gaps(db: Database) -> Iterator[str]:
+    rows = db.execute(
+        "SELECT s.session_id, count(*), max(e.seq) FROM events e JOIN sessions s ON s.n = e.session_n "
+        "GROUP BY e.session_n HAVING count(*) <> max(e.seq)"
+    )
+    for session_id, count, last in rows:
+        yield f"The events of {session_id} have gaps: {count} events, but the last is number {last}."
+
+
+def _damaged_events(db: Database) -> Iterator[str]:
+    rows = db.execute(
+        "SELECT s.session_id, e.seq, e.kind, e.body FROM events e JOIN sessions s ON s.n = e.session_n"
+    )
+    for session_id, seq, kind, body in rows:
+        try:
+            decode_event(kind, body)
+        except HoldfastError as error:
+            yield f"Event {seq} of {session_id}: {error}"
+
+
+def _search_index_problems(db: Database) -> Iterator[str]:
+    db.execute("SELECT count(*) FROM words").fetchone()
+    # This virtual table is in memory only; the file itself is opened for reading.
+    db.execute("PRAGMA query_only = OFF")
+    db.execute("CREATE VIRTUAL TABLE temp.indexed USING fts5vocab (main, words, instance)")
+    db.execute("PRAGMA query_only = ON")
+    indexed = {message for (message,) in db.execute("SELECT DISTINCT doc FROM temp.indexed")}
+    has_tokens = dict(db.execute("SELECT id, c0 GLOB '*[A-Za-z0-9]*' FROM words_content").fetchall())
+    messages = {message for (message,) in db.execute("SELECT id FROM messages")}
+    missing = {
+        message
+        for message in messages
+        if message not in has_tokens or (has_tokens[message] and message not in indexed)
+    }
+    if missing:
+        yield f"The search index is damaged: {len(missing)} of {len(messages)} messages are missing."
+    if unknown := (indexed | has_tokens.keys()) - messages:
+        yield f"The search index is damaged: it has {len(unknown)} unknown messages."
+
+
+_CHECKS: tuple[Callable[[Database], Iterator[str]], ...] = (
+    _foreign_objects,
+    _damaged_pages,
+    _orphaned_rows,
+    _missing_secrets,
+    _damaged_sessions,
+    _event_gaps,
+    _damaged_events,
+    _search_index_problems,
+)

@@ -1,0 +1,83 @@
+"""Mask secrets in events."""
+
+from dataclasses import replace
+
+from holdfast.model.event import (
+    Event,
+    ModeChanged,
+    PermissionDecided,
+    Planned,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TrustLowered,
+    TurnEnded,
+)
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.mask import Mask
+from holdfast.model.mask_prompt import mask_prompts
+
+
+def mask_event(event: Event, mask: Mask) -> Event:
+    """The event with its secrets masked.
+
+    Known secrets are masked everywhere. Values under a sensitive name are masked only in the
+    arguments of a call, including commands that the user typed; other text is stored unchanged.
+    """
+    match event:
+        case ToolCalled(arguments=arguments, title=title):
+            return replace(
+                event, arguments=_as_object(mask.mask_json(arguments)), title=mask.mask_text(title)
+            )
+        case Prompted(blocks=blocks):
+            return replace(event, blocks=_mask_prompt(blocks, mask))
+        case _ if not mask.secrets:
+            return event
+        case Replied(text=text) | Thought(text=text):
+            return replace(event, text=mask.mask_text(text))
+        case Planned(entries=entries):
+            return replace(event, entries=_mask_objects(entries, mask))
+        case ToolEnded(content=content, structured=structured):
+            return replace(
+                event, content=_mask_objects(content, mask), structured=mask.mask_values(structured)
+            )
+        case ServersResolved(refusals=refusals):
+            hidden = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
+            return replace(event, refusals=hidden)
+        case SessionClosed(reason=reason):
+            return replace(event, reason=mask.mask_line(reason))
+        case Titled(title=title):
+            return replace(event, title=mask.mask_text(title))
+        case TurnEnded(usage=usage):
+            return replace(event, usage=_as_object(mask.mask_values(usage)))
+        case SessionOpened() | TrustLowered() | ModeChanged() | ToolStarted() | PermissionDecided():
+            return event
+
+
+def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
+    texts = {index: text for index, block in enumerate(blocks) if isinstance(text := block.get("text"), str)}
+    masked = dict(zip(texts, mask_prompts(texts.values(), mask), strict=True))
+    return _mask_objects(
+        tuple(
+            {**block, "text": masked[index]} if index in masked else block
+            for index, block in enumerate(blocks)
+        ),
+        mask,
+    )
+
+
+def _mask_objects(values: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
+    return tuple(_as_object(mask.mask_values(value)) for value in values)
+
+
+def _as_object(value: Json) -> JsonObject:
+    if not isinstance(value, dict):
+        raise TypeError("A masked object must be an object.")
+    return value

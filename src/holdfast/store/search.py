@@ -1,0 +1,54 @@
+"""Text search: the searchable text of events, how words match, and snippets of the results."""
+
+import re
+import unicodedata
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event, Prompted, Replied
+
+MAX_WORDS = 32
+_SNIPPET = 160
+_PIECE = re.compile(r"[^\W_]+")
+
+
+def searchable_text(event: Event) -> tuple[str, str] | None:
+    """The message id and the text that this event adds to the search index, or None."""
+    match event:
+        case Prompted(message_id=message_id, blocks=blocks):
+            texts = (block.get("text") for block in blocks)
+            return message_id, "\n".join(text for text in texts if isinstance(text, str))
+        case Replied(message_id=message_id, text=text):
+            return message_id, text
+        case _:
+            return None
+
+
+def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
+    """The words of a query, each as the tokens that must follow each other in the text."""
+    found = tuple(phrase for word in words.split() if (phrase := tokenize(word)))
+    if not found:
+        raise HoldfastError(codes.BAD_ARGUMENT, "Name at least one word to search for.")
+    if len(found) > MAX_WORDS:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"Search for at most {MAX_WORDS} words, not {len(found)}.")
+    return found
+
+
+def tokenize(text: str) -> tuple[str, ...]:
+    """The runs of letters and digits in a text, without case and accents."""
+    return tuple(_PIECE.findall(_plain(text)))
+
+
+def make_snippet(text: str, found: tuple[tuple[str, ...], ...]) -> str:
+    """The part of the text around the first match, on one line."""
+    at = _plain(text).find(found[0][0])
+    start = max(0, min(at - _SNIPPET // 3, len(text) - _SNIPPET))
+    cut = " ".join(text[start : start + _SNIPPET].split())
+    return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET < len(text) else ''}"
+
+
+def _plain(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFD", text.lower())
+    return "".join(character for character in decomposed if not unicodedata.combining(character))

@@ -1,0 +1,315 @@
+"""The read transaction of the SQLite store."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
+from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+from holdfast.store.clock import from_microseconds
+from holdfast.store.codec import decode_event
+from holdfast.store.constraints import CALLED_PREFIX, ENDED_PREFIX
+from holdfast.store.database import Database
+from holdfast.store.owner import Owner
+from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
+from holdfast.store.rows import (
+    Approval,
+    AuditRow,
+    Lease,
+    Page,
+    SearchHit,
+    SessionState,
+    StoredEvent,
+    StoredSession,
+)
+from holdfast.store.search import make_snippet, parse_words
+
+_SESSION = """
+    s.session_id, s.workspace_id, s.trust_level, s.user_id, s.parent_session_id, s.cwd, s.roots, s.title, s.tags,
+    s.source, s.settings, s.state, s.created, s.updated, s.open_turn,
+    coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0),
+    l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
+"""
+_SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
+_LAST = "\U0010ffff"  # sorts after every text with the same prefix
+_CALLS = (
+    "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS named "
+    "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
+    "AND kind IN ('ToolCalled', 'ToolEnded')) "
+    "SELECT seq, kind, named, CASE WHEN named IS NULL THEN body END FROM calls"
+)
+# Read as bytes, as the file may have been edited; values of another type become NULL.
+_AUDIT = (
+    "seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
+    "FROM audit"
+)
+_SECRETS = ("cursor_secret", "store_id")
+_texts = msgspec.json.Decoder(tuple[str, ...])
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class SqlReadTx:
+    """Reads through one connection."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._secret: bytes | None = None
+
+    def session(self, session_id: SessionId) -> StoredSession | None:
+        """The session, or None if there is none with this id."""
+        row = self._one(f"SELECT {_SESSION} FROM {_SESSIONS} WHERE s.session_id = ?", session_id)
+        return None if row is None else _session(row)
+
+    def sessions(self, query: SessionQuery) -> Page[StoredSession]:
+        """One page of the sessions that match the query."""
+        position = decode_cursor(query, self._cursor_secret())
+        where = _Where()
+        where.visibility(query.visibility)
+        where.equal("s.cwd", query.cwd)
+        where.equal("s.source", query.source)
+        where.equal("s.parent_session_id", query.parent)
+        where.equal("s.state", query.state)
+        where.tags(query.tags)
+        if position is not None:
+            where.add("(s.updated, s.n) < (?, ?)", *position)
+        rows = self._all(
+            f"SELECT {_SESSION}, s.n FROM {_SESSIONS} WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
+            *where.values,
+            query.limit + 1,
+        )
+        found = rows[: query.limit]
+        more = len(rows) > query.limit
+        cursor = encode_cursor((found[-1][13], found[-1][-1]), query, self._cursor_secret()) if more else None
+        return Page(items=tuple(_session(row) for row in found), cursor=cursor)
+
+    def search(self, query: SearchQuery) -> Page[SearchHit]:
+        """One page of the messages and titles that contain all of the words."""
+        position = decode_cursor(query, self._cursor_secret())
+        wanted = parse_words(query.words)
+        where = _Where()
+        where.add("words MATCH ?", " AND ".join(f'"{" ".join(phrase)}"' for phrase in wanted))
+        where.visibility(query.visibility)
+        where.equal("s.source", query.source)
+        where.tags(query.tags)
+        if position is not None:
+            where.add("words.rowid < ?", position[0])
+        rows = self._all(
+            f"SELECT {_SESSION}, m.message_id, m.first_seq, words.text, m.id FROM words "
+            "CROSS JOIN messages m ON m.id = words.rowid CROSS JOIN sessions s ON s.n = m.session_n "
+            f"LEFT JOIN leases l ON l.session_n = s.n WHERE {where.sql} ORDER BY words.rowid DESC LIMIT ?",
+            *where.values,
+            query.limit + 1,
+        )
+        found = rows[: query.limit]
+        more = len(rows) > query.limit
+        cursor = encode_cursor((found[-1][-1], 0), query, self._cursor_secret()) if more else None
+        hits = (
+            SearchHit(
+                session=_session(row),
+                message_id=row[-4],
+                seq=row[-3],
+                snippet=make_snippet(str(row[-2]), wanted),
+            )
+            for row in found
+        )
+        return Page(items=tuple(hits), cursor=cursor)
+
+    def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
+        """The events after number `after`, oldest first."""
+        rows = self._db.execute(
+            "SELECT seq, at, kind, body, key FROM events WHERE session_n = "
+            "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
+            (session_id, after, limit),
+        )
+        return tuple(
+            StoredEvent(seq=seq, microseconds=at, event=decode_event(kind, body), key=key)
+            for seq, at, kind, body, key in rows
+        )
+
+    def resolution(self, session_id: SessionId) -> ServersResolved | None:
+        """The session's latest resolution: its servers and its refusals."""
+        row = self._one(
+            "SELECT e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq = s.resolved_seq "
+            "WHERE s.session_id = ?",
+            session_id,
+        )
+        event = None if row is None else decode_event(*row)
+        return event if isinstance(event, ServersResolved) else None
+
+    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
+        """The session's calls without an end, oldest first."""
+        # The keys contain the call ids, so the bodies of events are hardly ever read.
+        found: dict[str, int] = {}
+        for seq, kind, key, body in self._db.execute(
+            f"{_CALLS} ORDER BY seq", (CALLED_PREFIX, ENDED_PREFIX, session_id)
+        ):
+            call_id = _call_id(kind, body) if key is None else key.partition(":")[2]
+            if kind == "ToolCalled":
+                found[call_id] = seq
+            else:
+                found.pop(call_id, None)
+        events = (self.events(session_id, seq - 1, 1)[0].event for seq in found.values())
+        return tuple(event for event in events if isinstance(event, ToolCalled))
+
+    def lease(self, session_id: SessionId) -> Lease | None:
+        """The session's lease; its owner may be dead."""
+        row = self._one(
+            "SELECT l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
+            "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
+            session_id,
+        )
+        return None if row is None else _lease(session_id, row)
+
+    def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
+        """The approvals whose `what` starts with this prefix."""
+        rows = self._all(
+            "SELECT what, content_hash, approved_by, at FROM approvals WHERE what >= ? AND what < ? "
+            "ORDER BY what, at, content_hash",
+            prefix,
+            prefix + _LAST,
+        )
+        return tuple(_approval(row) for row in rows)
+
+    def store_id(self) -> bytes:
+        """The random id of this store."""
+        return self._meta("store_id")
+
+    def audit_head(self) -> AuditRow | None:
+        """The last row of the audit."""
+        row = self._one(f"SELECT {_AUDIT} ORDER BY seq DESC LIMIT 1")
+        return None if row is None else _audit(row)
+
+    def audit_row(self, seq: int) -> AuditRow | None:
+        """The row of the audit with this number."""
+        row = self._one(f"SELECT {_AUDIT} WHERE seq = ?", seq)
+        return None if row is None else _audit(row)
+
+    def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
+        """The rows of the audit after number `after`, of one session or of all."""
+        if session_id is None:
+            rows = self._db.execute(f"SELECT {_AUDIT} WHERE seq > ? ORDER BY seq", (after,))
+        else:
+            rows = self._db.execute(
+                f"SELECT {_AUDIT} WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
+                (session_id, after),
+            )
+        for row in rows:
+            yield _audit(row)
+
+    def _cursor_secret(self) -> bytes:
+        if self._secret is None:
+            self._secret = self._meta("cursor_secret")
+        return self._secret
+
+    def missing_secrets(self) -> tuple[str, ...]:
+        """The names of the store's random values that are missing."""
+        values = dict(self._all("SELECT name, value FROM meta"))
+        return tuple(name for name in _SECRETS if not isinstance(values.get(name), bytes))
+
+    def _meta(self, name: str) -> bytes:
+        match self._one("SELECT value FROM meta WHERE name = ?", name):
+            case (bytes() as value,):
+                return value
+            case _:
+                raise HoldfastError(codes.STORE_CORRUPT, f"The store is damaged: its {name} is missing.")
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        return self._db.execute(sql, values).fetchone()
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._db.execute(sql, values).fetchall()
+
+
+class _Where:
+    """A WHERE clause: conditions joined with AND, and their values."""
+
+    def __init__(self) -> None:
+        self._conditions = ["TRUE"]
+        self.values: list[Any] = []
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self._conditions)
+
+    def add(self, condition: str, *values: Any) -> None:
+        self._conditions.append(condition)
+        self.values.extend(values)
+
+    def equal(self, column: str, value: str | None) -> None:
+        if value is not None:
+            self.add(f"{column} = ?", value)
+
+    def visibility(self, visibility: Visibility) -> None:
+        self.equal("s.workspace_id", visibility.workspace_id)
+        self.equal("s.trust_level", visibility.trust_level)
+        if visibility.user_id == "":
+            self.add("s.user_id IS NULL")
+        else:
+            self.equal("s.user_id", visibility.user_id)
+
+    def tags(self, tags: tuple[str, ...]) -> None:
+        for tag in tags:
+            self.add("EXISTS (SELECT 1 FROM json_each(s.tags) WHERE value = ?)", tag)
+
+
+def _session(row: Any) -> StoredSession:
+    try:
+        return _decode_session(row)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"The row of session {row[0]} is damaged: {error}."
+        ) from error
+
+
+def _decode_session(row: Any) -> StoredSession:
+    context = SessionContext(
+        session_id=SessionId(row[0]),
+        workspace_id=row[1],
+        trust_level=Trust(row[2]),
+        user_id=row[3],
+        parent_session_id=row[4],
+        cwd=row[5],
+        roots=_texts.decode(row[6]),
+    )
+    return StoredSession(
+        context=context,
+        title=row[7],
+        tags=_texts.decode(row[8]),
+        source=row[9],
+        settings=_object.decode(row[10]),
+        state=SessionState(row[11]),
+        created=from_microseconds(row[12]),
+        updated=from_microseconds(row[13]),
+        open_turn=row[14],
+        last_seq=row[15],
+        lease=None if row[16] is None else _lease(context.session_id, row[16:23]),
+    )
+
+
+def _lease(session_id: SessionId, row: Any) -> Lease:
+    holder, until, machine, boot, namespace, pid, started = row
+    owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
+    return Lease(session_id=session_id, holder=holder, owner=owner, expires_at=from_microseconds(until))
+
+
+def _call_id(kind: str, body: bytes) -> str:
+    """The id of the call that an event is about."""
+    match decode_event(kind, body):
+        case ToolCalled(call_id=call_id) | ToolEnded(call_id=call_id):
+            return call_id
+        case _:
+            return ""
+
+
+def _approval(row: Any) -> Approval:
+    return Approval(what=row[0], content_hash=row[1], by=row[2], at=from_microseconds(row[3]))
+
+
+def _audit(row: Any) -> AuditRow:
+    seq, body, digest = row
+    return AuditRow(seq=seq, body=(body or b"").decode("utf-8", "surrogateescape"), digest=digest or b"")

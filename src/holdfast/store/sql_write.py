@@ -1,0 +1,400 @@
+"""The write transaction of the SQLite store."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event, ServersResolved, Titled
+from holdfast.model.ids import SessionId
+from holdfast.store.clock import from_microseconds, to_microseconds
+from holdfast.store.codec import decode_event, encode_event
+from holdfast.store.constraints import (
+    check_change,
+    check_new,
+    check_same_session,
+    default_key,
+    key_reused,
+    row_not_kept,
+    unknown_session,
+)
+from holdfast.store.database import Database
+from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
+from holdfast.store.owner import this_process
+from holdfast.store.projection import LOG_ONLY_EVENTS, completes_messages, project
+from holdfast.store.rows import (
+    AppendResult,
+    Approval,
+    AuditRow,
+    Lease,
+    NewSession,
+    SessionChange,
+    StoredSession,
+)
+from holdfast.store.search import searchable_text
+from holdfast.store.sql_read import SqlReadTx
+
+_TITLE = ""
+_MAX_INDEXED = 1_000_000  # characters of one message that can be searched
+# Rows per INSERT. Statements of each length are cached, so there is only one long length: it takes 340 KB.
+_LARGE_BATCH = 512
+_SMALL_BATCH = 128
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The end of a session's log, valid while the transaction locks the database."""
+
+    n: int
+    seq: int
+    unindexed: bool
+
+
+class SqlTx(SqlReadTx):
+    """Writes through one connection, with the leases of one store."""
+
+    def __init__(self, db: Database, *, holder: str, now: Callable[[], int]) -> None:
+        super().__init__(db)
+        self._holder = holder
+        self._now = now
+        self._held: set[SessionId] = set()
+        self._lease_changes: dict[SessionId, bool] = {}
+        """Sessions acquired (True) or released (False) in the current transaction."""
+        self._tails: dict[SessionId, _Tail] = {}
+        self._to_index: set[int] = set()
+
+    @property
+    def has_unindexed_messages(self) -> bool:
+        """Whether complete messages are waiting to be indexed."""
+        return bool(self._to_index)
+
+    @property
+    def holds_leases(self) -> bool:
+        """Whether this store holds any lease."""
+        return bool(self._held)
+
+    def index_complete_messages(self) -> None:
+        """Index the messages of sessions whose turn has ended."""
+        to_index, self._to_index = self._to_index, set()
+        for n in to_index:
+            self._index(n)
+
+    def savepoint_state(self) -> dict[SessionId, bool]:
+        """The state to return to when the savepoint is rolled back."""
+        return dict(self._lease_changes)
+
+    def rolled_back(self, state: dict[SessionId, bool] | None = None) -> None:
+        """Note that the transaction was rolled back, or only to the savepoint with this state."""
+        self._lease_changes = state or {}
+        self.clear_cache()
+
+    def committed(self) -> None:
+        """Note that the transaction was committed."""
+        for session_id, held in self._lease_changes.items():
+            (self._held.add if held else self._held.discard)(session_id)
+        self._lease_changes.clear()
+        self.clear_cache()
+
+    def clear_cache(self) -> None:
+        """Forget the cached ends of logs."""
+        self._tails.clear()
+
+    def create(self, new: NewSession) -> StoredSession:
+        """Store a new session. It is safe to repeat this after a crash."""
+        context, now = check_new(new).context, self._now()
+        stored = self.session(context.session_id)
+        if stored is not None:
+            return check_same_session(stored, new)
+        row = self._db.execute(
+            "INSERT INTO sessions (session_id, workspace_id, trust_level, user_id, parent_session_id, cwd, roots, title, "
+            "tags, source, settings, state, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, ?) "
+            "RETURNING n",
+            (
+                context.session_id, context.workspace_id, context.trust_level, context.user_id,
+                context.parent_session_id, context.cwd, _json(context.roots), new.title,
+                _json(sorted(set(new.tags))), new.source, _json(new.settings), now, now,
+            ),
+        ).fetchone()  # fmt: skip
+        self._index_text(row[0], _TITLE, 0, new.title)
+        return self._existing_session(context.session_id)
+
+    def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
+        """Change fields of the session without an event."""
+        check_change(change)
+        tail = self._tail(session_id)
+        wanted = {
+            "title": change.title,
+            "tags": None if change.tags is None else _json(sorted(set(change.tags))),
+            "settings": None if change.settings is None else _json(change.settings),
+            "cwd": change.cwd,
+            "roots": None if change.roots is None else _json(change.roots),
+            "updated": self._now(),
+        }
+        given = {column: value for column, value in wanted.items() if value is not None}
+        self._db.execute(
+            f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in given)} WHERE n = ?",
+            (*given.values(), tail.n),
+        )
+        if change.title is not None:
+            self._index_text(tail.n, _TITLE, 0, change.title)
+        return self._existing_session(session_id)
+
+    def delete(self, session_id: SessionId) -> bool:
+        """Delete a session and its events, but not its audit records. False if there was none."""
+        if self.session(session_id) is None:
+            return False
+        n = self._tail(session_id).n
+        self._tails.pop(session_id)
+        self._lease_changes[session_id] = False
+        self._db.execute(
+            "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
+        )
+        self._db.execute("DELETE FROM sessions WHERE n = ?", (n,))
+        return True
+
+    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+        """Append an event to the session's log, unless there is one with the same key."""
+        tail = self._tail(session_id)
+        kind, body = encode_event(event)
+        seq, now, given = tail.seq + 1, self._now(), key
+        key = key or default_key(event)
+        inserted = self._db.execute(
+            "INSERT INTO events (session_n, seq, at, kind, key, body) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
+            (tail.n, seq, now, kind, key, body),
+        )
+        if not inserted.rowcount:
+            return self._existing_event(tail.n, session_id, event, key, check_content=given is not None)
+        tail.seq = seq
+        if not tail.unindexed and searchable_text(event) is not None:
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
+            tail.unindexed = True
+        if not isinstance(event, LOG_ONLY_EVENTS):
+            self._project(session_id, tail, event, now)
+        if tail.unindexed and completes_messages(event):
+            self._to_index.add(tail.n)
+        return AppendResult(seq, is_new=True)
+
+    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
+        """Append log-only events, many rows per statement."""
+        if any(default_key(event) for event in events):
+            return [self.append(session_id, event) for event in events]
+        tail = self._tail(session_id)
+        now, first = self._now(), tail.seq + 1
+        for batch in _batches(events):
+            values: list[Any] = []
+            for seq, event in enumerate(batch, tail.seq + 1):
+                values += (tail.n, seq, now, *encode_event(event))
+            # One statement: it releases the GIL once, so that the event loop runs while it inserts.
+            rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(batch))
+            sql = f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}"
+            if self._db.execute(sql, values).rowcount != len(batch):
+                raise row_not_kept("an event")
+            tail.seq += len(batch)
+        if not tail.unindexed and any(searchable_text(event) is not None for event in events):
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
+            tail.unindexed = True
+        return [AppendResult(seq, is_new=True) for seq in range(first, first + len(events))]
+
+    def index_messages(self) -> None:
+        """Add all messages that are not indexed yet to the search index."""
+        for (n,) in self._all("SELECT n FROM sessions WHERE unindexed"):
+            self._index(n)
+        self.clear_cache()
+
+    def acquire(self, session_id: SessionId) -> Lease:
+        """Acquire the session's lease, or raise an error that names its owner."""
+        now = self._now()
+        held = self.lease(session_id)
+        if held is not None:
+            check_free(held, now)
+        self._tails.pop(session_id, None)
+        row = self._one("SELECT n FROM sessions WHERE session_id = ?", session_id)
+        if row is None:
+            raise unknown_session(session_id)
+        owner, until = this_process(), now + LEASE_MICROSECONDS
+        self._db.execute(
+            "INSERT OR REPLACE INTO leases (session_n, holder, machine, boot, namespace, pid, started, until) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                row[0],
+                self._holder,
+                owner.machine,
+                owner.boot,
+                owner.namespace,
+                owner.pid,
+                owner.started,
+                until,
+            ),
+        )
+        self._lease_changes[session_id] = True
+        return Lease(
+            session_id=session_id, holder=self._holder, owner=owner, expires_at=from_microseconds(until)
+        )
+
+    def release(self, session_id: SessionId) -> None:
+        """Release the session's lease, if this store holds it."""
+        self._lease_changes[session_id] = False
+        self._db.execute(
+            "DELETE FROM leases WHERE holder = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
+            (self._holder, session_id),
+        )
+
+    def release_all(self) -> None:
+        """Release all leases of this store."""
+        self._db.execute("DELETE FROM leases WHERE holder = ?", (self._holder,))
+
+    def renew(self) -> bool:
+        """Renew all leases of this store. False if there is none."""
+        until = self._now() + LEASE_MICROSECONDS
+        return (
+            self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (until, self._holder)).rowcount
+            > 0
+        )
+
+    def approve(self, approval: Approval) -> None:
+        """Store an approval."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO approvals (what, content_hash, approved_by, at) VALUES (?, ?, ?, ?)",
+            (approval.what, approval.content_hash, approval.by, to_microseconds(approval.at)),
+        )
+
+    def audit_append(self, row: AuditRow) -> None:
+        """Append a row to the audit; its number must be the next one."""
+        head = self._one("SELECT max(seq) FROM audit")[0] or 0
+        if row.seq != head + 1:
+            raise ValueError(f"The audit's next row is {head + 1}, not {row.seq}.")
+        inserted = self._db.execute(
+            "INSERT INTO audit (seq, body, digest) VALUES (?, ?, ?)", (row.seq, row.body, row.digest)
+        )
+        if inserted.rowcount != 1:
+            raise row_not_kept("an audit record")
+
+    def _tail(self, session_id: SessionId) -> _Tail:
+        tail = self._tails.get(session_id)
+        if tail is None:
+            row = self._one(
+                "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.holder "
+                "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
+                session_id,
+            )
+            if row is None:
+                raise unknown_session(session_id)
+            n, seq, unindexed, holder = row
+            if holder != self._holder:
+                if self._lease_changes.get(session_id, session_id in self._held):
+                    raise lease_lost(session_id)
+                if holder is not None:
+                    self._remove_expired_lease(session_id, n)
+            tail = self._tails[session_id] = _Tail(n, seq, bool(unindexed))
+        return tail
+
+    def _remove_expired_lease(self, session_id: SessionId, n: int) -> None:
+        lease = self.lease(session_id)
+        if lease is not None:
+            check_free(lease, self._now())
+            self._db.execute("DELETE FROM leases WHERE session_n = ?", (n,))
+
+    def _existing_event(
+        self, n: int, session_id: SessionId, event: Event, key: str | None, *, check_content: bool
+    ) -> AppendResult:
+        found = self._one("SELECT seq, kind, body FROM events WHERE session_n = ? AND key = ?", n, key)
+        if found is None:
+            raise row_not_kept("an event")
+        seq, kind, body = found
+        if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
+            raise key_reused(session_id, str(key), seq)
+        return AppendResult(seq, is_new=False)
+
+    def _existing_session(self, session_id: SessionId) -> StoredSession:
+        stored = self.session(session_id)
+        if stored is None:
+            raise unknown_session(session_id)
+        return stored
+
+    def _project(self, session_id: SessionId, tail: _Tail, event: Event, now: int) -> None:
+        before = self._existing_session(session_id)
+        after = project(before, event, from_microseconds(now))
+        context = after.context
+        self._db.execute(
+            "UPDATE sessions SET trust_level = ?, cwd = ?, roots = ?, title = ?, state = ?, updated = ?, open_turn = ? "
+            "WHERE n = ?",
+            (
+                context.trust_level,
+                context.cwd,
+                _json(context.roots),
+                after.title,
+                after.state,
+                to_microseconds(after.updated),
+                after.open_turn,
+                tail.n,
+            ),
+        )
+        match event:
+            case ServersResolved():
+                self._db.execute("UPDATE sessions SET resolved_seq = ? WHERE n = ?", (tail.seq, tail.n))
+            case Titled(title=title):
+                self._index_text(tail.n, _TITLE, 0, title)
+            case _:
+                pass
+
+    def _index(self, n: int) -> None:
+        """Index the messages since the last time, each as a whole: a word may be split over two events."""
+        rows = self._db.execute(
+            "SELECT e.seq, e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq > s.indexed_seq "
+            "WHERE s.n = ? AND e.kind IN ('Prompted', 'Replied') ORDER BY e.seq",
+            (n,),
+        )
+        messages: dict[str, tuple[int, list[str]]] = {}
+        sizes: dict[str, int] = {}
+        last = 0
+        for seq, kind, body in rows:
+            last = seq
+            indexed = searchable_text(decode_event(kind, body))
+            if indexed is None:
+                continue
+            message_id, text = indexed
+            texts = messages.setdefault(message_id, (seq, []))[1]
+            # Only the beginning of a very long message is indexed, so that it does not fill the memory.
+            if sizes.setdefault(message_id, 0) < _MAX_INDEXED:
+                sizes[message_id] += len(text)
+                texts.append(text)
+        for message_id, (seq, texts) in messages.items():
+            earlier = self._one(
+                "SELECT w.text FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? AND m.message_id = ?",
+                n,
+                message_id,
+            )
+            self._index_text(n, message_id, seq, "".join([*(earlier or ()), *texts])[:_MAX_INDEXED])
+        self._db.execute(
+            "UPDATE sessions SET unindexed = 0, indexed_seq = max(indexed_seq, ?) WHERE n = ?", (last, n)
+        )
+
+    def _index_text(self, n: int, message_id: str, seq: int, text: str) -> None:
+        row = self._one("SELECT id FROM messages WHERE session_n = ? AND message_id = ?", n, message_id)
+        if row is not None:
+            self._db.execute("UPDATE words SET text = ? WHERE rowid = ?", (text, row[0]))
+        elif text:
+            (number,) = self._db.execute(
+                "INSERT INTO messages (session_n, message_id, first_seq) VALUES (?, ?, ?) RETURNING id",
+                (n, message_id, seq),
+            ).fetchone()
+            self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, text))
+
+
+def _batches(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    start = 0
+    while left := len(events) - start:
+        count = _LARGE_BATCH if left >= _LARGE_BATCH else min(left, _SMALL_BATCH)
+        yield events[start : start + count]
+        start += count
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
+        raise HoldfastError(codes.UNSTORABLE, f"This value cannot be encoded: {error}.") from None

@@ -1,1 +1,0 @@
-"""The parts of what every store must do; `holdfast.testing.store_contract` has the whole."""

@@ -1,0 +1,142 @@
+"""The file of the host's keys: only its owner can read it, and one process at a time changes it."""
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.token.keys import Key, generate_key, private_jwks, public_jwks, read_private
+
+PRIVATE = "context-keys.json"
+PUBLIC = "context-jwks.json"
+_FILE_BYTES = 1024 * 1024
+
+FileVersion: TypeAlias = tuple[int, ...]
+"""Changes whenever the file or its permissions change."""
+
+
+class KeyFile:
+    """A folder with the private keys and, for verifiers on the same machine, the public key set."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._private = folder / PRIVATE
+        self.public = folder / PUBLIC
+
+    def version(self) -> FileVersion | None:
+        """The version of the file; None when there is no file."""
+        try:
+            return _file_version(self._private.lstat())
+        except FileNotFoundError:
+            return None
+
+    def read(self) -> tuple[tuple[Key, ...], FileVersion]:
+        """The keys, and the version of the file that they are from. Without a file, create one."""
+        try:
+            keys, version = self._read()
+        except FileNotFoundError:
+            return self._create()
+        if not self._is_published(
+            keys[0]
+        ):  # the public set was removed, or a process was killed during a rotation
+            with self._locked():
+                self._publish(self._read()[0])
+        return keys, version
+
+    def change(self, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
+        """Replace the keys and the public set, under a lock from reading to writing."""
+        self.read()
+        with self._locked():
+            self._write(change(self._read()[0]))
+
+    def _create(self) -> tuple[tuple[Key, ...], FileVersion]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(self._folder, self._folder.stat(), "700")
+        with self._locked():
+            if not self._private.exists():  # otherwise another process was first: use its key
+                self._write((generate_key(),))
+            return self._read()
+
+    def _read(self) -> tuple[tuple[Key, ...], FileVersion]:
+        try:
+            descriptor = os.open(self._private, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _bad_key_file(
+                self._private, f"{error.strerror}. It must be a regular file that you own."
+            ) from None
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise _bad_key_file(self._private, "It must be a regular file that you own.")
+            _check_private(self._private, found, "600")
+            _check_private(self._folder, self._folder.stat(), "700")
+            return read_private(os.read(descriptor, _FILE_BYTES)), _file_version(found)
+        finally:
+            os.close(descriptor)
+
+    def _write(self, keys: tuple[Key, ...]) -> None:
+        _write_file(self._private, private_jwks(keys), 0o600)
+        self._publish(keys)
+
+    def _publish(self, keys: tuple[Key, ...]) -> None:
+        _write_file(self.public, public_jwks(keys, self._clock()), 0o644)
+
+    def _is_published(self, key: Key) -> bool:
+        try:
+            return f'"{key.key_id}"' in self.public.read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _file_version(found: os.stat_result) -> FileVersion:
+    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
+
+
+def _check_private(path: Path, found: os.stat_result, mode: str) -> None:
+    if found.st_uid != os.geteuid():
+        raise _bad_key_file(path, "It belongs to another user, who may have read or written it.")
+    if found.st_mode & 0o077:
+        raise _bad_key_file(
+            path,
+            f"Other users can open it. If you are sure that none did, run: chmod {mode} {path}. Otherwise remove it.",
+        )
+
+
+def _write_file(path: Path, content: JsonObject, mode: int) -> None:
+    """Write the file atomically: write a temporary file, then rename it."""
+    from tempfile import mkstemp
+
+    descriptor, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            os.fchmod(descriptor, mode)
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _bad_key_file(path: Path, message: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_KEY, f"The key in {str(path)!r} cannot be used. {message}")

@@ -1,0 +1,57 @@
+"""The keyword check on code that a tool is asked to evaluate.
+
+It stops accidents, not attackers: it is easy to get around. What confines code is the sandbox, and eval tools do not
+exist unless the server is started with `--allow-eval`. The code itself is never logged, only its hash.
+"""
+
+import hashlib
+import logging
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, cast
+
+from holdfast.model import codes
+from holdfast.toolkit.errors import ToolError
+
+KEYWORDS = (
+    *("__import__", "__subclasses__", "__globals__", "__builtins__", "subprocess", "os.system", "os.popen"),
+    *("os.exec", "os.spawn", "pty.spawn", "ctypes", "importlib"),
+    *("child_process", "process.binding", "process.mainmodule", "process.kill", "process.exit", "require("),
+    *("import(", "deno.run", "bun.spawn", "eval(", "new function(", "execsync", "shell.openexternal"),
+)
+
+log = logging.getLogger(__name__)
+_INVISIBLE = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
+
+
+def check_payload(tool: str, arguments: dict[str, Any]) -> None:
+    """Raise if any string in the arguments contains one of the keywords."""
+    for payload in _strings(arguments):
+        folded = unicodedata.normalize("NFKC", payload).casefold()
+        plain = _INVISIBLE.sub("", folded)
+        for keyword in KEYWORDS:
+            if keyword in folded or keyword.replace(" ", "") in plain:
+                log.warning(
+                    "eval payload blocked",
+                    extra={"tool": tool, "keyword": keyword, "payload_sha256": _hash(payload)},
+                )
+                raise ToolError(codes.EVAL_BLOCKED, f"{tool} does not run code with {keyword!r} in it.")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for part in cast("dict[Any, Any]", value).values():
+                yield from _strings(part)
+        case list() | tuple() | set():
+            for part in cast("list[Any]", value):
+                yield from _strings(part)
+        case _:
+            pass
+
+
+def _hash(payload: str) -> str:
+    return hashlib.sha256(payload.encode(errors="surrogatepass")).hexdigest()

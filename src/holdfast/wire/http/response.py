@@ -1,0 +1,122 @@
+"""The response to one HTTP request: plain JSON, or an event stream if notifications precede the result."""
+
+import asyncio
+from typing import Any
+
+from holdfast.model.codes import INTERNAL_ERROR, Code
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.frame import Id, error_line, notification_line
+from holdfast.wire.http.request import Send
+from holdfast.wire.peer import PeerError
+
+_JSON = (b"content-type", b"application/json")
+_STREAM = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_KEEPALIVE = b": still here\n\n"
+# The statuses that the protocol prescribes; other errors use the status of their code.
+_STATUS = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400, -32601: 404}
+
+
+class AsgiResponse:
+    """One response, sent through ASGI."""
+
+    def __init__(self, send: Send, *, can_stream: bool) -> None:
+        self._send = send
+        self._can_stream = can_stream
+        self._lock = asyncio.Lock()
+        self._is_streaming = False
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification before the result, if the client accepts a stream."""
+        if self._can_stream:
+            await self._send_part(_event(notification_line(method, params)))
+
+    async def send_keepalive(self) -> None:
+        """Send a comment, so that proxies keep the stream open."""
+        if self._can_stream:
+            await self._send_part(_KEEPALIVE)
+
+    async def send_result(
+        self, line: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """Send the result: as the last event of the stream if there is one, else as JSON."""
+        async with self._lock:
+            if self._is_streaming:
+                await self._send_body(_event(line), more=False)
+            else:
+                await send_response(self._send, status, line.rstrip(b"\n"), (_JSON, *headers))
+
+    async def end(self) -> None:
+        """End the stream without a result."""
+        async with self._lock:
+            if not self._is_streaming:
+                await self._start_stream()
+            await self._send_body(b"", more=False)
+
+    async def _send_part(self, data: bytes) -> None:
+        async with self._lock:
+            if not self._is_streaming:
+                await self._start_stream()
+            await self._send_body(data, more=True)
+
+    async def _start_stream(self) -> None:
+        self._is_streaming = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+
+    async def _send_body(self, data: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def _event(line: bytes) -> bytes:
+    return b"event: message\ndata: %b\n\n" % line.rstrip(b"\n")
+
+
+async def send_response(
+    send: Send, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Send a whole response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: HoldfastError, identity: Id | None = None, status: int = 0) -> None:
+    """Send an error as JSON-RPC, with its HTTP status."""
+    status = status or error.code.http
+    await send_response(
+        send,
+        status,
+        encode_error(error, identity).rstrip(b"\n"),
+        (_JSON, *_extra_headers(error.code, status)),
+    )
+
+
+def encode_error(error: HoldfastError, identity: Id | None) -> bytes:
+    """Encode an error as a JSON-RPC message."""
+    if isinstance(error, PeerError):
+        return error_line(identity, error.rpc, error.message, error.data)
+    return error_line(identity, error.code.rpc, error.message, error.details or None)
+
+
+def http_status(error: HoldfastError, *, modern: bool) -> int:
+    """The HTTP status of an error that answers a well-formed request.
+
+    Handshake-era clients treat any status but 200 as a broken connection, except 401 and 403.
+    """
+    if error.code.http in (401, 403):
+        return error.code.http
+    if not modern:
+        return 200
+    rpc = error.rpc if isinstance(error, PeerError) else error.code.rpc
+    return _STATUS.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http)
+
+
+def _extra_headers(code: Code, status: int) -> tuple[tuple[bytes, bytes], ...]:
+    if status == 401:
+        return ((b"www-authenticate", b"Holdfast-Context"),)
+    if code.retryable:
+        return ((b"retry-after", b"1"),)
+    return ()

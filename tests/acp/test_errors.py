@@ -1,0 +1,42 @@
+"""Errors in ACP's terms."""
+
+import msgspec
+import pytest
+
+from holdfast.acp.serve import editor_error
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.wire.frame import Request
+
+
+def request(params: JsonObject) -> Request:
+    return Request(1, "session/prompt", msgspec.Raw(msgspec.json.encode(params)))
+
+
+def test_error_has_a_hint_and_uses_acp_names():
+    error = editor_error(HoldfastError(codes.SESSION_HELD, "Held.", session_id="sess_1", pid=5), request({}))
+
+    assert (error.code, error.message) == (codes.SESSION_HELD, "Held.")
+    assert error.details == {"sessionId": "sess_1", "pid": 5, "hint": codes.SESSION_HELD.hint}
+
+
+def test_own_hint_replaces_the_hint_of_the_code():
+    error = editor_error(HoldfastError(codes.BAD_ARGUMENT, "No.", hint="Say yes."), request({}))
+
+    assert error.details == {"hint": "Say yes."}
+
+
+@pytest.mark.parametrize(
+    ("params", "about"),
+    [
+        ({"sessionId": "sess_2"}, {"sessionId": "sess_2"}),
+        ({"sessionId": "x" * 300}, {"sessionId": "x" * 256}),
+        ({"sessionId": 5}, {}),
+        ({"sessionId": None}, {}),
+    ],
+)
+def test_error_names_the_session_of_the_request(params: JsonObject, about: JsonObject):
+    error = editor_error(HoldfastError(codes.STORE_FULL, "Full."), request(params))
+
+    assert error.details == {"hint": codes.STORE_FULL.hint, **about}

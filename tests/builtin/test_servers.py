@@ -1,0 +1,75 @@
+"""Which sessions get the built-in servers."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import settings
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
+from holdfast.model.json import Json
+from holdfast.model.resolution import Stage
+from holdfast.model.trust import Trust
+from holdfast.store.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").touch()
+    (tmp_path / "project").mkdir()
+    environ = {
+        "HOLDFAST_DATA_DIR": str(tmp_path / "home" / "data"),
+        "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "home" / "mcp.json"),
+        "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
+    }
+    loaded = settings.load(tmp_path / "home" / "config.toml", environ)
+    same_names: dict[str, Json] = {name: {"command": sys.executable} for name in ("files", "tasks")}
+    return Host(settings=loaded, store=MemoryStore(), servers=same_names)
+
+
+@pytest.mark.promise("RES-08")
+async def test_names_of_built_in_servers_are_reserved_even_if_the_session_does_not_get_them(
+    host: Host, tmp_path: Path
+):
+    async with host:
+        _, resolution = await host.plan(Opening(cwd=tmp_path / "project"))
+
+    assert [server.name for server in resolution.servers] == ["files"]
+    assert {(refusal.server, refusal.stage) for refusal in resolution.refusals} == {
+        ("files", Stage.VALIDATE),
+        ("tasks", Stage.VALIDATE),
+    }
+
+
+async def test_only_direct_sessions_in_a_workspace_get_tasks(host: Host, tmp_path: Path):
+    async with host:
+        host.registry.add(tmp_path / "project", trust=Trust.DIRECT)
+        async with (
+            host.session(cwd=tmp_path / "project") as one,
+            host.session(cwd=tmp_path / "project") as other,
+        ):
+            added = await one.call("tasks.task_add", {"title": "water the tomatoes"})
+            listed = await other.call("tasks.task_list")
+        async with host.session(cwd=tmp_path / "project", trust=Trust.SANDBOXED) as sandboxed:
+            names = sandboxed.available
+
+    assert added.data["created_by"] == one.context.session_id, "the server is shared, but knows the caller"
+    assert [task["title"] for task in listed.data["items"]] == ["water the tomatoes"]
+    assert names == ("files",)
+
+
+async def test_built_in_server_does_not_import_modules_from_the_current_folder(host: Host, tmp_path: Path):
+    project = tmp_path / "project"
+    for module in ("click.py", "holdfast.py", "msgspec.py"):
+        (project / module).write_text(f"open({str(project / 'imported')!r}, 'w')\n")
+    async with host:
+        host.registry.add(project, trust=Trust.DIRECT)
+        async with host.session(cwd=project) as session:
+            assert (await session.call("tasks.task_list")).ok
+
+    assert "imported" not in os.listdir(project)

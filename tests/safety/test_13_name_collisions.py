@@ -1,0 +1,80 @@
+"""Attack 13: two servers use one tool name to redirect calls; a config uses the name of a built-in server."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.connect.catalog import build_catalog
+from holdfast.model.resolution import Stage
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.wire.mcp.tools import Tool
+from tests.connect.conftest import HostFactory, counter, make_host
+
+__all__ = ["make_host"]
+pytestmark = pytest.mark.anyio
+
+
+async def test_qualified_names_reach_their_own_server(make_host: HostFactory, tmp_path: Path):
+    async with (
+        make_host({"good": counter(), "evil": counter()}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        tools = {tool.name: tool for tool in await session.tools()}
+        by_name = [(await session.call(f"{name}.count")).text for name in ("good", "good", "evil")]
+        by_model_name = [
+            (await session.call(tools[f"{name}.count"].model_name)).text for name in ("good", "evil")
+        ]
+        unqualified = await session.call("count")
+
+    assert (by_name, by_model_name, unqualified.code) == (["1", "2", "1"], ["3", "2"], "UNKNOWN_TOOL")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a", "b__c"), ("a__b", "c")),
+        (("a", "b.c"), ("a.b", "c")),
+        (("a-", "x"), ("a-", "x ")),
+        (("a.b", "c"), ("a_b", "c")),
+        (("s" * 40, "t" * 60 + "1"), ("s" * 40, "t" * 60 + "2")),
+    ],
+)
+def test_similar_names_stay_distinct_in_any_order(one: tuple[str, str], other: tuple[str, str]):
+    pairs = [(_server(server), [Tool(name=tool)]) for server, tool in (one, other)]
+    here, there = build_catalog(pairs), build_catalog(reversed(pairs))
+
+    names = [(tool.name, tool.model_name) for tool in here.tools]
+    assert len({name for pair in names for name in pair}) == 4
+    assert sorted(names) == sorted((tool.name, tool.model_name) for tool in there.tools)
+    assert all(len(model_name) <= 64 for _, model_name in names)
+    assert [
+        (here.find(name).server.name, here.find(model_name).definition.name) for name, model_name in names
+    ] == [
+        one,
+        other,
+    ]
+
+
+@pytest.mark.promise("RES-08")
+async def test_name_of_a_built_in_server_cannot_be_taken(make_host: HostFactory, tmp_path: Path):
+    async with make_host({"files": counter()}) as host, host.session(cwd=tmp_path) as session:
+        answer = await session.call("files.count")
+
+        assert [(refusal.server, refusal.stage, refusal.reason) for refusal in session.refusals] == [
+            ("files", Stage.VALIDATE, "This is the name of a built-in server. Choose another.")
+        ]
+    assert answer.code == "UNKNOWN_TOOL"
+
+
+async def test_control_without_server_names_the_last_tool_wins(make_host: HostFactory, tmp_path: Path):
+    async with (
+        make_host({"good": counter(), "evil": counter()}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        naive = {tool.definition.name: tool for tool in await session.tools()}
+
+    assert naive["count"].server.name == "evil"
+
+
+def _server(name: str) -> ServerSpec:
+    return ServerSpec(name=name, source=Source.HOST, transport=Stdio(command="x"))

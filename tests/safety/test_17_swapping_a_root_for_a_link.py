@@ -1,0 +1,88 @@
+"""Attack 17: a root is swapped for a symbolic link between check and start."""
+
+import asyncio
+import random
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper.keeper import Keeper
+from tests.sandbox.support import PATH, confined, run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
+
+STARTS = 500  # counting only those that passed the host's check
+
+
+@contextmanager
+def swapping(folder: Path, secrets: Path) -> Iterator[None]:
+    """Replace the folder by a link to the secrets, and back, as fast as possible."""
+    spare, stop, dice = folder.with_name("spare"), threading.Event(), random.Random(17)
+
+    def swap() -> None:
+        # Pauses of random length: some let a check pass, some end while a server starts.
+        while not stop.wait(dice.random() * 0.01):
+            folder.rename(spare)
+            folder.symlink_to(secrets)
+            stop.wait(dice.random() * 0.003)
+            folder.unlink()
+            spare.rename(folder)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def secrets(root: Path) -> Path:
+    folder = root.parent / "secrets"
+    folder.mkdir()
+    (folder / "file").write_text("a secret")
+    (root / "file").write_text("mine")
+    return folder
+
+
+@pytest.mark.promise("BOX-02")
+async def test_swapped_root_never_shows_the_other_folder(keeper: Keeper, root: Path, secrets: Path) -> None:
+    spec = confined(ProcessSpec(argv=("cat", "file"), env=PATH, cwd=str(root)), root)
+    seen: Counter[str] = Counter()
+
+    async def attack() -> None:
+        while seen["mine"] + seen["nothing"] + seen["a secret"] < STARTS:
+            try:
+                seen[(await run(keeper, spec)).out or "nothing"] += 1
+            except HoldfastError:
+                seen["refused"] += 1
+
+    with swapping(root, secrets):
+        await asyncio.gather(*(attack() for _ in range(3)))
+
+    assert seen["a secret"] == 0
+    assert seen["refused"] > 0, "no check met the link"
+    assert seen["nothing"] > 0, "no start met the link after the check"
+    assert seen["mine"] > 0, "no start succeeded"
+
+
+async def test_check_by_path_then_bind_by_path_shows_the_other_folder(root: Path, secrets: Path) -> None:
+    assert not root.is_symlink()
+    root.rename(root.with_name("spare"))
+    root.symlink_to(secrets)
+
+    shown = subprocess.run(
+        ["bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+         "--bind", root, root, "/usr/bin/cat", root / "file"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert shown.stdout == "a secret"

@@ -1,0 +1,106 @@
+"""Attack 27: a confined server requests sampling, elicitation or the session's roots."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.host.opening import Opening
+from holdfast.model.call import ToolCall
+from holdfast.model.door import DoorCapabilities
+from holdfast.model.event import Decision
+from holdfast.model.json import JsonObject
+from holdfast.model.trust import Trust
+from tests.connect.conftest import HostFactory, counter, folder, for_sandboxed, make_host
+
+__all__ = ["folder", "make_host"]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
+
+ASKED = {
+    "roots": ("roots", "roots/list"),
+    "sampling": ("sample", "sampling/createMessage"),
+    "elicitation": ("elicit", "elicitation/create"),
+}
+
+
+class AnswersEverything:
+    """A door that answers every request and records it."""
+
+    capabilities = DoorCapabilities(permission=True, elicitation=True, sampling=True)
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+
+    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+        return Decision.ALLOW_ONCE
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        self.requests.append("elicitation")
+        return {"action": "accept", "content": {"password": "granted"}}
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        self.requests.append("sampling")
+        return {"role": "assistant", "content": {"type": "text", "text": "granted"}, "model": "m"}
+
+    async def read_text(self, path: str) -> str:
+        raise NotImplementedError
+
+    async def write_text(self, path: str, text: str) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("how", ["by request", "by input request"])
+async def test_confined_server_is_refused_even_if_the_door_would_answer(
+    make_host: HostFactory, folder: Path, what: str, how: str
+):
+    door = AnswersEverything()
+    answer = await _call_asking_tool(make_host, folder, door, (what, how), trust=Trust.SANDBOXED)
+
+    assert (f"This server may not use {ASKED[what][1]} in this session" in answer, door.requests) == (
+        True,
+        [],
+    )
+    assert ("granted" in answer, str(folder) in answer) == (False, False)
+
+
+@pytest.mark.parametrize("what", ASKED)
+async def test_confined_server_is_answered_if_the_hosts_config_allows_it(
+    make_host: HostFactory, folder: Path, what: str
+):
+    answer = await _call_asking_tool(
+        make_host, folder, AnswersEverything(), (what, "by request"), trust=Trust.SANDBOXED, asks=[what]
+    )
+
+    assert (folder.as_uri() if what == "roots" else "granted") in answer
+
+
+@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("how", ["by request", "by input request"])
+async def test_control_unconfined_server_is_answered(
+    make_host: HostFactory, folder: Path, what: str, how: str
+):
+    answer = await _call_asking_tool(make_host, folder, AnswersEverything(), (what, how), trust=Trust.DIRECT)
+
+    assert (folder.as_uri() if what == "roots" else "granted") in answer
+
+
+async def _call_asking_tool(
+    make_host: HostFactory,
+    folder: Path,
+    door: AnswersEverything,
+    request: tuple[str, str],
+    *,
+    trust: Trust,
+    asks: str | list[str] = "none",
+) -> str:
+    what, how = request
+    tool, method = ASKED[what]
+    entry = for_sandboxed(counter(*(("--handshake",) if how == "by request" else ()), asks=asks))
+    async with make_host({"c": entry}) as host:
+        session = await host.open(Opening(cwd=folder, trust=trust, door=door))
+        if how == "by request":
+            answer = await session.call(f"c.{tool}")
+        else:
+            answer = await session.call("c.wants", {"method": method})
+        await host.close_session(session)
+    return answer.text

@@ -1,0 +1,54 @@
+"""Which control groups a server gets, given the files of a machine."""
+
+from pathlib import Path
+
+from holdfast.model.process import Quota
+from holdfast.sandbox.bwrap.cgroups import plan_cgroups
+from holdfast.sandbox.keeper.spawn_request import Cgroup
+
+QUOTA = Quota(memory_bytes=1000, processes=7)
+MEMORY = {"memory.max": "1000", "memory.swap.max": "0", "memory.oom.group": "1"}
+
+
+def make_machine(root: Path, own: str, *files: str, controllers: str = "") -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(own)
+    for name in files:
+        file = root / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(controllers if name.endswith("subtree_control") else "")
+    return root
+
+
+def test_unified_group_is_a_sibling_of_the_hosts_own(tmp_path: Path) -> None:
+    root = make_machine(
+        tmp_path, "0::/user.slice/app.slice/holdfast.scope\n", "user.slice/app.slice/cgroup.subtree_control",
+        "user.slice/app.slice/cgroup.procs", controllers="memory pids\n",
+    )  # fmt: skip
+    parent = str(root / "sys/fs/cgroup/user.slice/app.slice")
+
+    assert plan_cgroups(QUOTA, processes=False, root=root) == (Cgroup(parent=parent, limits=MEMORY),)
+    assert plan_cgroups(QUOTA, processes=True, root=root) == (
+        Cgroup(parent=parent, limits={**MEMORY, "pids.max": "7"}),
+    )
+
+
+def test_controllers_that_are_not_delegated_are_not_used(tmp_path: Path) -> None:
+    root = make_machine(
+        tmp_path, "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="cpu\n"
+    )
+
+    assert plan_cgroups(QUOTA, processes=True, root=root) == ()
+
+
+def test_pids_hierarchy_of_version_1_is_used_only_to_limit_processes(tmp_path: Path) -> None:
+    root = make_machine(tmp_path, "8:pids:/x\n4:memory:/y\n0::/\n", "pids/x/cgroup.procs")
+
+    assert plan_cgroups(QUOTA, processes=False, root=root) == ()
+    assert plan_cgroups(QUOTA, processes=True, root=root) == (
+        Cgroup(parent=str(root / "sys/fs/cgroup/pids/x"), limits={"pids.max": "7"}),
+    )
+
+
+def test_machine_without_usable_groups_plans_none(tmp_path: Path) -> None:
+    assert plan_cgroups(QUOTA, processes=True, root=make_machine(tmp_path, "0::/a\n")) == ()

@@ -1,0 +1,116 @@
+"""Which paths a program needs: found from the program alone, and never more than its runtime."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.bwrap.runtime import ProgramRuntime, find_runtime
+
+
+def runtime_of(program: Path | str, path: str = "/usr/bin") -> ProgramRuntime:
+    return find_runtime(ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/"))
+
+
+def executable(path: Path, text: str = "\x7fELF") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path.resolve()
+
+
+def test_system_program_needs_no_other_paths() -> None:
+    found = runtime_of("true")
+
+    assert (Path(found.program).name, found.paths) == ("true", ())
+
+
+def test_single_program_needs_only_its_own_file(home: Path) -> None:
+    program = executable(home / "bin" / "tool")
+
+    assert runtime_of(program) == ProgramRuntime(program=str(program), paths=(str(program),))
+
+
+def test_folder_of_a_single_program_is_not_included(home: Path) -> None:
+    (home / ".ssh").mkdir()
+    program = executable(home / ".ssh" / "tool")
+
+    assert runtime_of(program).paths == (str(program),)
+
+
+def test_python_environment_includes_its_base_installation(home: Path) -> None:
+    base, venv = home / "python", home / "venv"
+    python = executable(base / "bin" / "python3.12")
+    executable(base / "lib" / "python3.12" / "os.py")
+    (venv / "bin").mkdir(parents=True)
+    (venv / "lib").mkdir()
+    (venv / "bin" / "python").symlink_to(python)
+    (venv / "pyvenv.cfg").write_text(f"home = {base}/bin\n")
+    (venv / ".env").write_text("SECRET=1")
+
+    found = runtime_of(venv / "bin" / "python")
+
+    assert (found.program, set(found.paths)) == (
+        str(venv / "bin" / "python"),
+        {f"{base}/bin", f"{base}/lib", f"{venv}/bin", f"{venv}/lib", f"{venv}/pyvenv.cfg"},
+    )
+
+
+def test_script_includes_its_interpreter(home: Path) -> None:
+    node = executable(home / "node" / "bin" / "node")
+    (home / "node" / "include" / "node").mkdir(parents=True)
+    (home / "node" / "lib").mkdir()
+    by_name = executable(home / "a" / "server", "#!/usr/bin/env node\n")
+    by_path = executable(home / "b" / "server", f"#!{node}\n")
+
+    runtimes = {f"{home}/node/bin", f"{home}/node/lib"}
+    assert set(runtime_of(by_name, f"{node.parent}:/usr/bin").paths) == {str(by_name), *runtimes}
+    assert set(runtime_of(by_path).paths) == {str(by_path), *runtimes}
+
+
+def test_npm_command_includes_its_node_modules_only(home: Path) -> None:
+    modules = home / "app" / "node_modules"
+    script = executable(modules / "server" / "dist" / "index.js", "#!/usr/bin/env node\n")
+    (modules / ".bin").mkdir()
+    (modules / ".bin" / "server").symlink_to("../server/dist/index.js")
+
+    assert script.exists()
+    assert runtime_of(modules / ".bin" / "server").paths == (str(modules),)
+
+
+def test_base_that_is_not_a_runtime_is_not_included(home: Path) -> None:
+    (home / ".ssh").mkdir()
+    venv = home / "venv"
+    python = executable(venv / "bin" / "python")
+    (venv / "pyvenv.cfg").write_text(f"home = {home}/.ssh\n")
+
+    assert runtime_of(python).paths == (str(venv / "bin"), str(venv / "pyvenv.cfg"))
+
+
+def test_link_loop_is_refused(home: Path) -> None:
+    (home / "a").symlink_to("b")
+    (home / "b").symlink_to("a")
+
+    with pytest.raises(HoldfastError, match="there is no such program"):
+        runtime_of(home / "a")
+
+
+def test_linked_folder_is_replaced_by_its_real_path(home: Path) -> None:
+    program = executable(home / "v2" / "tool")
+    (home / "current").symlink_to("v2")
+
+    assert runtime_of(home / "current" / "tool").program == str(program)
+
+
+def test_own_python_includes_its_library() -> None:
+    found = runtime_of(sys.executable).paths
+
+    assert os.path.realpath(f"{sys.base_prefix}/lib") in found or sys.base_prefix == "/usr"

@@ -1,0 +1,257 @@
+"""Writes that a full disk delays: each call still gets one end and one record once there is space."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.manual import ManualAgent
+from holdfast.audit.record import AuditKind, hash_arguments
+from holdfast.host.host import Host
+from holdfast.host.opening import Opening
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.event import (
+    Decision,
+    PermissionDecided,
+    SessionClosed,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+)
+from holdfast.session.conversation import Conversation
+from holdfast.session.record import Record
+from holdfast.session.session import Session
+from holdfast.store.query import ALL_SESSIONS, SessionQuery
+from holdfast.store.sqlite import SqliteStore
+from tests.connect.conftest import HostFactory, counter, make_host
+from tests.journeys.conftest import cwd, home
+from tests.session.support import ScriptedUser, audit_records, failing_host
+from tests.store.disks import FailingDisk, small_disk
+from tests.store.sessions import raises_code
+
+__all__ = ["cwd", "home", "make_host", "small_disk"]
+pytestmark = pytest.mark.anyio
+
+Steps = ToolCalled | PermissionDecided | ToolStarted | ToolEnded
+
+
+async def event_names(host: Host, session: Session) -> list[str]:
+    events = [stored.event async for stored in host.store.events(session.context.session_id)]
+    return [type(event).__name__ for event in events if isinstance(event, Steps)]
+
+
+async def fill_during(
+    disk: FailingDisk, session: Session, name: str, arguments: Any, *, full: bool = False
+) -> None:
+    """Make a call; the disk fills up while it runs."""
+    if full:
+        disk.fails_with = 0
+    running = asyncio.create_task(session.call(name, arguments))
+    while not await _has_started(session):
+        await asyncio.sleep(0.01)
+    disk.fails_with = sqlite3.SQLITE_FULL
+    with raises_code(codes.STORE_FULL):
+        await running
+
+
+@pytest.mark.promise("AUD-01")
+async def test_session_that_could_not_be_opened_is_deleted_once_there_is_space(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with failing_host(make_host, tmp_path) as (host, disk):
+        open_session = Session.open
+
+        async def open_on_a_full_disk(session: Session) -> None:
+            disk.fails_with = sqlite3.SQLITE_FULL
+            await open_session(session)
+
+        monkeypatch.setattr(Session, "open", open_on_a_full_disk)
+        with raises_code(codes.STORE_FULL):
+            await host.open(Opening(cwd=tmp_path))
+        before = (await host.store.sessions(SessionQuery(visibility=ALL_SESSIONS))).items
+        disk.fails_with = 0
+        await host.store.write(lambda tx: None)
+        after = (await host.store.sessions(SessionQuery(visibility=ALL_SESSIONS))).items
+
+    assert (len(before), after) == (1, ())
+
+
+async def _has_started(session: Session) -> bool:
+    store = session.record._store  # pyright: ignore[reportPrivateUsage]
+    return any([isinstance(one.event, ToolStarted) async for one in store.events(session.context.session_id)])
+
+
+async def add_start_without_waiting(self: Record, tool_call: ToolCall) -> None:
+    await self.append(ToolStarted(call_id=tool_call.call_id))
+
+
+@pytest.mark.promise("AUD-01")
+@pytest.mark.parametrize("waits", [True, False])
+async def test_call_that_cannot_be_recorded_is_not_made(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """The control does not wait for the disk: there the server does count."""
+    if not waits:
+        monkeypatch.setattr(Record, "add_start", add_start_without_waiting)
+    async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
+        await session.call("c.count")
+        disk.fails_with = sqlite3.SQLITE_FULL
+        with raises_code(codes.STORE_FULL):
+            await session.call("c.count")
+        disk.fails_with = 0
+        result = await session.call("c.count")
+        records = [(record.outcome, record.reason) for record in await audit_records(host, AuditKind.CALL)]
+
+    if waits:
+        assert result.text == "2"
+        assert records == [("completed", ""), ("refused", "STORE_FULL"), ("completed", "")]
+    else:
+        assert result.text == "3"
+
+
+@pytest.mark.promise("AUD-01")
+async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_next_write(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    async with failing_host(make_host, tmp_path) as (host, disk):
+        session = await host.open(Opening(cwd=tmp_path))
+        await session.settle()
+        await fill_during(disk, session, "c.sleep", {"seconds": 0.3})
+        await host.close_session(session)
+        before = await audit_records(host, AuditKind.CALL)
+        disk.fails_with = 0
+        other = await host.open(Opening(cwd=tmp_path))  # deferred writes go first
+        records = [(record.tool, record.outcome) for record in await audit_records(host, AuditKind.CALL)]
+        event_types = await event_names(host, session)
+        *_, last = [stored.event async for stored in host.store.events(session.context.session_id)]
+        lease = await host.store.read(lambda tx: tx.lease(session.context.session_id))
+        await host.close_session(other)
+        good = await host.store.read(lambda tx: [*tx.audit_rows()])
+
+    assert (before, records) == ([], [("sleep", "completed")])
+    assert event_types == ["ToolCalled", "ToolStarted", "ToolEnded"]
+    assert isinstance(last, SessionClosed)
+    assert (lease, [row.seq for row in good]) == (None, [*range(1, len(good) + 1)])
+
+
+@pytest.mark.promise("AUD-01")
+async def test_deferred_writes_are_retried_even_without_another_write(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.writer._RETRY_SECONDS", 0.1)
+    async with failing_host(make_host, tmp_path) as (host, disk):
+        session, other = [await host.open(Opening(cwd=tmp_path)) for _ in range(2)]
+        for one in (session, other):
+            await one.settle()
+        await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
+        await fill_during(disk, other, "c.sleep", {"seconds": 0.2}, full=True)
+        await host.close_session(other)
+        disk.fails_with = 0
+        async with asyncio.timeout(10):
+            while len(records := await audit_records(host, AuditKind.CALL)) < 2:
+                await asyncio.sleep(0.02)
+        await host.close_session(session)
+        last = await audit_records(host, AuditKind.CALL)
+
+    assert [record.outcome for record in records] == ["completed", "completed"]
+    assert last == records
+
+
+@pytest.mark.promise("AUD-01")
+async def test_denied_calls_on_a_full_disk_are_limited_in_memory_and_do_not_displace_other_records(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.audit.audit._MAX_DEFERRED", 3)
+    async with failing_host(make_host, tmp_path) as (host, disk):
+        session = await host.open(Opening(cwd=tmp_path))
+        await session.settle()
+        running = asyncio.create_task(session.call("c.sleep", {"seconds": 0.5}))
+        while not await _has_started(session):
+            await asyncio.sleep(0.01)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        for _ in range(10):
+            with raises_code(codes.STORE_FULL):
+                await session.call("c.nothing" * 1000)
+        with raises_code(codes.STORE_FULL):
+            await running
+        await host.close_session(session)
+        disk.fails_with = 0
+        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        await host.close_session(again)
+        records = await audit_records(host, AuditKind.CALL, AuditKind.DENIED)
+
+    assert [record.kind for record in records] == [*[AuditKind.DENIED] * 3, AuditKind.CALL]
+
+
+@pytest.mark.promise("STO-04", "AUD-01")
+async def test_host_closed_on_a_full_disk_keeps_no_lease_in_its_own_process(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    disk = FailingDisk()
+    made = make_host({})
+    async with (
+        SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
+        Host(settings=made.settings, servers={"c": counter()}, store=store) as host,
+    ):
+        session = await host.open(Opening(cwd=tmp_path))
+        await session.settle()
+        await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
+    async with (
+        SqliteStore(tmp_path / "holdfast.db") as store,
+        Host(settings=made.settings, store=store) as host,
+    ):
+        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        records = await audit_records(host, AuditKind.CALL)
+        await host.close_session(again)
+
+    assert [record.reason for record in records] == ["INTERRUPTED"]
+
+
+@pytest.mark.promise("AUD-01")
+async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_space(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
+
+        class FillsTheDisk(ScriptedUser):
+            async def request_permission(self, call: ToolCall, title: str) -> Decision:
+                disk.fails_with = sqlite3.SQLITE_FULL
+                return await super().request_permission(call, title)
+
+        conversation = Conversation(session, ManualAgent(), FillsTheDisk(Decision.ALLOW_ONCE))
+        with raises_code(codes.STORE_FULL):
+            await conversation.prompt(({"type": "text", "text": "/call c.count {}"},))
+        disk.fails_with = 0
+        result = await session.call("c.count")
+        records = await audit_records(host, AuditKind.CALL, AuditKind.PERMISSION)
+        event_types = await event_names(host, session)
+
+    assert result.text == "1"
+    assert [(record.kind, record.outcome) for record in records] == [
+        (AuditKind.PERMISSION, "allow_once"),
+        (AuditKind.CALL, "refused"),
+        (AuditKind.CALL, "completed"),
+    ]
+    assert event_types[:3] == ["ToolCalled", "PermissionDecided", "ToolEnded"]
+    assert {record.arguments_hash for record in records} == {hash_arguments(b"{}")}
+
+
+@pytest.mark.promise("AUD-01")
+async def test_call_denied_on_a_full_disk_is_recorded_when_there_is_space(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
+        disk.fails_with = sqlite3.SQLITE_FULL
+        with raises_code(codes.STORE_FULL):
+            await session.call("c.nothing")
+        disk.fails_with = 0
+        await session.call("c.count")
+        records = await audit_records(host, AuditKind.DENIED, AuditKind.CALL)
+
+    assert [(record.kind, record.tool) for record in records] == [
+        (AuditKind.DENIED, "c.nothing"),
+        (AuditKind.CALL, "count"),
+    ]

@@ -1,0 +1,87 @@
+"""Eval tools: absent without the flag, and checked for keywords with it."""
+
+import hashlib
+import logging
+import tempfile
+
+import pytest
+
+from holdfast.toolkit.errors import ToolError
+from holdfast.toolkit.eval_gate import KEYWORDS, check_payload
+from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server
+
+NOTES = "tests.toolkit.notes_server"
+
+
+@pytest.mark.promise("KIT-09", "KIT-10")
+@pytest.mark.parametrize("transport_and_era", TRANSPORTS_AND_ERAS, ids="-".join)
+def test_with_the_flag_eval_tools_run_and_keywords_are_still_checked(transport_and_era: tuple[str, Era]):
+    with connect_client(transport_and_era, NOTES, "--allow-eval") as allowed:
+        listed = allowed.tools()["evaluate"]["annotations"]
+        ran, blocked = (
+            allowed.call("evaluate", {"code": "1 + 1"}),
+            allowed.call("evaluate", {"code": "require('x')"}),
+        )
+
+    assert listed == {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    }
+    assert (ran["result"], blocked["code"], blocked["error"]) == (
+        "5",
+        "EVAL_BLOCKED",
+        "evaluate does not run code with 'require(' in it.",
+    )
+
+
+@pytest.mark.promise("KIT-10")
+@pytest.mark.parametrize("keyword", KEYWORDS)
+def test_every_keyword_is_found(keyword: str):
+    with pytest.raises(ToolError):
+        check_payload("evaluate", {"code": f"a; {keyword}'x')"})
+
+
+@pytest.mark.promise("KIT-10")
+@pytest.mark.parametrize(
+    "code",
+    ["REQUIRE ('x')", "re\u200bquire('x')", "ｒｅｑｕｉｒｅ('x')", "new\n Function ('x')", "eval  (x)"],
+)
+def test_simple_disguises_are_found(code: str):
+    with pytest.raises(ToolError):
+        check_payload("evaluate", {"nested": [{"code": code}]})
+
+
+@pytest.mark.promise("KIT-10")
+def test_keyword_check_can_be_bypassed():
+    check_payload("evaluate", {"code": "globalThis['req' + 'uire']('child' + '_process')"})
+
+
+@pytest.mark.promise("KIT-10")
+def test_only_the_hash_of_a_payload_is_logged(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    code = "require('canary')"
+
+    with pytest.raises(ToolError) as blocked:
+        check_payload("evaluate", {"code": code})
+
+    (record,) = caplog.records
+    assert vars(record)["payload_sha256"] == hashlib.sha256(code.encode()).hexdigest()
+    assert "canary" not in f"{vars(record)}{blocked.value}"
+
+
+@pytest.mark.promise("KIT-10")
+def test_traceback_of_an_eval_tool_is_not_logged():
+    with tempfile.TemporaryFile() as stderr:
+        with spawn_server(NOTES, "--allow-eval", stderr=stderr) as pipes:
+            allowed = Client(pipes, "modern")
+            allowed.call("evaluate", {"code": "crash"})
+            allowed.call("evaluate", {"code": "canary-1"})
+            allowed.call("evaluate", {"code": "canary-2 require("})
+        stderr.seek(0)
+        logged = stderr.read().decode()
+
+    assert "exception=SyntaxError" in logged
+    assert "Traceback" not in logged
+    assert "canary" not in logged

@@ -1,0 +1,129 @@
+"""Slow and silent clients are disconnected; other clients do not wait for them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.toolkit.http_server import bind, serve_app
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+HEAD_SECONDS = 0.3
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Read the body, wait as long as the path says, answer `ok`."""
+    message = await receive()
+    while message.get("more_body"):
+        message = await receive()
+    if scope["path"] == "/slow":
+        await asyncio.sleep(HEAD_SECONDS * 2)
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+    if scope["path"] == "/lingering":
+        await asyncio.sleep(HEAD_SECONDS / 3)
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    sock = bind("127.0.0.1", 0)
+    async with serve_app(application, sock, head_seconds=HEAD_SECONDS):
+        yield sock.getsockname()[1]
+
+
+async def exchange(port: int, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """Send the pieces; return the first bytes that the server sends, or none if it disconnects."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(pause)
+        async with asyncio.timeout(5):
+            return await reader.read(1000)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_idle_connection_is_kept_after_a_response(port: int):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(REQUEST + b"\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(HEAD_SECONDS + 0.05)
+    writer.close()
+
+
+async def test_slow_response_is_not_cut_off(port: int):
+    assert (await exchange(port, b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(
+        b"HTTP/1.1 200"
+    )
+
+
+async def test_slow_body_has_no_deadline_here(port: int):
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
+
+    assert (await exchange(port, head, b"a", b"b", pause=HEAD_SECONDS)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (),
+        (b"G",),
+        (REQUEST,),
+        (REQUEST, *[b"X: y\r\n"] * 20),
+    ],
+    ids=["silent", "one byte", "no end", "drop by drop"],
+)
+async def test_client_that_does_not_finish_its_head_is_disconnected(port: int, pieces: tuple[bytes, ...]):
+    began = time.monotonic()
+
+    assert await exchange(port, *pieces, pause=0.03) == b""
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("path", [b"/", b"/slow", b"/lingering"])
+async def test_second_head_on_a_connection_has_a_deadline_too(port: int, path: bytes):
+    """Sent after the response (`/`), with the first request (`/slow`), or while the application still runs."""
+    first = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(first + REQUEST if path == b"/slow" else first)
+    await reader.readuntil(b"ok")
+    began = time.monotonic()
+
+    writer.write(b"X: y\r\n" if path == b"/slow" else REQUEST)
+    async with asyncio.timeout(5):
+        end = await asyncio.gather(reader.read(), return_exceptions=True)
+    writer.close()
+
+    assert end == [b""] or isinstance(end[0], ConnectionError)
+    assert time.monotonic() - began < 2  # uvicorn's own limit for an idle connection is 5 s
+
+
+async def test_head_that_is_too_large_is_cut_off(port: int):
+    assert await exchange(port, REQUEST, *[b"X: " + b"y" * 60_000 + b"\r\n"] * 10) == b""
+
+
+async def test_three_hundred_slow_clients_do_not_delay_others(port: int):
+    slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+    for _, writer in slow:
+        writer.write(REQUEST)
+
+    began = time.monotonic()
+    quick = await exchange(port, REQUEST + b"\r\n")
+    took = time.monotonic() - began
+    async with asyncio.timeout(5):
+        left = await asyncio.gather(*(reader.read(1) for reader, _ in slow), return_exceptions=True)
+    for _, writer in slow:
+        writer.close()
+
+    assert quick.startswith(b"HTTP/1.1 200")
+    assert took < 1
+    assert all(isinstance(end, ConnectionError) or end == b"" for end in left)
