@@ -20,8 +20,8 @@ from benchmarks.result import Result
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
-from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import NewSession
 
 ROUNDS = 5
 CHUNKS = 10_000

@@ -35,7 +35,7 @@ from holdfast.connect.notifications import Notifications
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import new_session_id
@@ -254,7 +254,7 @@ async def _seconds_to_open(count: int) -> float:
     }
     async with open_host(servers) as (host, folder):
         began = time.perf_counter()
-        session = await host.open(Opening(cwd=folder))
+        session = await host.open(OpenOptions(cwd=folder))
         await session.wait_ready()
         seconds = time.perf_counter() - began
         assert len(session.available) >= count, session.refusals

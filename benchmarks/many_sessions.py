@@ -24,7 +24,7 @@ from benchmarks.result import Result
 from benchmarks.wire import start
 from holdfast.connect.call import call
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.session.session import Session
 from holdfast.wire.mcp.eras import VERSION_KEY
@@ -126,7 +126,7 @@ async def _measure_sessions(count: int) -> SessionCosts:
 
 
 async def _open(host: Host, folder: Path) -> Session:
-    session = await host.open(Opening(cwd=folder, only="echo"))
+    session = await host.open(OpenOptions(cwd=folder, only_server="echo"))
     await session.wait_ready()
     return session
 

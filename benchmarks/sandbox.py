@@ -15,7 +15,7 @@ from time import perf_counter
 
 from benchmarks.result import Result
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 
@@ -40,7 +40,7 @@ def results() -> list[Result]:
 async def measure(root: str) -> list[Result]:
     direct = ProcessSpec(argv=(sys.executable, "-I", "-S", "-c", ECHO), env={"PATH": os.defpath}, cwd=root)
     confined = replace(direct, confinement=Confinement(roots=(root,)))
-    async with Keeper(Bwrap()) as keeper:
+    async with Keeper(BwrapSandbox()) as keeper:
         starts = {"plain": lambda: time_plain_start(direct), "keeper": lambda: time_start(keeper, direct), "bwrap": lambda: time_start(keeper, confined)}  # fmt: skip
         times = await median_start_times(starts)
         calls = await median_call_times(keeper, direct, confined)

@@ -15,9 +15,9 @@ from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId, new_session_id
 from holdfast.model.trust import Trust
 from holdfast.store.codec import encode_event
-from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
+from holdfast.store.types import NewSession
 
 ROUNDS = 5
 WINDOW = 200

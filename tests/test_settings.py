@@ -55,7 +55,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_SERVERS_PASS_ON": "HTTPS_PROXY, DISPLAY",
         "HOLDFAST_SERVERS_REACHABLE": "10.0.0.1",
         "HOLDFAST_SERVERS_PIN_TOOLS": "project",
-        "HOLDFAST_LINKS_MOST": "7",
+        "HOLDFAST_LINKS_MAX_OPEN": "7",
         "HOLDFAST_LINKS_IDLE_SECONDS": "60",
         "HOLDFAST_LINKS_SHARED_IDLE_SECONDS": "0",
         "HOLDFAST_LINKS_WAIT_SECONDS": "3",

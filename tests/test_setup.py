@@ -53,7 +53,7 @@ def test_setup_reports_what_else_is_missing_and_its_effect(tmp_path: Path) -> No
     done = _setup(tree, PATH=str(tmp_path / "empty"))
 
     assert done.returncode == 0
-    assert "setup: npm is missing, so the Node peers are not installed. The type checker" in done.stderr
+    assert "setup: npm is missing, so the Node packages are not installed. The type checker" in done.stderr
     if sys.platform == "linux":
         assert "setup: bubblewrap (bwrap) is missing. Servers of sandboxed sessions cannot run" in done.stderr
 
@@ -71,9 +71,9 @@ def test_failed_install_is_reported_again_but_not_retried_at_once(tmp_path: Path
 
     first, second = _setup(tree, PATH=str(programs)), _setup(tree, PATH=str(programs))
 
-    assert "Installing the Node peers failed (exit code 7)" in first.stderr
+    assert "Installing the Node packages failed (exit code 7)" in first.stderr
     assert "no network" in first.stderr
-    assert "could not be installed less than an hour ago" in second.stderr
+    assert "The last attempt was less than an hour ago" in second.stderr
     assert (tmp_path / "npm.calls").read_text() == "tried\n"
 
 

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.host.host import Host
-    from holdfast.host.opening import Opening
+    from holdfast.host.open_options import OpenOptions
     from holdfast.model.errors import HoldfastError
     from holdfast.model.trust import Trust
 
 __version__ = "0.1.0.dev0"
-__all__ = ["HoldfastError", "Host", "Opening", "Trust", "__version__"]
+__all__ = ["HoldfastError", "Host", "OpenOptions", "Trust", "__version__"]
 
 _MODULES = {
     "Host": "holdfast.host.host",
     "HoldfastError": "holdfast.model.errors",
-    "Opening": "holdfast.host.opening",
+    "OpenOptions": "holdfast.host.open_options",
     "Trust": "holdfast.model.trust",
 }
 

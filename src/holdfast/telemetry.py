@@ -35,33 +35,33 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs to the stream (standard error): ours from this level, those of libraries from `warning`.
+    """Send Holdfast's logs from this level up, and warnings and errors of libraries, to the stream (or standard error).
 
     The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """
     target = stream or sys.stderr
     handler = _Handler(NonBlockingStream(target.fileno()) if _may_block(target) else target)
-    terminal = target.isatty()
-    if format == "human" or (format == "auto" and terminal):
-        handler.setFormatter(HumanFormatter(colour=terminal and not os.environ.get("NO_COLOR")))
+    is_terminal = target.isatty()
+    if format == "human" or (format == "auto" and is_terminal):
+        handler.setFormatter(HumanFormatter(colour=is_terminal and not os.environ.get("NO_COLOR")))
     else:
         handler.setFormatter(JsonFormatter())
 
     root = logging.getLogger()
-    for earlier in [known for known in root.handlers if isinstance(known, _Handler)]:
-        root.removeHandler(earlier)
-        if isinstance(earlier.stream, NonBlockingStream):
-            earlier.stream.close()
+    for previous in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(previous)
+        if isinstance(previous.stream, NonBlockingStream):
+            previous.stream.close()
     root.addHandler(handler)
-    chosen = logging.getLevelNamesMapping()[level.upper()]
-    root.setLevel(max(chosen, logging.WARNING))
-    logging.getLogger("holdfast").setLevel(chosen)
+    level_number = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(level_number, logging.WARNING))
+    logging.getLogger("holdfast").setLevel(level_number)
 
 
 class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
-    A thread writes what the pipe does not take at once. Lines over the buffer limit are dropped and counted. No locks
+    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. No locks
     are used, because a signal handler may log or raise in the middle of a line.
     """
 
@@ -72,22 +72,26 @@ class NonBlockingStream:
         atexit.register(self.drain)
 
     def reset(self) -> None:
-        """Start with an empty buffer, as in a forked process, where the thread does not exist."""
+        """Start with an empty buffer and no thread. A forked process needs this: threads do not survive a fork."""
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
-        self._queued = self._written_bytes = self._dropped = 0  # bytes queued, bytes written, lines dropped
+        self._queued_bytes = self._written_bytes = self._dropped_lines = 0
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> int:
         """Write or queue a line."""
         data = text.encode(errors="backslashreplace")
-        if self._queued == self._written_bytes and len(data) <= select.PIPE_BUF and self._is_writable(0):
+        if (
+            self._queued_bytes == self._written_bytes
+            and len(data) <= select.PIPE_BUF
+            and self._is_writable(0)
+        ):
             data = self._write_some(data)
         if not data:
             return len(text)
-        if self._queued - self._written_bytes > _MAX_BUFFERED_BYTES:
-            self._dropped += 1
+        if self._queued_bytes - self._written_bytes > _MAX_BUFFERED_BYTES:
+            self._dropped_lines += 1
             return len(text)
-        self._queued += len(data)
+        self._queued_bytes += len(data)
         self._lines.put(data)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
@@ -95,12 +99,12 @@ class NonBlockingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: lines are written or queued at once."""
+        """Do nothing: `write` has already written or queued every line."""
 
     def drain(self, seconds: float = 0.5) -> None:
-        """Wait a short time until everything is written."""
-        until = time.monotonic() + seconds
-        while self._queued != self._written_bytes and time.monotonic() < until:
+        """Wait until everything is written, but at most this long."""
+        deadline = time.monotonic() + seconds
+        while self._queued_bytes != self._written_bytes and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def close(self) -> None:
@@ -121,19 +125,19 @@ class NonBlockingStream:
                 # Not through `sys.stderr`: a thread that blocks in it at exit makes the interpreter crash.
                 data = self._write_some(data)
             self._written_bytes += size
-            if self._dropped and lines.empty():
-                dropped, self._dropped = self._dropped, 0
+            if self._dropped_lines and lines.empty():
+                dropped, self._dropped_lines = self._dropped_lines, 0
                 log.warning("log lines were dropped because the pipe was not read", extra={"count": dropped})
         os.close(self._descriptor)
 
     def _is_writable(self, wait: float | None) -> bool:
-        """Whether a line can be written without blocking; None waits until it can."""
+        """Whether a line can be written without blocking. If `wait` is None, wait until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))
 
     def _write_some(self, data: bytes) -> bytes:
-        """Write a part; return the rest."""
+        """Write as much as possible, and return the rest."""
         try:
             return data[os.write(self._descriptor, data) :]
         except BlockingIOError:
@@ -160,7 +164,7 @@ def _may_block(stream: TextIO) -> bool:
 
 
 class HumanFormatter(logging.Formatter):
-    """A record as `time level logger event key=value …`, followed by its traceback, indented with a bar."""
+    """A record as `time level logger: event key=value …`, and below it the traceback, each line after a bar."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
@@ -172,7 +176,7 @@ class HumanFormatter(logging.Formatter):
         level = record.levelname.lower()
         fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in _fields(record).items())
         line = f"{self._dim(time)} {self._paint(level)} {_logger(record)}: {_escape(_event(record))}{fields}"
-        return "\n".join([line, *(f"  | {_escape(under)}" for under in _traceback(record))])
+        return "\n".join([line, *(f"  | {_escape(text)}" for text in _traceback(record))])
 
     def _paint(self, level: str) -> str:
         padded = f"{_escape(level):<7}"
@@ -202,13 +206,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def add_mask(mask: Mask) -> None:
-    """Mask these secrets in every line from now on, in addition to earlier ones."""
+    """Mask these secrets in every line from now on, in addition to those that were added before."""
     _secret_counts.update(mask.secrets)
     _Handler.mask = _Handler.mask.plus(mask)
 
 
 def remove_mask(mask: Mask) -> None:
-    """Undo one `add_mask`. Secrets that were added more than once stay masked."""
+    """Undo one `add_mask`. A secret that was added more than once stays masked."""
     _secret_counts.subtract(mask.secrets)
     unused = {secret for secret in mask.secrets if _secret_counts[secret] <= 0}
     for secret in unused:
@@ -217,7 +221,7 @@ def remove_mask(mask: Mask) -> None:
 
 
 class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
-    """A class of our own, so that `configure` replaces only its own handler."""
+    """The handler that `configure` adds, and replaces when it is called again."""
 
     mask = Mask()
 
@@ -239,7 +243,7 @@ def _event(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        # The arguments do not fit the message: a bug in the caller, but the record is still logged.
+        # The arguments do not fit the message. That is a bug in the caller, but log the record anyway.
         return str(record.msg)
 
 
@@ -256,7 +260,7 @@ def _traceback(record: logging.LogRecord) -> Iterator[str]:
 
 
 def _to_json(value: object, depth: int = 0) -> Field:
-    """The value as JSON; anything else as text."""
+    """The value if JSON can represent it, else its text."""
     match value:
         case None | bool() | int() | str():
             return value

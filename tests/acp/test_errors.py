@@ -1,4 +1,4 @@
-"""Errors in ACP's terms."""
+"""Errors as the editor gets them."""
 
 import msgspec
 import pytest

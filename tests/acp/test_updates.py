@@ -132,7 +132,7 @@ def test_interrupted_call_is_replayed_as_failed():
     sent = [update for event in events for update in updates.for_event(event)]
 
     assert [update.get("status") for update in sent] == ["pending", "in_progress", "failed", None]
-    assert sent[-1]["content"]["text"] == "This turn was interrupted before it was over."
+    assert sent[-1]["content"]["text"] == "This turn was interrupted before it ended."
 
 
 @pytest.mark.parametrize(

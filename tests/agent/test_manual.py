@@ -112,13 +112,13 @@ async def test_malformed_calls_are_answered_with_what_to_do_and_call_nothing():
     assert turn.calls == []
     assert answers[0] == (
         "The JSON for wiki.edit is incomplete: a bracket is not closed. "
-        "Nothing was called; complete it and send it again.\n"
+        "Nothing was called; complete the JSON and send it again.\n"
     )
     assert answers[1].startswith("The arguments of wiki.edit are not a JSON object: ")
     assert answers[1].endswith(
         'Nothing was called. Write /call wiki.edit {"key": "value"}; /tools wiki.edit describes its arguments.\n'
     )
-    assert answers[2] == "Name a tool: /call server.tool {json}. /tools lists the tools.\n"
+    assert answers[2] == "/call needs a tool: /call server.tool {json}. /tools lists the tools.\n"
 
 
 async def test_empty_result_is_shown_as_empty():
@@ -166,7 +166,7 @@ async def test_tools_are_listed_with_the_first_line_of_their_description():
     assert await run("/tools") == [
         (
             "- wiki.edit  Change a page.\n- wiki.list  List all pages.\n- wiki.odd\n"
-            "Still starting: slow. Their tools are listed later.\n"
+            "Still starting: slow. Their tools are not listed yet.\n"
         )
     ]
 
@@ -202,11 +202,11 @@ async def test_tool_is_described_with_every_argument_and_an_example():
 
 async def test_server_without_tools_and_unknown_server_get_different_answers():
     assert await run("/tools gone\n/tools slow\n/tools other") == [
-        "gone has no tools now. /why gone may say why.\n",
-        "slow is still starting; its tools are listed later.\n",
+        "gone has no tools now. /why gone may show the reason.\n",
+        "slow is still starting; its tools are not known yet.\n",
         (
             "There is no server or tool 'other' here. /tools lists the tools, /servers the servers.\n"
-            "Still starting: slow. Their tools are listed later.\n"
+            "Still starting: slow. Their tools are not listed yet.\n"
         ),
     ]
 
@@ -217,7 +217,7 @@ async def test_why_without_a_name_explains_itself_and_lists_the_servers():
     )
 
     assert await run("/why\n/servers") == [
-        f"Name a server: /why server. The servers are:\n\n{servers}",
+        f"/why needs a server: /why server. The servers are:\n\n{servers}",
         servers,
     ]
 

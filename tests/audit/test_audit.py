@@ -51,7 +51,7 @@ async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) 
 
         async with store.appender(session_id) as stream:
             pending = await stream.append(ENDED, on_append=audit.recorder(record(2)))
-            await pending.durable()
+            await pending.wait_durable()
 
         assert await _stored(store) == ([ENDED], [record(2)])
 
@@ -216,7 +216,7 @@ async def test_anchor_moved_back_by_another_host_is_corrected(tmp_path: Path) ->
         await audit.record(record(2))
         await wait_until_anchored(anchor, 2)
         assert earlier is not None
-        anchor.write(earlier)  # like a process that read the head before us and writes it after us
+        anchor.write(earlier)  # like another process that read the head earlier and writes it later
 
         await wait_until_anchored(anchor, 2)
 

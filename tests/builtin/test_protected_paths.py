@@ -12,7 +12,7 @@ from holdfast.audit.audit import verify_store
 from holdfast.audit.chain import Verdict
 from holdfast.builtin.files.roots import ProtectedPaths
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.trust import Trust
 from tests.builtin.support import Files
 
@@ -62,7 +62,7 @@ async def test_protected_files_cannot_be_read_changed_or_listed_under_any_root(
     data = home / ".local/share/holdfast"
     root_path = {"/": "/", "home": str(home), "data": str(data)}[root]
     async with host:
-        session = await host.open(Opening(cwd=home, roots=(root_path,)))
+        session = await host.open(OpenOptions(cwd=home, roots=(root_path,)))
         codes = {
             (tool, path): (await session.call(f"files.{tool}", {"path": path, **more})).data["code"]
             for path in paths(home, home / "project")

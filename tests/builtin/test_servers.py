@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import settings
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.json import Json
 from holdfast.model.resolution import Stage
 from holdfast.model.trust import Trust
@@ -37,7 +37,7 @@ async def test_names_of_built_in_servers_are_reserved_even_if_the_session_does_n
     host: Host, tmp_path: Path
 ):
     async with host:
-        _, resolution = await host.plan(Opening(cwd=tmp_path / "project"))
+        _, resolution = await host.plan(OpenOptions(cwd=tmp_path / "project"))
 
     assert [server.name for server in resolution.servers] == ["files"]
     assert {(refusal.server, refusal.stage) for refusal in resolution.refusals} == {

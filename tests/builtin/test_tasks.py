@@ -76,7 +76,7 @@ def test_task_transitions(client: Client):
         "dropped",
         "dropped",
     ]
-    assert results[0]["next_actions"] == ["From open it can become: started, dropped."]
+    assert results[0]["next_actions"] == ["Set its status to one of: started, dropped."]
     assert results[-1]["title"] == "Write more"
 
 

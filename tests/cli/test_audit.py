@@ -40,7 +40,7 @@ def test_list_prints_the_latest_records_in_columns(database: Path) -> None:
     rows = [line.split("  ") for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (
         0,
-        "Showing the latest 2; 5 more. To see them: --limit 4, or --all\n",
+        "Showing the latest 2; 5 more. To see more, add --limit 4 or --all.\n",
     )
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
         ["seq", "when", "session", "kind", "what", "outcome", "ms", "reason"],
@@ -149,7 +149,7 @@ def test_an_invalid_session_id_is_an_error(database: Path) -> None:
     done = _run("audit", "list", "--session", "x", "--path", str(database))
 
     assert done.returncode == 1
-    assert "There is no session 'x'. Give at least 4 letters of the id." in done.stderr
+    assert "There is no session 'x'. Give at least 4 characters of the id." in done.stderr
 
 
 def _run(*arguments: str, data_dir: Path | None = None) -> "subprocess.CompletedProcess[str]":

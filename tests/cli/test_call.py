@@ -50,6 +50,15 @@ def test_a_failure_of_a_built_in_tool_is_printed_as_error_and_hint(tmp_path: Pat
     )
 
 
+def test_each_invalid_argument_is_printed(tmp_path: Path):
+    done = run(tmp_path, "call", "files.read", '{"lines": "many"}')
+
+    error, *issues, hint = done.stderr.splitlines()
+    assert (done.returncode, error) == (1, "Error: Bad arguments for read: see 'path', 'lines'.")
+    assert [issue.partition(":")[0] for issue in issues] == ["- path", "- lines"]
+    assert hint.startswith("Hint: ")
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_control_characters_reach_a_pipe_but_not_a_terminal(tmp_path: Path, *, terminal: bool):
     entry = {"command": sys.executable, "args": [str(SERVER)]}

@@ -18,7 +18,7 @@ from holdfast.cli.chat.permission import Ask, TerminalDoor
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.text import format_arguments
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -36,7 +36,7 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.json import JsonObject
-from holdfast.session.conversation import APOLOGY, Conversation
+from holdfast.session.conversation import INTERNAL_ERROR_REPLY, Conversation
 from holdfast.session.permission import Mode, stored_mode
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
 
@@ -130,7 +130,7 @@ def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[
         "● c.d {}",
         "  a.b ✓",
         "  ✗ NO_FILE",
-        "This turn was interrupted before it was over.",
+        "This turn was interrupted before it ended.",
     ]
 
 
@@ -171,7 +171,7 @@ async def test_the_event_loop_runs_while_a_pipe_is_empty():
 
 @pytest.mark.anyio
 async def test_a_line_without_end_is_refused():
-    too_long = f"A line of the input has {LINE_LIMIT} bytes or more"
+    too_long = f"A line of the input is too long: {LINE_LIMIT} bytes or more"
     with Path("/dev/zero").open("rb") as endless, pytest.raises(HoldfastError, match=too_long):
         await PipeInput(endless.fileno()).read_prompt()
 
@@ -181,7 +181,7 @@ async def test_a_line_without_end_is_refused():
     ("failure", "printed"),
     [
         (HoldfastError(codes.STORE_FULL, "No space is left."), "No space is left."),
-        (ZeroDivisionError("a bug"), APOLOGY),
+        (ZeroDivisionError("a bug"), INTERNAL_ERROR_REPLY),
     ],
     ids=["expected", "unexpected"],
 )
@@ -205,7 +205,7 @@ async def test_a_chat_goes_on_after_a_prompt_that_failed(
     monkeypatch.setattr("holdfast.cli.chat.chat.PipeInput", lambda: PipeInput(reader))
     loaded = settings.load(home / "config.toml", environment(home))
 
-    code = await Chat(ChatOptions(settings=loaded, opening=Opening(cwd=home))).run()
+    code = await Chat(ChatOptions(settings=loaded, open_options=OpenOptions(cwd=home))).run()
 
     os.close(reader)
     assert (code, next(prompts, "no prompt is left")) == (1, "no prompt is left")
@@ -346,7 +346,7 @@ def test_resume_skips_sessions_without_a_prompt(home: Path):
         loaded = settings.load(home / "config.toml", environment(home))
         async with Host(settings=loaded) as host:
             for _ in range(51):
-                await host.close_session(await host.open(Opening(cwd=folder)))
+                await host.close_session(await host.open(OpenOptions(cwd=folder)))
 
     asyncio.run(open_many())
     done = run(home, "chat", "--resume", cwd=folder)
@@ -369,7 +369,7 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     assert (f"also     {other}" in begun.stdout, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
-        f"It also used {other}, {third}. To grant that again: --also '{other}' --also {third}"
+        f"The session also used {other}, {third}. To allow that again, add --also '{other}' --also {third}"
         in without.stdout
     )
     assert ("there" in again.stdout, f"also     {other}" in again.stdout) == (True, True)
@@ -395,9 +395,9 @@ def test_a_chat_refuses_missing_folders_and_those_of_holdfast(home: Path, tmp_pa
 
     assert [done.returncode for done in refused] == [1] * 4
     assert [done.stderr.splitlines()[0] for done in refused] == [
-        f"Error: --cwd: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
-        f"Error: --also: '{data}' is Holdfast's own and cannot be granted. Name another folder.",
-        f"Error: --also: there is no folder that can be read at '{home}/nowhere'.",
+        f"Error: --cwd: '{data}' is one of Holdfast's own folders. Use another folder.",
+        f"Error: --also: '{data}' is one of Holdfast's own folders. Use another folder.",
+        f"Error: --also: '{home}/nowhere' is not a readable folder.",
         f"Error: The current folder, '{gone}', no longer exists.",
     ]
 

@@ -55,7 +55,7 @@ def test_an_export_to_a_full_disk_leaves_no_file(home: Path, full_disk: Path):
     of_audit = run(home, "audit", "export", "--output", str(output))
 
     printed = (
-        f"Error: '{output}' cannot be written: no space left on device. Nothing was left behind.\n"
+        f"Error: '{output}' cannot be written: no space left on device. No incomplete file was left behind.\n"
         "Hint: Free some space, then try again.\n"
     )
     assert [(done.returncode, done.stderr) for done in (of_session, of_audit)] == [(1, printed)] * 2

@@ -1,7 +1,7 @@
 import pytest
 
-from holdfast.cli.paging import collect_pages, print_more
-from holdfast.store.rows import Page
+from holdfast.cli.paging import collect_pages, print_remaining
+from holdfast.store.types import Page
 
 pytestmark = pytest.mark.anyio
 
@@ -38,9 +38,9 @@ async def test_pages_are_collected_up_to_the_limit_and_the_rest_is_counted(
 
 
 async def test_counting_stops_at_ten_thousand(capsys: pytest.CaptureFixture[str]):
-    print_more(10, 10_000)
+    print_remaining(10, 10_000)
 
     assert (
         capsys.readouterr().err
-        == "Showing the latest 10; at least 10000 more. To see them: --limit 20, or --all\n"
+        == "Showing the latest 10; at least 10000 more. To see more, add --limit 20 or --all.\n"
     )

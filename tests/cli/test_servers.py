@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.connect import counter_server
-from tests.connect.conftest import counter
+from tests.connect.conftest import counter_entry
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -88,7 +88,7 @@ def test_explain_prints_stage_and_reason_and_exits_with_1(env: Environment):
         f"theirs is configured in {env.project}/.mcp.json (project).",
         '  command:   "y" "--all"',
         "  env:       KEY",
-        "Refused at admit: It is not approved in its present form. To review it, run: holdfast servers approve",
+        "Refused at admit: It is not approved as it is now. To review it, run: holdfast servers approve",
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_project_server_runs_only_after_approval_of_its_exact_content(env: Env
 
     assert [before.returncode, after.returncode, changed.returncode] == [1, 0, 1]
     assert after.stdout == "1\n"
-    assert "It is not approved in its present form" in changed.stderr
+    assert "It is not approved as it is now" in changed.stderr
 
 
 @pytest.mark.promise("RES-07")
@@ -130,7 +130,7 @@ def test_approve_shows_the_whole_entry_and_asks(env: Environment):
 def test_approve_without_a_terminal_requires_yes(env: Environment):
     done = env.run("servers", "approve", stdin="")
 
-    assert (done.returncode, "There is no terminal to ask at" in done.stderr) == (2, True)
+    assert (done.returncode, "Cannot ask for approval without a terminal" in done.stderr) == (2, True)
 
 
 def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path: Path):
@@ -184,7 +184,7 @@ def test_import_without_a_configuration_says_where_it_looked(env: Environment, t
 
 
 def test_tools_lists_tools_and_failed_servers(env: Environment):
-    env.own(c=counter(), gone={"command": "no-such-program"})
+    env.own(c=counter_entry(), gone={"command": "no-such-program"})
 
     done = env.run("tools")
 
@@ -196,7 +196,7 @@ def test_tools_lists_tools_and_failed_servers(env: Environment):
 
 
 def test_call_prints_the_result_and_sets_the_exit_code(env: Environment):
-    env.own(c=counter())
+    env.own(c=counter_entry())
 
     good, bad = env.run("call", "c.count", "{}"), env.run("call", "c.fail")
     unknown, senseless = env.run("call", "c.nope"), env.run("call", "c.count", "[1]")
@@ -208,7 +208,7 @@ def test_call_prints_the_result_and_sets_the_exit_code(env: Environment):
 
 
 def test_call_reads_its_arguments_from_standard_input(env: Environment):
-    env.own(c=counter())
+    env.own(c=counter_entry())
 
     done = env.run("call", "c.whoami", "-", "--json", stdin='{"b": 2}')
 
@@ -217,7 +217,7 @@ def test_call_reads_its_arguments_from_standard_input(env: Environment):
 
 @pytest.mark.promise("RES-04")
 def test_a_sandboxed_call_gets_only_servers_marked_for_it(env: Environment):
-    env.own(c=counter())
+    env.own(c=counter_entry())
 
     done = env.run("call", "c.count", "--trust", "sandboxed")
 

@@ -87,7 +87,7 @@ def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: P
     assert [found["title"] for found in listed(home, "--cwd", str(tmp_path / "one"))] == ["the login bug"]
     assert listed(home, "--source", "acp") == []
     assert run(home, "sessions", "list", "--here", cwd=home).stderr == (
-        "No sessions found. Start one: holdfast chat\n"
+        "No sessions found. To start one: holdfast chat\n"
     )
 
 
@@ -125,7 +125,7 @@ def test_search_finds_messages(home: Path):
     assert "the login bug" in hits
     assert (nothing.stdout, nothing.stderr) == (
         "",
-        "Nothing contains all of: logout. The search matches whole words.\n",
+        "No message or title contains all of: logout. The search matches whole words.\n",
     )
     assert {json.loads(line)["session"]["title"] for line in for_programs} == {"the login bug"}
 
@@ -153,7 +153,10 @@ def test_delete_without_a_terminal_requires_yes(home: Path):
     done = run(home, "sessions", "delete", stored["id"])
 
     assert done.returncode == 1
-    assert "There is no terminal to ask at.\nHint: Add --yes to delete without confirmation." in done.stderr
+    assert (
+        "Cannot ask for confirmation without a terminal.\nHint: Add --yes to delete without confirmation."
+        in done.stderr
+    )
     assert stored["id"] in [kept["id"] for kept in listed(home)]
 
 
@@ -164,7 +167,7 @@ def test_delete_asks_first_and_keeps_the_audit(home: Path):
     done = run(home, "sessions", "delete", "--yes", stored["id"])
 
     assert (asked.returncode, "Delete this session permanently? [y/N]" in asked.stdout) == (1, True)
-    assert done.stdout == f"{stored['id'][:13]}  the login bug\nDeleted 1.\n"
+    assert done.stdout == f"{stored['id'][:13]}  the login bug\nDeleted 1 session.\n"
     assert [found["id"] for found in listed(home)] == [other["id"]]
     assert run(home, "sessions", "search", "login").stdout == ""
     assert "files.list" in run(home, "audit", "list").stdout
@@ -262,7 +265,7 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
         f"● a.b {{}}\nThis turn is running in process {worker.pid} on {platform.node()}.\n"
     )
     assert replayed.stdout.endswith(
-        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted before it was over.\n"
+        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted before it ended.\n"
     )
     assert "state      closed; its last turn was interrupted\n" in shown.stdout
     assert "the login bug (its last turn was interrupted)" in table.stdout
@@ -278,7 +281,7 @@ def test_results_beyond_the_limit_are_counted_and_can_be_shown(home: Path, comma
     assert beyond > 0
     assert (len(few.stdout.splitlines()), few.stderr) == (
         1,
-        f"Showing the latest 1; {beyond} more. To see them: --limit 2, or --all\n",
+        f"Showing the latest 1; {beyond} more. To see more, add --limit 2 or --all.\n",
     )
     assert (every.stderr, many.stdout, many.stderr) == ("", every.stdout, "")
 
@@ -291,7 +294,7 @@ def test_results_beyond_the_limit_are_counted_and_can_be_shown(home: Path, comma
             "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list` shows",
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
-        (("replay", "ab"), "There is no session 'ab'. Give at least 4 letters of the id."),
+        (("replay", "ab"), "There is no session 'ab'. Give at least 4 characters of the id."),
         (
             ("list", "--path", "/no/store"),
             "There is no store at '/no/store': nothing was recorded there yet.",

@@ -222,7 +222,7 @@ def test_vacuum_prints_the_sizes(database: Path) -> None:
     [
         (
             "newer",
-            "was written by a newer version of Holdfast (schema 99; this version knows 1). Nothing was changed.",
+            "was written by a newer version of Holdfast (schema 99; this version supports 1). Nothing was changed.",
         ),
         ("foreign", "is a database of another program. Nothing was changed."),
         ("garbage", "is damaged or not a database. Nothing was changed."),

@@ -17,7 +17,7 @@ from tests.connect import counter_server
 HostFactory = Callable[..., Host]
 
 
-def counter(*flags: str, **more: Any) -> dict[str, Any]:
+def counter_entry(*flags: str, **more: Any) -> dict[str, Any]:
     """The entry of the counter server."""
     root = str(Path(__file__).parents[2])
     return {
@@ -29,12 +29,12 @@ def counter(*flags: str, **more: Any) -> dict[str, Any]:
 
 
 def for_sandboxed(entry: dict[str, Any]) -> dict[str, Any]:
-    """The same server, marked for sandboxed use, with its program readable."""
+    """The same entry, marked for sandboxed use, with the program's folder readable."""
     return {**entry, "trust_level": "sandboxed", "readable": [str(Path(__file__).parents[2])]}
 
 
-def hostile(kind: str, *size: int) -> dict[str, Any]:
-    """The entry of a server that attacks in this way."""
+def hostile_entry(kind: str, *size: int) -> dict[str, Any]:
+    """The entry of a server that does this attack."""
     script = str(Path(__file__).with_name("hostile_server.py"))
     return {
         "command": sys.executable,
@@ -45,7 +45,7 @@ def hostile(kind: str, *size: int) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder for sessions, outside of the host's data folder."""
+    """A folder for sessions, outside the host's data folder."""
     path = tmp_path.resolve() / "folder"
     path.mkdir()
     return path
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_host(tmp_path: Path) -> HostFactory:
-    """Makes a host with these servers, an in-memory store (unless `durable`), and no config of this machine."""
+    """Makes a host with these servers and an in-memory store (unless `durable`). It ignores this machine's config."""
 
     def make(
         servers: dict[str, Any],

@@ -1,4 +1,4 @@
-"""A server for tests: it counts, returns the context it got, and can be told to misbehave."""
+"""A server for tests: it counts, returns the context that it got, and misbehaves on request."""
 
 import asyncio
 import os

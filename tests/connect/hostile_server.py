@@ -27,7 +27,7 @@ def main() -> None:
             handle(message["id"], message["method"], message["params"])
 
 
-def handle(identity: Any, method: str, params: dict[str, Any]) -> None:
+def handle(request_id: Any, method: str, params: dict[str, Any]) -> None:
     match method:
         case "server/discover" | "initialize" if KIND == "garbage handshake":
             for line in [
@@ -39,28 +39,28 @@ def handle(identity: Any, method: str, params: dict[str, Any]) -> None:
             ]:
                 send(line)
         case "server/discover":
-            answer(identity, {"supportedVersions": [VERSION], "capabilities": {"tools": {}}})
+            answer(request_id, {"supportedVersions": [VERSION], "capabilities": {"tools": {}}})
         case "tools/list" if KIND == "an endless list":
             number = int(params.get("cursor", 0))
-            answer(identity, {"tools": [tool(f"t{number}")], "nextCursor": str(number + 1)})
+            answer(request_id, {"tools": [tool(f"t{number}")], "nextCursor": str(number + 1)})
         case "tools/list" if KIND == "a slow list":
             time.sleep(0.1)
             number = int(params.get("cursor", 0))
-            answer(identity, {"tools": [tool(f"t{number}")], "nextCursor": str(number + 1)})
+            answer(request_id, {"tools": [tool(f"t{number}")], "nextCursor": str(number + 1)})
         case "tools/list" if KIND == "a long list":
-            answer(identity, {"tools": [tool(f"t{number}", "x" * 1900) for number in range(1900)]})
+            answer(request_id, {"tools": [tool(f"t{number}", "x" * 1900) for number in range(1900)]})
         case "tools/list" if KIND == "a list that is too long":
-            answer(identity, {"tools": [tool(f"t{number}", "x" * 1000) for number in range(9000)]})
+            answer(request_id, {"tools": [tool(f"t{number}", "x" * 1000) for number in range(9000)]})
         case "tools/list":
-            answer(identity, {"tools": [tool("attack"), tool("pid")]})
+            answer(request_id, {"tools": [tool("attack"), tool("pid")]})
         case "tools/call" if params["name"] == "pid":
-            answer(identity, {"content": [{"type": "text", "text": str(os.getpid())}]})
+            answer(request_id, {"content": [{"type": "text", "text": str(os.getpid())}]})
         case "tools/call":
-            ATTACKS[KIND](identity)
+            ATTACKS[KIND](request_id)
         case _:
             send(
                 json.dumps(
-                    {"jsonrpc": "2.0", "id": identity, "error": {"code": -32601, "message": "no"}}
+                    {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "no"}}
                 ).encode()
             )
 
@@ -71,9 +71,9 @@ def tool(name: str, description: str = "") -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": schema}
 
 
-def a_line_of(size: int) -> Callable[[Any], None]:
-    def attack(identity: Any) -> None:
-        write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity)
+def long_line(size: int) -> Callable[[Any], None]:
+    def attack(request_id: Any) -> None:
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % request_id)
         for _ in range(size // len(CHUNK)) if size else itertools.count():
             write(CHUNK)
         send(b'"}]}}')
@@ -81,31 +81,31 @@ def a_line_of(size: int) -> Callable[[Any], None]:
     return attack
 
 
-def a_result_of(result: bytes) -> Callable[[Any], None]:
-    return lambda identity: send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (identity, result))
+def fixed_result(result: bytes) -> Callable[[Any], None]:
+    return lambda request_id: send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request_id, result))
 
 
-def a_flood_of(lines: Iterator[bytes]) -> Callable[[Any], None]:
-    def attack(identity: Any) -> None:
+def flood(lines: Iterator[bytes]) -> Callable[[Any], None]:
+    def attack(request_id: Any) -> None:
         for number, line in enumerate(lines):
             send(line)
             if SIZE and number == SIZE:
-                answer(identity, {"content": []})
+                answer(request_id, {"content": []})
                 return
 
     return attack
 
 
-def a_flood_of_stderr(identity: Any) -> None:
+def stderr_flood(request_id: Any) -> None:
     for _ in range(SIZE or 10**9):
         os.write(2, CHUNK)
-    answer(identity, {"content": []})
+    answer(request_id, {"content": []})
 
 
-def garbage(identity: Any) -> None:
+def garbage(request_id: Any) -> None:
     for line in [b"", b"null", b"[]", b'"x"', b"\x00\x01\x02", b"{" * 100, b"\xff" * 100]:
         send(line)
-    send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}' % identity)
+    send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[}' % request_id)
 
 
 def requests() -> Iterator[bytes]:
@@ -118,8 +118,8 @@ def notifications(method: bytes, params: bytes) -> Iterator[bytes]:
         yield b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
 
 
-def answer(identity: Any, result: Any) -> None:
-    send(json.dumps({"jsonrpc": "2.0", "id": identity, "result": result}).encode())
+def answer(request_id: Any, result: Any) -> None:
+    send(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}).encode())
 
 
 def send(line: bytes) -> None:
@@ -135,23 +135,23 @@ def write(data: bytes) -> None:
 NESTED = b'{"content":[{"type":"text","text":"x","deep":%b1%b}],"structuredContent":{"a":%b%b}}'
 
 ATTACKS: dict[str, Callable[[Any], None]] = {
-    "a line of 1 GB": a_line_of(SIZE or 1024**3),
-    "an endless line": a_line_of(0),
-    "invalid UTF-8": a_result_of(b'{"content":[{"type":"text","text":"\xff\xc0\x80"}]}'),
-    "a lone surrogate": a_result_of(rb'{"content":[{"type":"text","text":"\ud800"}]}'),
-    "huge numbers": a_result_of(b'{"content":[{"type":"x","n":1e999}],"structuredContent":{"n":%b}}' % (b"1" * 9999)),
-    "invalid content": a_result_of(b'{"content":[1,"a",null,{"type":"text"}],"structuredContent":[]}'),
-    "nesting": a_result_of(NESTED % (b"[" * 200_000, b"]" * 200_000, b"[" * 9, b"]" * 9)),
-    "some nesting": a_result_of(NESTED % (b"[" * 700, b"]" * 700, b"[" * 700, b"]" * 700)),
-    "requests": a_flood_of(requests()),
-    "notifications": a_flood_of(notifications(b"notifications/message", b'{"level":"info","data":"x"}')),
-    "progress": a_flood_of(notifications(b"notifications/progress", b"[1]")),
-    "changes": a_flood_of(notifications(b"notifications/tools/list_changed", b"{}")),
-    "stderr": a_flood_of_stderr,
+    "a line of 1 GB": long_line(SIZE or 1024**3),
+    "an endless line": long_line(0),
+    "invalid UTF-8": fixed_result(b'{"content":[{"type":"text","text":"\xff\xc0\x80"}]}'),
+    "a lone surrogate": fixed_result(rb'{"content":[{"type":"text","text":"\ud800"}]}'),
+    "huge numbers": fixed_result(b'{"content":[{"type":"x","n":1e999}],"structuredContent":{"n":%b}}' % (b"1" * 9999)),
+    "invalid content": fixed_result(b'{"content":[1,"a",null,{"type":"text"}],"structuredContent":[]}'),
+    "nesting": fixed_result(NESTED % (b"[" * 200_000, b"]" * 200_000, b"[" * 9, b"]" * 9)),
+    "some nesting": fixed_result(NESTED % (b"[" * 700, b"]" * 700, b"[" * 700, b"]" * 700)),
+    "requests": flood(requests()),
+    "notifications": flood(notifications(b"notifications/message", b'{"level":"info","data":"x"}')),
+    "progress": flood(notifications(b"notifications/progress", b"[1]")),
+    "changes": flood(notifications(b"notifications/tools/list_changed", b"{}")),
+    "stderr": stderr_flood,
     "garbage": garbage,
-    "a large answer": a_line_of(SIZE or 15 * 1024**2),
-    "no answer": lambda identity: None,
-    "a pattern": a_result_of(b'{"content":[]}'),
+    "a large answer": long_line(SIZE or 15 * 1024**2),
+    "no answer": lambda request_id: None,
+    "a pattern": fixed_result(b'{"content":[]}'),
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+def is_alive(pid: int) -> bool:
+    """Whether a process is running. A zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def marked(mark: str) -> set[int]:
+def pids_with_variable(variable: str) -> set[int]:
     """The processes with this variable in their environment."""
     found: set[int] = set()
     for folder in Path("/proc").iterdir():
@@ -25,23 +25,23 @@ def marked(mark: str) -> set[int]:
                 variables = (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if mark.encode() in variables and alive(int(folder.name)):
+            if variable.encode() in variables and is_alive(int(folder.name)):
                 found.add(int(folder.name))
     return found
 
 
-def ours() -> set[int]:
+def server_pids() -> set[int]:
     """The servers that this process has started, and their children."""
-    return marked(f"tests_marker={os.getpid()}")
+    return pids_with_variable(f"tests_marker={os.getpid()}")
 
 
-def descriptors() -> int:
+def count_descriptors() -> int:
     """The number of open file descriptors."""
     return len(os.listdir("/proc/self/fd"))
 
 
-def tasks() -> int:
-    """The number of tasks of the event loop."""
+def count_tasks() -> int:
+    """The number of tasks in the event loop."""
     return len(asyncio.all_tasks())
 
 
@@ -55,7 +55,7 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Poll until the condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -1,4 +1,4 @@
-"""Every server gets the session context from the host, over every carrier."""
+"""Every server gets the session context from the host: in the environment, and in every request."""
 
 import asyncio
 import os
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.context import context_env, context_fields
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
-from tests.connect.conftest import HostFactory, counter, for_sandboxed
+from tests.connect.conftest import HostFactory, counter_entry, for_sandboxed
 from tests.sandbox.conftest import bwrap  # pyright: ignore[reportUnusedImport] # noqa: F401
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ ERAS = {"modern": (), "handshake": ("--handshake",)}
 async def test_server_gets_context_in_environment_and_with_every_request(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
-    async with make_host({"c": counter(*ERAS[era])}) as host:
+    async with make_host({"c": counter_entry(*ERAS[era])}) as host:
         (tmp_path / "w").mkdir()
         slug = host.registry.add(tmp_path / "w", trust=Trust.DIRECT).slug
         async with host.session(cwd=tmp_path / "w") as outer, host.run(isolate=True) as session:
@@ -50,11 +50,11 @@ async def test_server_gets_context_in_environment_and_with_every_request(
 @pytest.mark.promise("CTX-05")
 @pytest.mark.parametrize("era", ERAS)
 async def test_context_is_sent_with_every_kind_of_request(make_host: HostFactory, tmp_path: Path, era: str):
-    async with make_host({"c": counter(*ERAS[era])}) as host, host.session(cwd=tmp_path) as session:
-        await session.resources("c")
+    async with make_host({"c": counter_entry(*ERAS[era])}) as host, host.session(cwd=tmp_path) as session:
+        await session.list_resources("c")
         await session.read_resource("c", "note://one")
-        await session.prompts("c")
-        await session.prompt("c", "greet")
+        await session.list_prompts("c")
+        await session.get_prompt("c", "greet")
         await session.call("c.count")
         received = (await session.call("c.received")).data
 
@@ -78,7 +78,7 @@ async def test_context_is_sent_with_every_kind_of_request(make_host: HostFactory
 async def test_concurrent_sessions_never_see_each_others_context(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
-    async with make_host({"c": counter(*ERAS[era])}) as host:
+    async with make_host({"c": counter_entry(*ERAS[era])}) as host:
         crossings = sum(await asyncio.gather(*(_count_crossings(host, tmp_path) for _ in range(SESSIONS))))
 
     assert crossings == 0
@@ -89,7 +89,7 @@ async def test_concurrent_sessions_never_see_each_others_context(
 async def test_sessions_that_share_a_server_never_see_each_others_context(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
-    async with make_host({"c": counter("--shared", *ERAS[era], lifetime="host")}) as host:
+    async with make_host({"c": counter_entry("--shared", *ERAS[era], lifetime="host")}) as host:
         crossings = sum(await asyncio.gather(*(_count_crossings(host, tmp_path) for _ in range(SESSIONS))))
 
     assert crossings == 0
@@ -97,7 +97,7 @@ async def test_sessions_that_share_a_server_never_see_each_others_context(
 
 async def _count_crossings(host: Host, folder: Path) -> int:
     """How many of 100 calls, ten at a time, reached the server with another session's context."""
-    session = await host.open(Opening(cwd=folder, only="c"))
+    session = await host.open(OpenOptions(cwd=folder, only_server="c"))
     try:
         return sum([sum(await asyncio.gather(*(_is_crossed(session) for _ in range(10)))) for _ in range(10)])
     finally:
@@ -116,7 +116,7 @@ async def _is_crossed(session: Session) -> bool:
 @pytest.mark.parametrize("era", ERAS)
 async def test_confined_server_gets_the_same_context(make_host: HostFactory, folder: Path, era: str):
     async with (
-        make_host({"c": for_sandboxed(counter(*ERAS[era]))}) as host,
+        make_host({"c": for_sandboxed(counter_entry(*ERAS[era]))}) as host,
         host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
     ):
         assert session.refusals == ()

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.model.resolution import Stage
-from tests.connect.conftest import HostFactory, counter, hostile
+from tests.connect.conftest import HostFactory, counter_entry, hostile_entry
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.promise("LNK-12")
 async def test_server_that_exits_at_once_is_refused_with_its_stderr(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"c": counter(), "x": hostile("exits")}) as host,
+        make_host({"c": counter_entry(), "x": hostile_entry("exits")}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert [(refusal.stage, refusal.reason) for refusal in session.refusals] == [
@@ -47,7 +47,7 @@ async def test_server_that_sends_garbage_instead_of_a_handshake_is_refused_in_ti
 ):
     options = ConnectOptions(connect_seconds=0.5, end_seconds=0.2)
     async with (
-        make_host({"x": hostile("garbage handshake")}, options=options) as host,
+        make_host({"x": hostile_entry("garbage handshake")}, options=options) as host,
         host.session(cwd=tmp_path) as session,
     ):
         (refusal,) = session.refusals
@@ -76,11 +76,11 @@ async def test_server_that_sends_garbage_instead_of_a_handshake_is_refused_in_ti
         ("a pattern", 0, "", ""),
     ],
 )
-async def test_hostile_answer_costs_its_own_call_only(
+async def test_hostile_answer_fails_only_its_own_call(
     make_host: HostFactory, tmp_path: Path, kind: str, size: int, code: str, text: str
 ):
     async with (
-        make_host({"c": counter(), "x": hostile(kind, size)}) as host,
+        make_host({"c": counter_entry(), "x": hostile_entry(kind, size)}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         before = (await session.call("x.pid")).text
@@ -96,7 +96,7 @@ async def test_hostile_messages_log_no_traceback(
     make_host: HostFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     for kind in ("progress", "changes", "garbage", "requests"):
-        async with make_host({"x": hostile(kind, 200)}) as host:
+        async with make_host({"x": hostile_entry(kind, 200)}) as host:
             await host.tools(cwd=tmp_path)
             async with host.session(cwd=tmp_path) as session:
                 await session.call("x.attack")
@@ -108,7 +108,7 @@ async def test_hostile_messages_log_no_traceback(
 async def test_server_that_keeps_changing_its_tools_does_not_block_listing(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"x": hostile("changes")}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"x": hostile_entry("changes")}) as host, host.session(cwd=tmp_path) as session:
         attack = asyncio.create_task(session.call("x.attack", timeout=1))
         async with asyncio.timeout(2):
             names = [{tool.name for tool in await session.tools()} for _ in range(3)]

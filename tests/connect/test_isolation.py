@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.session.session import Session
-from tests.connect.conftest import HostFactory, counter, hostile
+from tests.connect.conftest import HostFactory, counter_entry, hostile_entry
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ GOOD = 10
 # without an attack is subtracted.
 ALONE = "HOLDFAST_NEIGHBOURS" in os.environ
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
-ATTEMPTS = 3  # another process may cause one stall; a stall of our own comes every time
+ATTEMPTS = 3  # a stall caused by another process is not repeated; one caused by Holdfast is
 PAUSE = 0.02
 MAX_MS, MAX_MB = 50, 64
 
@@ -53,7 +53,7 @@ class Cost:
     grown_mb: float
 
     def is_bearable(self, calm: "Cost") -> bool:
-        """Whether it is within the promised limits."""
+        """Whether the cost is within the promised limits."""
         p99_ms = self.p99_ms if ALONE else self.p99_ms - calm.p99_ms
         return p99_ms < MAX_MS and self.grown_mb <= MAX_MB
 
@@ -61,12 +61,12 @@ class Cost:
 @pytest.mark.promise("LNK-13")
 @pytest.mark.timeout(900)
 async def test_hostile_server_does_not_slow_other_sessions(make_host: HostFactory, tmp_path: Path):
-    servers = {"good": counter(), **{kind: hostile(kind) for kind in ("no answer", *KINDS)}}
+    servers = {"good": counter_entry(), **{kind: hostile_entry(kind) for kind in ("no answer", *KINDS)}}
     options = ConnectOptions(end_seconds=0.1)
     unbearable: dict[str, Cost] = {}
     async with (
         make_host(servers, options=options, durable=True) as host,
-        _neighbours(host, tmp_path) as neighbours,
+        _open_neighbours(host, tmp_path) as neighbours,
     ):
         calm = await _measure_attack(host, tmp_path, neighbours, "no answer")
         print("no answer:", calm)
@@ -85,8 +85,8 @@ async def test_hostile_server_does_not_slow_other_sessions(make_host: HostFactor
 
 
 @asynccontextmanager
-async def _neighbours(host: Host, folder: Path) -> AsyncIterator[list[Session]]:
-    sessions = [await host.open(Opening(cwd=folder, only="good")) for _ in range(GOOD)]
+async def _open_neighbours(host: Host, folder: Path) -> AsyncIterator[list[Session]]:
+    sessions = [await host.open(OpenOptions(cwd=folder, only_server="good")) for _ in range(GOOD)]
     await asyncio.gather(*(session.call("good.count") for session in sessions))
     try:
         yield sessions
@@ -117,7 +117,7 @@ async def _measure_attack(host: Host, folder: Path, neighbours: list[Session], k
 
     working = [asyncio.create_task(work(session)) for session in neighbours]
     watching = asyncio.create_task(watch())
-    victim = await host.open(Opening(cwd=folder, only=kind))
+    victim = await host.open(OpenOptions(cwd=folder, only_server=kind))
     attack = asyncio.create_task(victim.call(f"{kind}.attack", {"text": "a" * 40}))
     await asyncio.wait([attack], timeout=SECONDS)
     await asyncio.sleep(SECONDS / 4)

@@ -15,9 +15,18 @@ import pytest
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
-from tests.connect.conftest import HostFactory, counter, hostile
-from tests.connect.processes import alive, descriptors, kill, marked, ours, tasks, temporary_files, until
+from holdfast.host.open_options import OpenOptions
+from tests.connect.conftest import HostFactory, counter_entry, hostile_entry
+from tests.connect.processes import (
+    count_descriptors,
+    count_tasks,
+    is_alive,
+    kill,
+    pids_with_variable,
+    server_pids,
+    temporary_files,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -33,15 +42,19 @@ async def test_sessions_leak_nothing_however_they_end(
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     options = ConnectOptions(end_seconds=0.2)
-    ready = {"good": counter(), "exits": hostile("exits"), "missing": {"command": "/no/such/program"}}
-    never_ready = {**ready, "mute": counter("--mute")}
+    ready = {
+        "good": counter_entry(),
+        "exits": hostile_entry("exits"),
+        "missing": {"command": "/no/such/program"},
+    }
+    never_ready = {**ready, "mute": counter_entry("--mute")}
     async with make_host(ready, options=options) as host, make_host(never_ready, options=options) as waiting:
         for number in range(5):
             await _cycle(host, waiting, tmp_path, number)  # warm-up: caches and threads stay
         before = await _resources_in_use()
         for number in range(CYCLES):
             await _cycle(host, waiting, tmp_path, number)
-        await until(lambda: ours() == set())
+        await wait_until(lambda: server_pids() == set())
         after = await _resources_in_use()
 
         assert after == before
@@ -54,7 +67,7 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
             async with host.session(cwd=folder) as session:
                 assert (await session.call("good.count")).text == "1"
         case 1:  # closed by another task while it starts
-            session = await waiting.open(Opening(cwd=folder))
+            session = await waiting.open(OpenOptions(cwd=folder))
             await asyncio.sleep(number % 7 / 50)
             await asyncio.create_task(waiting.close_session(session))
         case 2:  # cancelled
@@ -63,7 +76,7 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
             task.cancel()
             await asyncio.wait([task])
         case 3:  # its server killed in mid-call
-            session = await host.open(Opening(cwd=folder, only="good"))
+            session = await host.open(OpenOptions(cwd=folder, only_server="good"))
             pid = (await session.call("good.whoami")).data["pid"]
             runs = asyncio.Event()
             call = asyncio.create_task(session.call("good.linger", {}, on_progress=lambda _: runs.set()))
@@ -86,7 +99,12 @@ async def _until_cancelled(host: Host, folder: Path) -> None:
 async def _resources_in_use() -> dict[str, object]:
     gc.collect()
     await asyncio.sleep(0.05)
-    return {"files": descriptors(), "tasks": tasks(), "temporary": temporary_files(), "servers": ours()}
+    return {
+        "files": count_descriptors(),
+        "tasks": count_tasks(),
+        "temporary": temporary_files(),
+        "servers": server_pids(),
+    }
 
 
 HOST = """
@@ -94,7 +112,7 @@ import asyncio, json, sys
 from pathlib import Path
 from holdfast import settings
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 
 async def main():
     folder = Path(sys.argv[1])
@@ -106,7 +124,7 @@ async def main():
     }
     loaded = settings.load(folder / "config.toml", environ)
     async with Host(settings=loaded, servers=json.loads(sys.argv[2])) as host:
-        session = await host.open(Opening(cwd=folder))
+        session = await host.open(OpenOptions(cwd=folder))
         for name in json.loads(sys.argv[2]):
             if name.startswith("parent"):
                 await session.call(f"{name}.orphan")
@@ -124,9 +142,9 @@ asyncio.run(main())
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_servers_are_gone_two_seconds_after_the_host_was_killed(tmp_path: Path, how: int):
     servers = {
-        **{f"good{n}": counter() for n in range(SERVERS // 2)},
-        **{f"stubborn{n}": counter("--stubborn") for n in range(SERVERS // 4)},
-        **{f"parent{n}": counter() for n in range(SERVERS // 4)},
+        **{f"good{n}": counter_entry() for n in range(SERVERS // 2)},
+        **{f"stubborn{n}": counter_entry("--stubborn") for n in range(SERVERS // 4)},
+        **{f"parent{n}": counter_entry() for n in range(SERVERS // 4)},
     }
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, str(tmp_path), json.dumps(servers)], stdout=subprocess.PIPE
@@ -134,12 +152,15 @@ async def test_servers_are_gone_two_seconds_after_the_host_was_killed(tmp_path: 
     assert host.stdout is not None
     with host.stdout:
         assert await asyncio.to_thread(host.stdout.readline) == b"ready\n"
-    running = ours()
+    running = server_pids()
 
     host.send_signal(how)
     host.wait()
     killed_at = time.monotonic()
-    await until(lambda: not any(map(alive, running)), 2.0)
+    await wait_until(lambda: not any(map(is_alive, running)), 2.0)
 
     assert len(running) >= SERVERS + SERVERS // 4
-    assert (marked(f"tests_marker={os.getpid()}"), time.monotonic() - killed_at < 2.0) == (set(), True)
+    assert (pids_with_variable(f"tests_marker={os.getpid()}"), time.monotonic() - killed_at < 2.0) == (
+        set(),
+        True,
+    )

@@ -1,4 +1,4 @@
-"""Connections, calls and sessions end completely and without effect on the others, however they end."""
+"""Connections, calls and sessions end completely, and without effect on others, no matter how they end."""
 
 import asyncio
 import itertools
@@ -12,15 +12,15 @@ import pytest
 from holdfast.connect.connection import Connect, Connection, ConnectOptions
 from holdfast.connect.scope import Scope
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.wire.frame import Raw
-from tests.connect.conftest import HostFactory, counter
-from tests.connect.processes import alive, kill, ours, until
+from tests.connect.conftest import HostFactory, counter_entry
+from tests.connect.processes import is_alive, kill, server_pids, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def pid_of(session: Session) -> int:
 async def test_server_killed_in_mid_call_fails_running_calls_and_restarts_without_state(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         pid = await pid_of(session)
         await session.call("c.count")
         in_flight = [asyncio.create_task(session.call("c.sleep", {"seconds": 60})) for _ in range(3)]
@@ -65,10 +65,10 @@ async def test_lost_state_is_reported_even_if_the_first_reconnect_fails(
             "-c",
             f'[ -e {broken} ] && exit 1; exec "$@"',
             "sh",
-            counter()["command"],
-            *counter()["args"],
+            counter_entry()["command"],
+            *counter_entry()["args"],
         ],
-        "env": counter()["env"],
+        "env": counter_entry()["env"],
     }
     async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
@@ -87,7 +87,7 @@ async def test_lost_state_is_reported_even_if_the_first_reconnect_fails(
 
 @pytest.mark.promise("LNK-07")
 async def test_server_gets_the_context_again_after_a_reconnect(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter("--handshake")}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry("--handshake")}) as host, host.session(cwd=tmp_path) as session:
         before = (await session.call("c.whoami")).data
         await session.call("c.die")
         after = (await session.call("c.whoami")).data
@@ -100,7 +100,7 @@ async def test_server_gets_the_context_again_after_a_reconnect(make_host: HostFa
 async def test_connect_right_after_a_server_died_gives_a_new_connection(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         spec = session.server("c")
         _, connection = await host.links.connect(session.scope, spec)
         with pytest.raises(HoldfastError):
@@ -117,22 +117,22 @@ async def test_session_cancelled_while_connecting_leaves_no_process(make_host: H
         async with host.session(cwd=tmp_path):
             raise AssertionError("a server that never answers is never connected")
 
-    async with make_host({"c": counter("--mute"), "d": counter()}) as host:
+    async with make_host({"c": counter_entry("--mute"), "d": counter_entry()}) as host:
         task = asyncio.create_task(run(host))
-        await until(lambda: len(ours()) == 2)
+        await wait_until(lambda: len(server_pids()) == 2)
         task.cancel()
         await asyncio.wait([task])
 
         assert task.cancelled()
-        await until(lambda: ours() == set())
+        await wait_until(lambda: server_pids() == set())
 
 
 @pytest.mark.promise("LNK-04")
 async def test_cancelling_one_waiting_call_does_not_end_the_connection(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter("--slow")}) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+    async with make_host({"c": counter_entry("--slow")}) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
         waiting, impatient = (asyncio.create_task(session.call("c.count")) for _ in range(2))
         await asyncio.sleep(0)
         impatient.cancel()
@@ -143,7 +143,7 @@ async def test_cancelling_one_waiting_call_does_not_end_the_connection(
 
 
 async def test_cancelled_call_is_cancelled_in_the_server(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         begun = asyncio.Event()
         call = asyncio.create_task(session.call("c.linger", on_progress=lambda report: begun.set()))
         await begun.wait()
@@ -155,7 +155,7 @@ async def test_cancelled_call_is_cancelled_in_the_server(make_host: HostFactory,
 
 
 async def test_timed_out_call_is_cancelled_in_the_server(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.linger", timeout=0.1)
         cancelled = (await session.call("c.cancelled")).text
 
@@ -167,7 +167,7 @@ async def test_timed_out_call_is_cancelled_in_the_server(make_host: HostFactory,
 async def test_sessions_can_be_opened_and_closed_by_any_task_in_any_order(
     make_host: HostFactory, tmp_path: Path, order: str
 ):
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
         sessions = dict(
             zip(
                 "abc",
@@ -179,30 +179,30 @@ async def test_sessions_can_be_opened_and_closed_by_any_task_in_any_order(
 
         for name in order:
             await asyncio.create_task(host.close_session(sessions[name]))
-            assert not alive(pids[name])
+            assert not is_alive(pids[name])
         left = [name for name in "abc" if name not in order]
-        assert [alive(pids[name]) for name in left] == [True for _ in left]
+        assert [is_alive(pids[name]) for name in left] == [True for _ in left]
         current = asyncio.current_task()
         assert current is not None
         assert current.cancelling() == 0
 
 
 async def _open_in_other_task(host: Host, folder: Path) -> Session:
-    return await asyncio.create_task(host.open(Opening(cwd=folder)))
+    return await asyncio.create_task(host.open(OpenOptions(cwd=folder)))
 
 
 @pytest.mark.promise("LNK-06")
 async def test_failing_close_does_not_stop_the_others(
     make_host: HostFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    servers = {name: counter() for name in ("c", "crash", "stuck")}
+    servers = {name: counter_entry() for name in ("c", "crash", "stuck")}
     async with make_host(servers) as host:
         host.links._connect = _fail_on_close(host.links._connect)
         async with host.session(cwd=tmp_path) as session:
             pid = await pid_of(session)
             assert session.refusals == ()
 
-        assert (alive(pid), ours(), session.scope.is_closed) == (False, set(), True)
+        assert (is_alive(pid), server_pids(), session.scope.is_closed) == (False, set(), True)
     assert [record.getMessage() for record in caplog.records] == ["link crashed"]
 
 
@@ -226,15 +226,15 @@ async def test_servers_are_closed_even_if_the_store_fails(make_host: HostFactory
     pids: list[int] = []
 
     async def store_failing() -> None:
-        async with make_host({"c": counter()}) as host:
+        async with make_host({"c": counter_entry()}) as host:
             for _ in range(3):
-                pids.append(await pid_of(await host.open(Opening(cwd=tmp_path))))
+                pids.append(await pid_of(await host.open(OpenOptions(cwd=tmp_path))))
             await host.store.close()
 
     with pytest.raises(HoldfastError, match="closed"):
         await store_failing()
 
-    assert ([alive(pid) for pid in pids], ours()) == ([False] * 3, set())
+    assert ([is_alive(pid) for pid in pids], server_pids()) == ([False] * 3, set())
 
 
 @pytest.mark.promise("LNK-06")
@@ -242,13 +242,13 @@ async def test_link_closed_several_times_while_connecting_leaves_no_process(
     make_host: HostFactory, tmp_path: Path
 ):
     options = ConnectOptions(end_seconds=0.3)
-    async with make_host({"c": counter("--mute")}, options=options) as host:
-        session = await host.open(Opening(cwd=tmp_path))
-        await until(lambda: len(ours()) == 1)
+    async with make_host({"c": counter_entry("--mute")}, options=options) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
+        await wait_until(lambda: len(server_pids()) == 1)
         link = host.links.get_or_open(session.scope, session.server("c"))
         await asyncio.gather(link.close(), link.close(), link.close())
 
-        await until(lambda: ours() == set())
+        await wait_until(lambda: server_pids() == set())
         await host.close_session(session)
 
 
@@ -256,14 +256,14 @@ async def test_link_closed_several_times_while_connecting_leaves_no_process(
 @pytest.mark.promise("LNK-04")
 async def test_closing_a_session_closes_the_servers_of_its_runs(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"c": counter(lifetime="run")}) as host,
+        make_host({"c": counter_entry(lifetime="run")}) as host,
         host.session(cwd=tmp_path) as session,
         host.run(),
     ):
         pid = (await host.call("c.whoami")).data["pid"]
         await host.close_session(session)
 
-        assert (alive(pid), ours()) == (False, set())
+        assert (is_alive(pid), server_pids()) == (False, set())
 
 
 @pytest.mark.promise("LNK-08")
@@ -272,7 +272,7 @@ async def test_shared_server_is_shared_only_by_sessions_with_the_same_spec(
 ):
     other_folder = tmp_path / "other"
     other_folder.mkdir()
-    async with make_host({"c": counter("--shared", lifetime="host")}) as host:
+    async with make_host({"c": counter_entry("--shared", lifetime="host")}) as host:
         slug = host.registry.add(other_folder, trust=Trust.DIRECT).slug
         with (tmp_path / "data" / "workspaces" / f"{slug}.toml").open("a") as file:
             file.write('[env.c]\nCOLOUR = "red"\n')
@@ -293,8 +293,8 @@ async def test_shared_server_is_shared_only_by_sessions_with_the_same_spec(
 async def test_task_cancelled_repeatedly_while_closing_leaks_nothing(
     make_host: HostFactory, tmp_path: Path, what: str
 ):
-    async with make_host({"c": counter()}) as host:
-        await host.tools(cwd=tmp_path)  # waits for the host's own start-up tasks
+    async with make_host({"c": counter_entry()}) as host:
+        await host.tools(cwd=tmp_path)  # waits until the host has started
         before = len(asyncio.all_tasks())
         pids: list[int] = []
 
@@ -311,7 +311,7 @@ async def test_task_cancelled_repeatedly_while_closing_leaks_nothing(
             await asyncio.sleep(0)
         await asyncio.wait([task])
 
-        assert (task.cancelled(), alive(pids[0]), len(asyncio.all_tasks())) == (True, False, before)
+        assert (task.cancelled(), is_alive(pids[0]), len(asyncio.all_tasks())) == (True, False, before)
 
 
 @pytest.mark.promise("STO-04")
@@ -320,7 +320,7 @@ async def test_cancelled_reopen_releases_the_session(make_host: HostFactory, tmp
     async with make_host({}, durable=True) as host, make_host({}, durable=True) as other:
         async with host.session(cwd=tmp_path) as session:
             session_id = str(session.context.session_id)
-        task = asyncio.create_task(host.reopen(session_id, Opening(cwd=tmp_path)))
+        task = asyncio.create_task(host.reopen(session_id, OpenOptions(cwd=tmp_path)))
         for _ in range(steps):
             await asyncio.sleep(0.0003)
         task.cancel()
@@ -328,7 +328,7 @@ async def test_cancelled_reopen_releases_the_session(make_host: HostFactory, tmp
         if not task.cancelled():
             await host.close_session(task.result())
 
-        await other.close_session(await other.reopen(session_id, Opening(cwd=tmp_path)))
+        await other.close_session(await other.reopen(session_id, OpenOptions(cwd=tmp_path)))
 
 
 async def test_isolated_run_cannot_start_in_a_closed_session(make_host: HostFactory, tmp_path: Path):
@@ -339,7 +339,7 @@ async def test_isolated_run_cannot_start_in_a_closed_session(make_host: HostFact
         async with host.run(isolate=True):
             pass
 
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
         async with host.session(cwd=tmp_path):
             task = asyncio.create_task(late(host))
         over.set()
@@ -353,7 +353,7 @@ async def test_isolated_run_cannot_start_in_a_closed_session(make_host: HostFact
 async def test_cancelled_host_leaks_nothing(make_host: HostFactory, tmp_path: Path):
     async def serve() -> None:
         async with (
-            make_host({"c": counter(), "s": counter("--stubborn")}) as host,
+            make_host({"c": counter_entry(), "s": counter_entry("--stubborn")}) as host,
             host.session(cwd=tmp_path),
         ):
             opened.set()
@@ -366,5 +366,5 @@ async def test_cancelled_host_leaks_nothing(make_host: HostFactory, tmp_path: Pa
     task.cancel()
     await asyncio.wait([task])
 
-    assert (task.cancelled(), ours()) == (True, set())
-    await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    assert (task.cancelled(), server_pids()) == (True, set())
+    await wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)

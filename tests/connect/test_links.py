@@ -10,18 +10,18 @@ import pytest
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.scope import Scope, current_scope
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.context import current_context
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Stage
-from tests.connect.conftest import HostFactory, counter
+from tests.connect.conftest import HostFactory, counter_entry
 
 pytestmark = pytest.mark.anyio
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except OSError:
@@ -30,7 +30,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.promise("LNK-01")
 async def test_server_keeps_its_state_within_a_session(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         answers = [(await session.call("c.count")).text for _ in range(3)]
 
     assert answers == ["1", "2", "3"]
@@ -38,7 +38,7 @@ async def test_server_keeps_its_state_within_a_session(make_host: HostFactory, t
 
 async def test_two_sessions_have_separate_servers(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"c": counter()}) as host,
+        make_host({"c": counter_entry()}) as host,
         host.session(cwd=tmp_path) as one,
         host.session(cwd=tmp_path) as other,
     ):
@@ -49,11 +49,12 @@ async def test_two_sessions_have_separate_servers(make_host: HostFactory, tmp_pa
 
 @pytest.mark.promise("LNK-02")
 @pytest.mark.promise("LNK-03")
+@pytest.mark.parametrize("lifetime", ["session", "run"])
 async def test_sub_agents_join_the_current_run_and_only_the_outermost_closes_it(
-    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lifetime: str
 ):
     monkeypatch.chdir(tmp_path)
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry(lifetime=lifetime)}) as host:
 
         async def sub_agent() -> str:
             async with host.run():
@@ -70,7 +71,7 @@ async def test_sub_agents_join_the_current_run_and_only_the_outermost_closes_it(
 
 @pytest.mark.promise("LNK-02")
 async def test_isolated_nested_run_gets_separate_servers(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as outer:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as outer:
         await outer.call("c.count")
         async with host.run(isolate=True) as inner:
             isolated = (await host.call("c.count")).text
@@ -80,7 +81,7 @@ async def test_isolated_nested_run_gets_separate_servers(make_host: HostFactory,
 
 
 async def test_server_of_lifetime_run_lives_for_one_run(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter(lifetime="run")}) as host, host.session(cwd=tmp_path):
+    async with make_host({"c": counter_entry(lifetime="run")}) as host, host.session(cwd=tmp_path):
         answers: list[str] = []
         for _ in range(2):
             async with host.run():
@@ -93,7 +94,7 @@ async def test_shared_server_is_one_process_and_gets_the_context_of_each_request
     make_host: HostFactory, tmp_path: Path
 ):
     async with (
-        make_host({"c": counter("--shared", lifetime="host")}) as host,
+        make_host({"c": counter_entry("--shared", lifetime="host")}) as host,
         host.session(cwd=tmp_path) as one,
         host.session(cwd=tmp_path) as other,
     ):
@@ -116,7 +117,7 @@ async def test_shared_server_gets_context_aliases_from_the_host_only(make_host: 
     }
     async with (
         make_host(
-            {"c": counter("--shared", lifetime="host")}, HOLDFAST_ALIASES_SESSION_KEYS="orbit.session"
+            {"c": counter_entry("--shared", lifetime="host")}, HOLDFAST_ALIASES_SESSION_KEYS="orbit.session"
         ) as host,
         host.session(cwd=tmp_path) as session,
     ):
@@ -131,7 +132,10 @@ async def test_shared_server_gets_context_aliases_from_the_host_only(make_host: 
 
 
 async def test_server_that_does_not_read_the_context_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter(lifetime="host")}) as host, host.session(cwd=tmp_path) as session:
+    async with (
+        make_host({"c": counter_entry(lifetime="host")}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
         (refusal,) = session.refusals
 
     assert (refusal.stage, refusal.reason) == (
@@ -142,8 +146,8 @@ async def test_server_that_does_not_read_the_context_cannot_be_shared(make_host:
 
 @pytest.mark.promise("LNK-05")
 async def test_ten_concurrent_first_calls_start_one_process(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter("--slow")}) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+    async with make_host({"c": counter_entry("--slow")}) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
         answers = await asyncio.gather(*(session.call("c.whoami") for _ in range(10)))
         await host.close_session(session)
 
@@ -153,7 +157,7 @@ async def test_ten_concurrent_first_calls_start_one_process(make_host: HostFacto
 @pytest.mark.promise("LNK-05")
 async def test_servers_are_started_concurrently(make_host: HostFactory, tmp_path: Path):
     async def seconds(count: int) -> float:
-        async with make_host({f"c{n}": counter("--slow") for n in range(count)}) as host:
+        async with make_host({f"c{n}": counter_entry("--slow") for n in range(count)}) as host:
             began = time.monotonic()
             async with host.session(cwd=tmp_path) as session:
                 took = time.monotonic() - began
@@ -169,7 +173,7 @@ async def test_servers_are_started_concurrently(make_host: HostFactory, tmp_path
 async def test_server_that_dies_fails_the_running_call_and_the_next_call_reports_lost_state_once(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
         died = await session.call("c.die")
         after, again = await session.call("c.count"), await session.call("c.count")
@@ -194,7 +198,7 @@ async def test_session_opens_in_time_without_a_server_that_never_answers(
 ):
     options = ConnectOptions(connect_seconds=1.0, end_seconds=0.2)
     async with (
-        make_host({"good": counter(), "mute": counter("--mute")}, options=options) as host,
+        make_host({"good": counter_entry(), "mute": counter_entry("--mute")}, options=options) as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert (await session.call("good.count")).text == "1"
@@ -205,7 +209,7 @@ async def test_session_opens_in_time_without_a_server_that_never_answers(
 
 @pytest.mark.promise("LNK-09")
 async def test_timed_out_call_fails_and_the_server_keeps_running(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
         late = await session.call("c.sleep", {"seconds": 60}, timeout=0.05)
 
@@ -224,7 +228,7 @@ async def test_refusal_contains_stderr_without_control_characters(make_host: Hos
 
 @pytest.mark.promise("LNK-15")
 async def test_tool_error_and_protocol_error_both_become_results(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         failed, refused = await session.call("c.fail"), await session.call("c.refuse")
 
     assert (failed.ok, failed.code, failed.text) == (False, "", "it did not work")
@@ -235,7 +239,7 @@ async def test_tool_error_and_protocol_error_both_become_results(make_host: Host
 async def test_tools_can_be_listed_outside_a_scope_without_leaving_a_process(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
         tools = await host.tools(cwd=tmp_path)
 
         assert "c.count" in [tool.name for tool in tools]
@@ -248,7 +252,7 @@ async def test_tools_can_be_listed_outside_a_scope_without_leaving_a_process(
 @pytest.mark.promise("LNK-18")
 async def test_task_that_outlives_its_session_gets_an_error(make_host: HostFactory, tmp_path: Path):
     closed = asyncio.Event()
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
 
         async def late() -> str:
             await closed.wait()
@@ -267,16 +271,16 @@ async def test_task_that_outlives_its_session_gets_an_error(make_host: HostFacto
 
 @pytest.mark.promise("LNK-19")
 async def test_resources_and_prompts_use_the_same_link(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        assert [found["uri"] for found in await session.resources("c")] == ["note://one"]
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
+        assert [found["uri"] for found in await session.list_resources("c")] == ["note://one"]
         assert (await session.read_resource("c", "note://one"))["contents"][0]["text"] == "hello"
-        assert [found["name"] for found in await session.prompts("c")] == ["greet"]
-        assert (await session.prompt("c", "greet"))["messages"][0]["role"] == "user"
+        assert [found["name"] for found in await session.list_prompts("c")] == ["greet"]
+        assert (await session.get_prompt("c", "greet"))["messages"][0]["role"] == "user"
 
 
 @pytest.mark.promise("LNK-17")
 async def test_new_tool_of_a_known_server_awaits_approval(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.grow", {"name": "evil"})
         while not session.awaiting_approval["c"]:
             await asyncio.sleep(0)
@@ -288,7 +292,7 @@ async def test_new_tool_of_a_known_server_awaits_approval(make_host: HostFactory
 
 async def test_progress_is_passed_to_the_caller(make_host: HostFactory, tmp_path: Path):
     steps: list[float] = []
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.progress", on_progress=lambda report: steps.append(report["progress"]))
 
     assert steps == [0, 1, 2]
@@ -297,7 +301,7 @@ async def test_progress_is_passed_to_the_caller(make_host: HostFactory, tmp_path
 async def test_roots_are_answered_and_sampling_is_refused_without_a_door(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         roots, sample = await session.call("c.roots"), await session.call("c.sample")
 
     assert roots.text == f'{{"roots":[{{"uri":"{tmp_path.resolve().as_uri()}"}}]}}'
@@ -306,8 +310,8 @@ async def test_roots_are_answered_and_sampling_is_refused_without_a_door(
 
 @pytest.mark.promise("LNK-08")
 async def test_changed_entry_gets_a_new_link(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+    async with make_host({"c": counter_entry()}) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
         spec = session.server("c")
         link, _ = await host.links.connect(session.scope, spec)
         from dataclasses import replace
@@ -322,13 +326,13 @@ async def test_changed_entry_gets_a_new_link(make_host: HostFactory, tmp_path: P
 
 @pytest.mark.promise("LNK-10")
 async def test_number_of_links_is_limited(make_host: HostFactory, tmp_path: Path):
-    servers = {f"c{n}": counter() for n in range(3)}  # plus one built-in server
+    servers = {f"c{n}": counter_entry() for n in range(3)}  # plus one built-in server
     async with (
-        make_host(servers, HOLDFAST_LINKS_MOST="3") as host,
+        make_host(servers, HOLDFAST_LINKS_MAX_OPEN="3") as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert [refusal.reason for refusal in session.refusals] == [
-            "'c2' was not connected: the limit of 3 connected servers is reached. Close a session, or raise links.most."
+            "'c2' was not connected: the limit of 3 connected servers is reached. Close a session, or raise links.max_open."
         ]
 
 
@@ -343,11 +347,11 @@ IDLE: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
 @pytest.mark.parametrize("case", IDLE)
 async def test_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory, tmp_path: Path, case: str):
     entry, variables, closes = IDLE[case]
-    servers = {"c": counter("--shared", **entry)}
+    servers = {"c": counter_entry("--shared", **entry)}
     async with make_host(servers, **variables) as host, host.session(cwd=tmp_path) as session:
         first = (await session.call("c.whoami")).data["pid"]
         async with asyncio.timeout(10):
-            while closes and alive(first):
+            while closes and is_alive(first):
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0 if closes else 1.5)
         answer = await session.call("c.count")
@@ -358,7 +362,7 @@ async def test_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory
 @pytest.mark.promise("LNK-17")
 async def test_tools_are_screened_again_after_a_restart(make_host: HostFactory, tmp_path: Path):
     later = tmp_path / "later"
-    entry = counter(env={"LATER": str(later)})
+    entry = counter_entry(env={"LATER": str(later)})
     async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
         later.write_text("evil")
@@ -389,7 +393,7 @@ async def test_links_are_closed_on_success_error_cancellation_and_shutdown(
                 case _:
                     pass
 
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
         await run(host, "success")
         with pytest.raises(ValueError, match="error"):
             await run(host, "error")
@@ -398,10 +402,10 @@ async def test_links_are_closed_on_success_error_cancellation_and_shutdown(
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait([task])
-        left_open = await host.open(Opening(cwd=tmp_path))
+        left_open = await host.open(OpenOptions(cwd=tmp_path))
         pids.append((await left_open.call("c.whoami")).data["pid"])
 
-    assert (len(pids), [pid for pid in pids if alive(pid)]) == (4, [])
+    assert (len(pids), [pid for pid in pids if is_alive(pid)]) == (4, [])
 
 
 @pytest.mark.promise("LNK-04")
@@ -409,8 +413,8 @@ async def test_links_are_closed_on_success_error_cancellation_and_shutdown(
 async def test_sessions_can_be_closed_by_other_tasks_in_any_order(
     make_host: HostFactory, tmp_path: Path, order: str
 ):
-    async with make_host({"c": counter()}) as host:
-        sessions = {name: await host.open(Opening(cwd=tmp_path)) for name in "ab"}
+    async with make_host({"c": counter_entry()}) as host:
+        sessions = {name: await host.open(OpenOptions(cwd=tmp_path)) for name in "ab"}
         for name in order:
             await asyncio.create_task(host.close_session(sessions[name]))
 
@@ -420,10 +424,10 @@ async def test_sessions_can_be_closed_by_other_tasks_in_any_order(
 
 @pytest.mark.promise("LNK-06")
 async def test_session_closed_while_its_servers_start_leaks_nothing(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter("--mute"), "d": counter("--slow")}) as host:
+    async with make_host({"c": counter_entry("--mute"), "d": counter_entry("--slow")}) as host:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
-            session = await host.open(Opening(cwd=tmp_path))
+            session = await host.open(OpenOptions(cwd=tmp_path))
             await asyncio.sleep(0.02)
             await host.close_session(session)
 
@@ -437,20 +441,23 @@ async def test_session_closed_while_its_servers_start_leaks_nothing(make_host: H
 @pytest.mark.promise("LNK-11")
 async def test_grandchildren_that_ignore_signals_end_with_the_session(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"c": counter(), "s": counter("--stubborn")}) as host,
+        make_host({"c": counter_entry(), "s": counter_entry("--stubborn")}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         orphan = int((await session.call("c.orphan")).text)
-        assert alive(orphan)
+        assert is_alive(orphan)
 
-    assert not alive(orphan)
+    assert not is_alive(orphan)
     assert not [child for child in _command_lines() if b"tests.connect.counter_server" in child]
 
 
 @pytest.mark.promise("LNK-14")
 async def test_era_of_a_server_is_detected_once_and_remembered(make_host: HostFactory, tmp_path: Path):
     options = ConnectOptions(end_seconds=0.5)
-    async with make_host({"c": counter()}, options=options) as host, host.session(cwd=tmp_path) as session:
+    async with (
+        make_host({"c": counter_entry()}, options=options) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
         era = (await session.call("c.whoami")).data["era"]
 
     assert (era, set(options.eras.values())) == ("modern", {"modern"})

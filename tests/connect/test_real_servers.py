@@ -62,7 +62,7 @@ async def test_sub_agents_share_the_server_of_their_session(make_host: HostFacto
             await host.call("memory.create_entities", {"entities": [entity]})
 
     async with make_host({"memory": memory(tmp_path)}) as host, host.session(cwd=tmp_path) as session:
-        for animal in ("otter", "limpet"):  # the server itself loses one of two concurrent writes
+        for animal in ("otter", "limpet"):  # one after another: the server loses one of two concurrent writes
             await asyncio.create_task(sub_agent(host, animal))
         graph = json.loads((await session.call("memory.read_graph")).text)
 

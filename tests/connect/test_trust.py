@@ -1,4 +1,4 @@
-"""A session's trust is lowered while it runs: from then on the session has no more than the lower trust allows."""
+"""If the trust of a running session is lowered, the session can at once do only what the lower trust allows."""
 
 import asyncio
 from pathlib import Path
@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from holdfast.audit.record import AuditKind, decode_record
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import TrustLowered
 from holdfast.model.resolution import Stage
 from holdfast.model.trust import Trust
-from tests.connect.conftest import HostFactory, counter, for_sandboxed
-from tests.connect.processes import alive, ours
+from tests.connect.conftest import HostFactory, counter_entry, for_sandboxed
+from tests.connect.processes import is_alive, server_pids
 from tests.sandbox.conftest import bwrap  # pyright: ignore[reportUnusedImport] # noqa: F401
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
 
-def both() -> dict[str, object]:
-    return {"c": for_sandboxed(counter()), "direct": counter()}
+def both_servers() -> dict[str, object]:
+    return {"c": for_sandboxed(counter_entry()), "direct": counter_entry()}
 
 
 @pytest.mark.promise("RES-04")
@@ -28,7 +28,7 @@ def both() -> dict[str, object]:
 async def test_next_call_goes_to_a_confined_server_and_reports_lost_state_once(
     make_host: HostFactory, folder: Path
 ):
-    async with make_host(both()) as host, host.session(cwd=folder) as session:
+    async with make_host(both_servers()) as host, host.session(cwd=folder) as session:
         before = (await session.call("c.whoami")).data
         await session.call("c.count")
         await session.lower_trust()
@@ -43,37 +43,37 @@ async def test_next_call_goes_to_a_confined_server_and_reports_lost_state_once(
             "direct",
             "sandboxed",
         )
-        assert (seen["meta"]["trust_level"], alive(before["pid"])) == ("sandboxed", False)
+        assert (seen["meta"]["trust_level"], is_alive(before["pid"])) == ("sandboxed", False)
 
 
 @pytest.mark.promise("RES-04")
 @pytest.mark.promise("RES-05")
 async def test_servers_not_marked_for_sandboxed_use_are_closed(make_host: HostFactory, folder: Path):
-    async with make_host(both()) as host, host.session(cwd=folder) as session:
+    async with make_host(both_servers()) as host, host.session(cwd=folder) as session:
         pid = (await session.call("direct.whoami")).data["pid"]
         await session.lower_trust()
         answer = await session.call("direct.count")
 
-        assert (answer.code, alive(pid)) == ("UNKNOWN_TOOL", False)
+        assert (answer.code, is_alive(pid)) == ("UNKNOWN_TOOL", False)
         assert [(refusal.server, refusal.stage) for refusal in session.refusals] == [("direct", Stage.ADMIT)]
 
 
 @pytest.mark.promise("RES-04")
 async def test_running_call_fails_and_the_servers_of_a_run_are_closed(make_host: HostFactory, folder: Path):
-    servers = {"c": for_sandboxed(counter(lifetime="run")), "direct": counter()}
+    servers = {"c": for_sandboxed(counter_entry(lifetime="run")), "direct": counter_entry()}
     async with make_host(servers) as host, host.session(cwd=folder) as session, host.run():
         pid = (await host.call("c.whoami")).data["pid"]
         call = asyncio.create_task(host.call("direct.sleep", {"seconds": 60}))
         await host.call("direct.count")
         await session.lower_trust()
 
-        assert ((await call).code, alive(pid)) == ("CONNECTION_CLOSED", False)
+        assert ((await call).code, is_alive(pid)) == ("CONNECTION_CLOSED", False)
         assert (await host.call("c.whoami")).data["env"]["HOLDFAST_TRUST_LEVEL"] == "sandboxed"
 
 
 @pytest.mark.promise("RES-04")
 async def test_spec_looked_up_before_cannot_be_connected(make_host: HostFactory, folder: Path):
-    async with make_host(both()) as host, host.session(cwd=folder) as session:
+    async with make_host(both_servers()) as host, host.session(cwd=folder) as session:
         specs = [session.server(name) for name in ("c", "direct")]
         await session.lower_trust()
 
@@ -85,7 +85,7 @@ async def test_spec_looked_up_before_cannot_be_connected(make_host: HostFactory,
 
 @pytest.mark.promise("AUD-01")
 async def test_audit_records_the_trust_of_each_call(make_host: HostFactory, folder: Path):
-    async with make_host(both()) as host, host.session(cwd=folder) as session:
+    async with make_host(both_servers()) as host, host.session(cwd=folder) as session:
         await session.call("c.count")
         await session.lower_trust()
         await session.call("c.count")
@@ -97,9 +97,9 @@ async def test_audit_records_the_trust_of_each_call(make_host: HostFactory, fold
 
 @pytest.mark.promise("RES-04")
 async def test_trust_can_be_lowered_at_any_moment_of_a_call(make_host: HostFactory, folder: Path):
-    async with make_host(both()) as host:
+    async with make_host(both_servers()) as host:
         for moment in range(12):
-            session = await host.open(Opening(cwd=folder))
+            session = await host.open(OpenOptions(cwd=folder))
             calls = [asyncio.create_task(session.call(f"{name}.whoami")) for name in ("c", "direct") * 2]
             for _ in range(moment**2):
                 await asyncio.sleep(0)
@@ -109,18 +109,18 @@ async def test_trust_can_be_lowered_at_any_moment_of_a_call(make_host: HostFacto
 
             assert {answer.data["env"]["HOLDFAST_TRUST_LEVEL"] for answer in late} == {"sandboxed"}
             await host.close_session(session)
-        assert ours() == set()
+        assert server_pids() == set()
 
 
 @pytest.mark.promise("RES-04")
 async def test_trust_is_lowered_once_stored_and_never_raised(make_host: HostFactory, folder: Path):
-    async with make_host(both()) as host:
+    async with make_host(both_servers()) as host:
         async with host.session(cwd=folder) as session:
             await asyncio.gather(*(session.lower_trust() for _ in range(3)))
             async with host.run(isolate=True) as child:
                 assert child.context.trust_level is Trust.SANDBOXED
         events = [kept.event async for kept in host.store.events(session.context.session_id)]
-        again = await host.reopen(session.context.session_id, Opening(cwd=folder, trust=Trust.DIRECT))
+        again = await host.reopen(session.context.session_id, OpenOptions(cwd=folder, trust=Trust.DIRECT))
         await host.close_session(again)
 
     assert [event for event in events if isinstance(event, TrustLowered)] == [

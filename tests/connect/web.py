@@ -46,11 +46,11 @@ def connect_options(era: Era | None = None, **more: Any) -> ConnectOptions:
     return ConnectOptions(end_seconds=0.5, **({"eras": Eras(era)} if era else {}), **more)
 
 
-def http(url: str, **more: Any) -> dict[str, Any]:
+def http_entry(url: str, **more: Any) -> dict[str, Any]:
     return {"type": "http", "url": f"{url}/mcp", **more}
 
 
-def sse(url: str) -> dict[str, Any]:
+def sse_entry(url: str) -> dict[str, Any]:
     return {"type": "sse", "url": f"{url}/sse"}
 
 
@@ -88,7 +88,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def serve(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]:
-    """Serve an application; at the end its connections are closed."""
+    """Serve an application. On exit, its connections are closed."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -106,26 +106,26 @@ async def serve(app: App, port: int = 0, **options: Any) -> AsyncIterator[str]:
 
 
 def sdk_program() -> dict[str, Any]:
-    """The entry of the same server as a program."""
+    """The entry that runs `sdk_server` as a local program."""
     code = "from tests.connect.web import sdk_server; sdk_server().run('stdio')"
     root = str(Path(__file__).parents[2])
     return {"command": sys.executable, "args": ["-c", code], "env": {"PYTHONPATH": root}}
 
 
 def sdk_server() -> MCPServer:
-    """A server of the official SDK, in both eras, that counts calls per session."""
+    """A server built with the official SDK, for both eras. It counts calls per session."""
     server = MCPServer("sdk", version="1")
     counts: Counter[str] = Counter()
 
-    def who(context: Context) -> str:
+    def session_of(context: Context) -> str:
         headers = context.headers or {}
-        return headers.get("mcp-session-id", "nobody")
+        return headers.get("mcp-session-id", "none")
 
     @server.tool()
     def count(context: Context) -> str:
         """Count the calls of one session."""
-        counts[who(context)] += 1
-        return str(counts[who(context)])
+        counts[session_of(context)] += 1
+        return str(counts[session_of(context)])
 
     @server.tool()
     def meta(context: Context) -> str:
@@ -134,7 +134,7 @@ def sdk_server() -> MCPServer:
 
     @server.tool()
     async def progress(context: Context) -> str:
-        """Report, then answer."""
+        """Report progress, then answer."""
         await context.report_progress(1, 2)
         return "done"
 
@@ -153,14 +153,15 @@ def sdk_server() -> MCPServer:
 
 @dataclass
 class ScriptedServer:
-    """A server that records its requests and answers as the test says."""
+    """A server that records its requests, and answers with `answer` or a default."""
 
     answer: Callable[["ScriptedServer", Request, dict[str, Any]], Awaitable[Response | None]] | None = None
     requests: list[tuple[str, dict[str, str], bytes]] = field(
         default_factory=list[tuple[str, dict[str, str], bytes]]
     )
 
-    behaves: bool = False
+    second_phase: bool = False
+    """Set by a test, so that `answer` can behave differently from then on."""
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -32,12 +32,12 @@ def publish_first() -> None:
         event: Event,
         on_append: OnAppend | None = None,
         *,
-        after: PendingEvent | None = None,
+        depends_on: PendingEvent | None = None,
     ) -> PendingEvent:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener([event])
-        pending = await append(self, event, on_append, after=after)
+        pending = await append(self, event, on_append, depends_on=depends_on)
         self._listener = listener
         return pending
 

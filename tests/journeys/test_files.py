@@ -118,7 +118,7 @@ async def test_client_cannot_take_the_name_of_the_file_tools(home: Path, cwd: Pa
         session = await zed.new(cwd, impostor)
         await zed.prompt(session, "/why files", "/call files.list {}")
 
-        assert "This is the name of a built-in server. Choose another." in zed.reply_text(session)
+        assert "A built-in server has this name. Choose another name." in zed.reply_text(session)
         assert [step["status"] for step in zed.updates(session, "tool_call_update")][-1] == "completed"
 
 

@@ -255,7 +255,7 @@ async def test_session_closed_while_it_is_resumed_stays_closed_and_resume_fails(
             await resuming
         await zed.resume(session, cwd)
 
-        assert closed.value.message == "The session was closed while it was being opened again."
+        assert closed.value.message == "The session was closed while it was being reopened."
         assert closed.value.data["hint"] == "Send session/load or session/resume again."
 
 
@@ -276,7 +276,7 @@ async def test_killed_turn_is_shown_as_interrupted_and_the_session_works(home: P
         after = await zed.prompt(session, '/call tools.echo {"text": "go on"}')
 
     assert replayed == ["pending", "in_progress", "failed"]
-    assert reply == "This turn was interrupted before it was over."
+    assert reply == "This turn was interrupted before it ended."
     assert after == "end_turn"
 
 

@@ -47,8 +47,8 @@ async def test_first_prompt_and_resume_wait_five_seconds_once_for_a_mute_server(
     assert [took < OVERHEAD_SECONDS for took in then] == [True] * 3, then
     for session in (listing, old):
         assert "- files.read" in zed.reply_text(session)
-        assert "Still starting: mute. Their tools are listed later." in zed.reply_text(session)
-    assert "mute is still starting; its tools are listed later." in zed.reply_text(listing)
+        assert "Still starting: mute. Their tools are not listed yet." in zed.reply_text(session)
+    assert "mute is still starting; its tools are not known yet." in zed.reply_text(listing)
     assert "There is no tool 'nope.x'. Still starting: mute." in zed.reply_text(calling)
 
 

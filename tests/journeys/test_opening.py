@@ -116,8 +116,8 @@ async def test_holdfasts_own_folders_are_granted_to_no_session(home: Path, cwd: 
         await zed.prompt(session, '/call files.list {"path": "."}')
 
         assert messages[:2] == [
-            f"cwd: {str(home / 'data')!r} is Holdfast's own and cannot be granted. Name another folder.",
-            f"additionalDirectories[0]: {str(home / 'data')!r} is Holdfast's own and cannot be granted. Name another folder.",
+            f"cwd: {str(home / 'data')!r} is one of Holdfast's own folders. Use another folder.",
+            f"additionalDirectories[0]: {str(home / 'data')!r} is one of Holdfast's own folders. Use another folder.",
         ]
         assert "DENIED: 'data/holdfast.db-anchor' belongs to Holdfast" in zed.reply_text(session)
         assert '"name": "data"' in zed.reply_text(session)

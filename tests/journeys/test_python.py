@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connect.processes import until
+from tests.connect.processes import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(
@@ -71,7 +71,7 @@ async def test_concurrent_requests_are_isolated(folder: Path, tmp_path: Path):
         env=environment(tmp_path),
     )
     try:
-        await until(lambda: _is_listening(port), 20)
+        await wait_until(lambda: _is_listening(port), 20)
         responses = await asyncio.gather(*(asyncio.to_thread(_get, port, number) for number in (1, 10, 100)))
     finally:
         process.terminate()

@@ -62,7 +62,7 @@ json_values = st.recursive(
 
 @given(value=json_values)
 def test_mask_without_secrets_changes_no_values(value: Json) -> None:
-    assert Mask().mask_values(value) == value
+    assert Mask().mask_known_in_json(value) == value
 
 
 def test_any_value_under_a_secret_name_is_masked() -> None:
@@ -74,7 +74,7 @@ def test_any_value_under_a_secret_name_is_masked() -> None:
         "secret": None,
     }
 
-    assert Mask().mask_json(value) == {
+    assert Mask().mask_all_in_json(value) == {
         "user": "ada",
         "password": MASKED,
         "nested": [{"API-Key": MASKED}],
@@ -147,7 +147,10 @@ def test_log_line_is_masked_where_it_looks_like_a_secret(line: str, masked: str)
 def test_short_value_is_masked_only_under_its_name() -> None:
     mask = Mask.of(["on"])
 
-    assert (mask.mask_text("go on"), mask.mask_json({"password": "on"})) == ("go on", {"password": MASKED})
+    assert (mask.mask_text("go on"), mask.mask_all_in_json({"password": "on"})) == (
+        "go on",
+        {"password": MASKED},
+    )
 
 
 def test_secrets_in_an_environment_are_found_by_name() -> None:
@@ -172,7 +175,7 @@ def test_value_beside_a_secret_name_is_masked() -> None:
         {"value": "alone"},
     ]
 
-    assert Mask().mask_json(headers) == [
+    assert Mask().mask_all_in_json(headers) == [
         {"name": "Authorization", "value": MASKED},
         {"name": "PASSWORD", "value": MASKED},
         {"name": "Accept", "value": "text/html"},

@@ -112,8 +112,8 @@ def server(name: str, *, trust: Trust = Trust.DIRECT, source: Source = Source.HO
 def test_sandboxed_sessions_may_use_marked_servers_and_those_of_their_client():
     specs = [server("a"), server("b", trust=Trust.SANDBOXED), server("c", source=Source.CLIENT)]
 
-    assert [spec.admits(Trust.SANDBOXED) for spec in specs] == [False, True, True]
-    assert all(spec.admits(Trust.DIRECT) for spec in specs)
+    assert [spec.may_be_used_by(Trust.SANDBOXED) for spec in specs] == [False, True, True]
+    assert all(spec.may_be_used_by(Trust.DIRECT) for spec in specs)
 
 
 def test_refuse_if_moves_servers_to_refusals():
@@ -142,13 +142,13 @@ def test_repr_of_a_server_shows_no_secrets():
 
 def test_every_code_has_a_unique_name_a_hint_and_a_status():
     assert [code.name for code in codes.registered()] == sorted({code.name for code in codes.registered()})
-    assert all(code.hint and 400 <= code.http < 600 for code in codes.registered())
+    assert all(code.hint and 400 <= code.http_status < 600 for code in codes.registered())
     assert codes.find("BAD_TRUST") is codes.BAD_TRUST
     assert codes.find("NOPE") is None
 
 
 def test_code_is_registered_once_and_named_in_upper_case():
     with pytest.raises(ValueError, match="already registered"):
-        codes.register(Code(name="BAD_TRUST", hint="x", http=400))
+        codes.register(Code(name="BAD_TRUST", hint="x", http_status=400))
     with pytest.raises(ValueError, match="UPPER_SNAKE_CASE"):
-        Code(name="badTrust", hint="x", http=400)
+        Code(name="badTrust", hint="x", http_status=400)

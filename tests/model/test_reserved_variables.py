@@ -1,10 +1,10 @@
 import pytest
 
 from holdfast.model.reserved_variables import (
-    LOADER_VARIABLES,
-    is_context_variable,
-    why_loader_variable,
-    why_reserved,
+    RISKY_VARIABLES,
+    is_holdfast_variable,
+    reserved_variable_reason,
+    risky_variable_reason,
 )
 
 DANGEROUS = """
@@ -31,12 +31,12 @@ HARMLESS = """
 @pytest.mark.parametrize("name", DANGEROUS.split())
 def test_loader_variable_has_a_reason_in_any_case(name: str) -> None:
     for spelling in (name, name.lower(), name.upper()):
-        assert why_loader_variable(spelling)
+        assert risky_variable_reason(spelling)
 
 
 @pytest.mark.parametrize("name", HARMLESS.split())
 def test_ordinary_variable_is_not_reserved(name: str) -> None:
-    assert why_reserved(name) is None
+    assert reserved_variable_reason(name) is None
 
 
 @pytest.mark.promise("RES-13")
@@ -52,16 +52,16 @@ def test_ordinary_variable_is_not_reserved(name: str) -> None:
     ],
 )
 def test_holdfast_variables_are_reserved(name: str) -> None:
-    assert (is_context_variable(name), why_reserved(name)) == (True, "only the host may set it")
+    assert (is_holdfast_variable(name), reserved_variable_reason(name)) == (True, "only the host may set it")
 
 
 def test_groups_do_not_overlap() -> None:
-    names = [name for group in LOADER_VARIABLES for name in group.names.split()]
-    prefixes = [prefix for group in LOADER_VARIABLES for prefix in group.prefixes.split()]
+    names = [name for group in RISKY_VARIABLES for name in group.names.split()]
+    prefixes = [prefix for group in RISKY_VARIABLES for prefix in group.prefixes.split()]
 
     assert len(names) == len(set(names))
     assert len(prefixes) == len(set(prefixes))
-    for group in LOADER_VARIABLES:
+    for group in RISKY_VARIABLES:
         covered = tuple(group.prefixes.split())
         assert [name for name in group.harmless.split() if not name.startswith(covered)] == []
         assert [name for name in group.names.split() if covered and name.startswith(covered)] == []

@@ -79,7 +79,7 @@ async def conversation(script: str, remembered: Era | None) -> tuple[tuple[str, 
         said["unknown tool"] = read(await client.call_tool("nope", {}))
         with pytest.raises(PeerError) as refusal:
             await client.request("no/such/method")
-        said["unknown method"] = refusal.value.rpc
+        said["unknown method"] = refusal.value.rpc_code
 
         waiting = asyncio.create_task(client.call_tool("wait", {}, meta={"progressToken": "wait-1"}))
         said["progress"] = await received.next()

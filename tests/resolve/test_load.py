@@ -45,10 +45,13 @@ def test_source_of_an_entry_is_where_it_came_from_not_what_it_claims():
             b'{"mcpServers":{"a":{},"a":{}}}',
             "It is not valid JSON: an object has a duplicate key. Its servers are left out until the file is corrected.",
         ),
-        (b"[]", 'It has no object "mcpServers". Write {"mcpServers": {"name": {"command": "…"}}}.'),
+        (
+            b"[]",
+            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
+        ),
         (
             b'{"mcpServers":[]}',
-            'It has no object "mcpServers". Write {"mcpServers": {"name": {"command": "…"}}}.',
+            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
         ),
     ],
 )

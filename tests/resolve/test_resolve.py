@@ -55,8 +55,8 @@ def test_every_server_is_resolved_or_has_exactly_one_refusal(
     policy = ResolvePolicy(
         builtins=(BUILTIN,),
         approved={entry.digest for entry in loaded_entries} if approve else (),
-        restrictions=(Restriction(owner="the workspace", servers=chosen),),
-        confinement=ConfinePolicy(no_sandbox="" if sandbox else "Install one."),
+        restrictions=(Restriction(imposed_by="the workspace", servers=chosen),),
+        confinement=ConfinePolicy(sandbox_problem="" if sandbox else "Install one."),
     )
 
     resolution = resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy)

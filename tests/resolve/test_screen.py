@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.resolve.screen import DESCRIPTION_LENGTH, clean_tool, fingerprint, screen_tools, strip_invisible
+from holdfast.resolve.screen import MAX_TEXT_LENGTH, clean_tool, fingerprint, screen_tools, strip_invisible
 from holdfast.wire.mcp.tools import Tool
 
 
@@ -44,18 +44,18 @@ def test_tool_changed_after_approval_is_not_offered(change: dict[str, Any]):
 
     found = screen_tools([after], approved(before))
 
-    assert (found.offered, [(tool.name, tool.reason) for tool in found.unapproved]) == (
+    assert (found.offered, [(tool.name, tool.reason) for tool in found.withheld]) == (
         (),
         [("add", "It has changed since it was approved. To review it, run: holdfast servers approve")],
     )
-    assert screen_tools([after], {"add": frozenset({found.unapproved[0].fingerprint})}).offered == (after,)
+    assert screen_tools([after], {"add": frozenset({found.withheld[0].fingerprint})}).offered == (after,)
 
 
 @pytest.mark.promise("LNK-17")
 def test_tool_new_after_approval_is_not_offered():
     found = screen_tools([tool("old"), tool("new")], approved(tool("old")))
 
-    assert ([offered.name for offered in found.offered], found.unapproved[0].name) == (["old"], "new")
+    assert ([offered.name for offered in found.offered], found.withheld[0].name) == (["old"], "new")
 
 
 def test_fingerprint_does_not_depend_on_key_order():
@@ -65,19 +65,20 @@ def test_fingerprint_does_not_depend_on_key_order():
     assert fingerprint(one) == fingerprint(other)
 
 
-def test_invisible_and_overlong_text_is_removed_and_flagged():
+def test_invisible_and_overlong_text_is_removed_and_noted():
     poisoned = tool(
         description="Add\u200b\u202e num\x1b[31mbers\x1b[0m.\U000e0041" + "x" * 10**6,
         inputSchema={"type": "object", "properties": {"a": {"description": "one\u2060\x07"}}},
     )
 
-    clean, flags = clean_tool(poisoned)
+    clean, notes = clean_tool(poisoned)
 
-    assert clean.description == "Add numbers." + "x" * (DESCRIPTION_LENGTH - 12) + "…"
+    assert clean.description == "Add numbers." + "x" * (MAX_TEXT_LENGTH - 12) + "…"
     assert json.loads(bytes(clean.input_schema))["properties"]["a"]["description"] == "one"
-    assert flags == (
+    assert notes == (
+        "a text of 1000012 characters in its description was shortened to 8192",
         "invisible characters were removed from its description",
-        "its description of 1000012 characters was shortened",
+        "invisible characters were removed from its input schema",
     )
 
 
@@ -99,20 +100,29 @@ def test_strip_invisible_removes_control_characters_and_is_idempotent(text: str)
         ),
         (
             tool("big", inputSchema={"a": "x" * 300_000}),
-            "Its input schema has 300009 bytes; the maximum is 262144.",
+            "The size of its input schema is 300009 bytes; the maximum is 262144.",
         ),
     ],
 )
 def test_invalid_tool_is_not_offered_but_the_others_are(bad: Tool, reason: str):
     found = screen_tools([bad, tool("good")], None)
 
-    assert ([offered.name for offered in found.offered], found.unapproved[0].reason) == (["good"], reason)
+    assert ([offered.name for offered in found.offered], found.withheld[0].reason) == (["good"], reason)
 
 
-def test_of_two_tools_with_one_name_the_first_is_offered():
+def test_only_a_valid_tool_awaits_approval_and_an_invalid_one_is_a_warning():
+    found = screen_tools([tool("new"), tool("a b")], {})
+
+    assert [tool.name for tool in found.awaiting_approval] == ["new"]
+    assert found.warnings == (
+        "The tool 'a b' is not offered. Its name must have 1 to 128 letters, digits or _ . / - characters.",
+    )
+
+
+def test_first_of_two_tools_with_the_same_name_is_offered():
     found = screen_tools([tool(description="first"), tool(description="second")], None)
 
-    assert ([offered.description for offered in found.offered], found.unapproved[0].reason) == (
+    assert ([offered.description for offered in found.offered], found.withheld[0].reason) == (
         ["first"],
         "Another tool of this server has the same name.",
     )
@@ -121,6 +131,6 @@ def test_of_two_tools_with_one_name_the_first_is_offered():
 def test_tool_whose_schema_has_a_duplicate_key_is_not_offered():
     twofold = msgspec.json.decode(b'{"name":"a","inputSchema":{"type":"object","type":"array"}}', type=Tool)
 
-    assert screen_tools([twofold], None).unapproved[0].reason == (
+    assert screen_tools([twofold], None).withheld[0].reason == (
         "Its input schema cannot be read: an object has a duplicate key."
     )

@@ -125,7 +125,8 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         ServerWarning(
             server="s",
             stage=Stage.VALIDATE,
-            text=f"trust_level, lifetime, network cannot be set in /{source}.json and has no effect.",
+            text=f"These keys have no effect in /{source}.json: trust_level, lifetime, network. "
+            "Only the config files of the host and the user can set them.",
         ),
     )
 
@@ -134,15 +135,22 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
     ("value", "reason"),
     [
         (5, "The entry: Expected `object`, got `int`. Correct it in /user.json."),
-        ({}, 'It has neither a "command" nor a "url".'),
+        ({}, 'It has neither a "command" nor a "url". Add one of them.'),
+        (
+            {"command": "x", "asks": ["tools"]},
+            (
+                "asks[0]: Invalid enum value 'tools'. \"asks\" says which requests the server may send to its client: "
+                '"all", "none", or a list of "roots", "sampling" and "elicitation". Correct it in /user.json.'
+            ),
+        ),
         ({"command": "x", "url": "http://x"}, 'It has both "command" and "url". Keep one.'),
         ({"command": ["x"]}, "command: Expected `str | null`, got `array`. Correct it in /user.json."),
         ({"command": " "}, '"command" is empty.'),
         ({"command": "x", "args": "y"}, "args: Expected `array`, got `str`. Correct it in /user.json."),
-        ({"command": "x", "args": ["a\0b"]}, '"command" and "args" cannot have a NUL character.'),
+        ({"command": "x", "args": ["a\0b"]}, '"command" and "args" must not contain a NUL character.'),
         ({"command": "x", "env": {"A B": "1"}}, "env: 'A B' is not a valid variable name."),
         ({"command": "x", "env": {"A": 1}}, "env[...]: Expected `str`, got `int`. Correct it in /user.json."),
-        ({"command": "x", "type": "http"}, 'The type of a server with a "command" is stdio, not http.'),
+        ({"command": "x", "type": "http"}, '"type" must be stdio for a server with a "command", not http.'),
         ({"command": "${NOPE}"}, "The variable NOPE is not set. Set it, or give a default: ${NOPE:-…}."),
         (
             {"command": "x", "disabled": True},
@@ -159,15 +167,15 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
             {"url": "http://u:p@x"},
             'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.',
         ),
-        ({"url": "http://x/a b"}, "The URL has a space or a control character."),
+        ({"url": "http://x/a b"}, "The URL contains a space or a control character."),
         (
             {"url": "http://x", "type": "stdio"},
-            'The type of a server with a "url" is http or sse, not stdio.',
+            '"type" must be http or sse for a server with a "url", not stdio.',
         ),
         ({"url": "http://x", "headers": {"A:": "b"}}, "headers: 'A:' is not a valid header name."),
         (
             {"url": "http://x", "headers": {"A": "b\r\nC: d"}},
-            "headers: the value of A has a line break or a NUL character.",
+            "headers: the value of A contains a line break or a NUL character.",
         ),
     ],
 )
@@ -205,10 +213,10 @@ def test_name_of_a_built_in_server_cannot_be_taken():
     resolution = validate(LoadedEntries(entries=entries), builtins=[files], environ={})
 
     assert resolution.servers == (files,)
-    assert reasons(resolution) == ["This is the name of a built-in server. Choose another."] * 2
+    assert reasons(resolution) == ["A built-in server has this name. Choose another name."] * 2
 
 
-def test_more_trusted_source_wins_a_name():
+def test_name_used_twice_goes_to_the_more_trusted_source():
     entries = (
         entry({"command": "mine"}, source=Source.USER),
         entry({"command": "theirs"}, source=Source.PROJECT),
@@ -217,7 +225,7 @@ def test_more_trusted_source_wins_a_name():
     resolution = validate(LoadedEntries(entries=entries), environ={})
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
-    assert reasons(resolution) == ["There is a server of this name in /user.json. Rename one of them."]
+    assert reasons(resolution) == ["A server in /user.json has the same name. Rename one of them."]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +278,7 @@ def test_project_server_is_refused_until_its_exact_content_is_approved():
     assert admit(resolution, Trust.DIRECT).servers == ()
     assert admit(resolution, Trust.DIRECT, approved).servers == resolution.servers
     assert reasons(admit(changed, Trust.DIRECT, approved)) == [
-        "It is not approved in its present form. To review it, run: holdfast servers approve"
+        "It is not approved as it is now. To review it, run: holdfast servers approve"
     ]
 
 
@@ -283,9 +291,9 @@ def test_restrictions_narrow_and_never_widen():
     resolution = Resolution(
         servers=(server("a"), server("b", tools=Allowlist(frozenset({"x", "y"}))), server("c"))
     )
-    workspace = Restriction(owner="the workspace mine", servers=Allowlist(frozenset({"a", "b", "zzz"})))
+    workspace = Restriction(imposed_by="the workspace mine", servers=Allowlist(frozenset({"a", "b", "zzz"})))
     agent = Restriction(
-        owner="the agent reviewer",
+        imposed_by="the agent reviewer",
         servers=Allowlist(frozenset({"b", "c"})),
         tools=Allowlist(frozenset({"y", "z"})),
     )
@@ -305,8 +313,8 @@ def test_restrictions_narrow_and_never_widen():
             ),
         ),
     )
-    assert select(resolution, Restriction(owner="x", servers=ALLOW_ALL)) == resolution
-    assert select(resolution, Restriction(owner="x", servers=ALLOW_NONE)).servers == ()
+    assert select(resolution, Restriction(imposed_by="x", servers=ALLOW_ALL)) == resolution
+    assert select(resolution, Restriction(imposed_by="x", servers=ALLOW_NONE)).servers == ()
 
 
 @pytest.mark.promise("RES-13")
@@ -358,7 +366,7 @@ def test_preset_context_variables_are_overwritten_with_one_warning():
             server="s",
             stage=Stage.INJECT,
             text="Its entry sets HOLDFAST_PARENT_SESSION_ID, HOLDFAST_TRUST_LEVEL, holdfast_session_id, "
-            "which only the host may set. The host's values are used.",
+            "which only the host may set. The values in the entry are ignored.",
         ),
     )
 
@@ -431,7 +439,7 @@ def test_aliases_are_set_and_overwrite_preset_values():
 
 @pytest.mark.promise("CTX-04")
 def test_direct_server_gets_allowed_host_variables_and_its_own():
-    policy = ConfinePolicy(environ=ENVIRON, pass_on=("TOKEN", "HOLDFAST_SESSION_ID"))
+    policy = ConfinePolicy(environ=ENVIRON, extra_variables=("TOKEN", "HOLDFAST_SESSION_ID"))
     resolution = confine(
         Resolution(servers=(server(transport=Stdio(command="x", env={"A": "1"})),)), Trust.DIRECT, policy
     )
@@ -448,7 +456,9 @@ def test_direct_server_gets_allowed_host_variables_and_its_own():
 
 @pytest.mark.promise("RES-05")
 def test_local_servers_of_a_sandboxed_session_are_confined():
-    policy = ConfinePolicy(environ=ENVIRON, roots=("/work",), quota=Quota(processes=5), pass_on=("TOKEN",))
+    policy = ConfinePolicy(
+        environ=ENVIRON, roots=("/work",), quota=Quota(processes=5), extra_variables=("TOKEN",)
+    )
     local = server(transport=Stdio(command="x", env={"A": "1"}, network=("x.org",)))
 
     resolution = confine(Resolution(servers=(local,)), Trust.SANDBOXED, policy)
@@ -478,7 +488,7 @@ def test_confined_server_never_sees_holdfasts_own_files(own: str):
 
 @pytest.mark.promise("BOX-04")
 def test_local_servers_of_a_sandboxed_session_are_refused_without_a_sandbox():
-    policy = ConfinePolicy(no_sandbox="Install bubblewrap.")
+    policy = ConfinePolicy(sandbox_problem="Install bubblewrap.")
     resolution = Resolution(servers=(server("local"), server("remote", transport=Http(url="https://x.org"))))
 
     assert confine(resolution, Trust.SANDBOXED, policy) == Resolution(
@@ -510,7 +520,7 @@ def test_sandboxed_sessions_and_client_servers_may_not_reach_private_addresses(
     resolution = Resolution(servers=(server(source=source, transport=Http(url="http://127.0.0.1:8000/mcp")),))
 
     assert bool(confine(resolution, trust, ConfinePolicy()).servers) is is_resolved
-    assert confine(resolution, trust, ConfinePolicy(reachable=("127.0.0.1",))) == resolution
+    assert confine(resolution, trust, ConfinePolicy(allowed_private_hosts=("127.0.0.1",))) == resolution
 
 
 @pytest.mark.promise("CTX-14")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.context import context_env
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ CLAIM = {
 @pytest.mark.promise("CTX-02")
 @pytest.mark.promise("CTX-01")
 async def test_server_gets_the_hosts_values(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
         env = (await session.call("c.whoami")).data["env"]
         warnings = [warning.text for warning in session.warnings]
 
@@ -51,7 +51,7 @@ async def test_control_setdefault_lets_the_claim_win(
         return replace(resolution, servers=servers)
 
     monkeypatch.setattr(pipeline, "inject", set_defaults)
-    async with make_host({"c": counter(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry(env=CLAIM)}) as host, host.session(cwd=tmp_path) as session:
         env = (await session.call("c.whoami")).data["env"]
 
         assert {name: env[name] for name in CLAIM} == CLAIM

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Stage
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ def trap(folder: Path) -> Path:
 
 def client_server(folder: Path) -> Any:
     """A client's server with the trap in its `PYTHONPATH`."""
-    entry = counter()
+    entry = counter_entry()
     variables = {**entry["env"], "PYTHONPATH": f"{folder}{os.pathsep}{entry['env']['PYTHONPATH']}"}
     return {
         "name": "c",
@@ -38,7 +38,7 @@ def client_server(folder: Path) -> Any:
 async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, tmp_path: Path):
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(Opening(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
         await session.wait_ready()
         (refusal,) = session.refusals
         await host.close_session(session)
@@ -61,10 +61,10 @@ async def test_control_without_the_check_the_code_is_loaded(
     def harmless(name: str) -> None:
         return None
 
-    monkeypatch.setattr(stage, "why_loader_variable", harmless)
+    monkeypatch.setattr(stage, "risky_variable_reason", harmless)
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(Opening(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
         await session.wait_ready()
         await host.close_session(session)
 

@@ -9,7 +9,7 @@ from holdfast.model.json import Json
 from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ SPELLINGS: tuple[str, ...] = (
 async def test_server_gets_the_hosts_value_and_nothing_of_the_forged_one(
     make_host: HostFactory, tmp_path: Path, flags: tuple[str, ...]
 ):
-    entry = counter(*flags, lifetime="host" if "--shared" in flags else "session")
+    entry = counter_entry(*flags, lifetime="host" if "--shared" in flags else "session")
     async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
         seen = (await session.call("c.whoami", meta=dict.fromkeys(SPELLINGS, FORGED))).data
         plain = (await session.call("c.whoami")).data
@@ -47,7 +47,7 @@ async def test_server_gets_the_hosts_value_and_nothing_of_the_forged_one(
 
 @pytest.mark.promise("CTX-06")
 async def test_other_meta_keys_are_passed_on(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         seen = (await session.call("c.whoami", meta={"com.example/trace": "1"})).data
 
     assert "com.example/trace" in seen["keys"]
@@ -56,7 +56,7 @@ async def test_other_meta_keys_are_passed_on(make_host: HostFactory, tmp_path: P
 async def test_control_client_without_the_filter_sends_the_forged_value(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         _, connection = await host.links.connect(session.scope, session.server("c"))
         bare = Client(
             connection._client.peer,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.context import context_env, context_fields
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ LOOK_ALIKES = {
 async def test_look_alike_arguments_do_not_change_the_context(
     make_host: HostFactory, tmp_path: Path, flags: tuple[str, ...]
 ):
-    async with make_host({"c": counter(*flags)}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry(*flags)}) as host, host.session(cwd=tmp_path) as session:
         seen = (await session.call("c.whoami", LOOK_ALIKES)).data
         context = session.context
 
@@ -50,7 +50,7 @@ async def test_control_tool_that_trusts_its_arguments_is_deceived(make_host: Hos
     def who(seen: dict[str, dict[str, str]]) -> str:
         return seen["arguments"].get("session_id") or seen["meta"]["session_id"]
 
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         seen = (await session.call("c.whoami", LOOK_ALIKES)).data
 
     assert who(seen) == "sess_0"

@@ -12,8 +12,8 @@ from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId, new_session_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import NewSession
 from tests.journeys.editor import RpcError, editor, environment
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def test_session_of_another_owner_looks_unknown_and_the_attempt_is_audited
     assert kept is not None
     denied = [row for row in audit if row["kind"] == "denied" and row["session_id"] == theirs]
     assert len(denied) == 6
-    assert {row["reason"] for row in denied} == {"it is another owner's"}
+    assert {row["reason"] for row in denied} == {"it is another user's"}
 
 
 async def test_control_the_owner_finds_the_session(tmp_path: Path):

@@ -7,7 +7,7 @@ import pytest
 from holdfast.audit.record import AuditKind, decode_record
 from holdfast.host.host import Host
 from holdfast.wire.frame import Raw
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ async def test_filtered_tool_is_refused_and_the_attempt_is_audited(
     make_host: HostFactory, tmp_path: Path, name: str
 ):
     async with (
-        make_host({"c": counter(tools=["count", "received"])}) as host,
+        make_host({"c": counter_entry(tools=["count", "received"])}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         listed = {tool.name for tool in await session.tools() if tool.server.name == "c"}
@@ -42,7 +42,10 @@ async def _denied(host: Host):
 
 
 async def test_control_server_itself_would_answer(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter(tools=["count"])}) as host, host.session(cwd=tmp_path) as session:
+    async with (
+        make_host({"c": counter_entry(tools=["count"])}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
         _, connection = await host.links.connect(session.scope, session.server("c"))
         result = await connection.call("whoami", Raw(b"{}"))
 

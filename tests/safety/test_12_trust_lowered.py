@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connect.conftest import HostFactory, counter, folder, for_sandboxed, make_host
-from tests.connect.processes import alive
+from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host
+from tests.connect.processes import is_alive
 
 __all__ = ["folder", "make_host"]
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -14,13 +14,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 @pytest.mark.promise("RES-04")
 async def test_next_call_runs_with_the_lower_trust(make_host: HostFactory, folder: Path, tmp_path: Path):
     (tmp_path / "secret").write_text("out of reach")
-    async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
+    async with make_host({"c": for_sandboxed(counter_entry())}) as host, host.session(cwd=folder) as session:
         before = await session.call("c.read", {"path": str(tmp_path / "secret")})
         pid = (await session.call("c.whoami")).data["pid"]
         await session.lower_trust()
         after = await session.call("c.read", {"path": str(tmp_path / "secret")})
 
-    assert (before.text, after.ok, alive(pid)) == ("out of reach", False, False)
+    assert (before.text, after.ok, is_alive(pid)) == ("out of reach", False, False)
     assert "out of reach" not in after.text
 
 
@@ -28,7 +28,7 @@ async def test_control_link_that_stays_open_keeps_the_old_trust(
     make_host: HostFactory, folder: Path, tmp_path: Path
 ):
     (tmp_path / "secret").write_text("out of reach")
-    async with make_host({"c": for_sandboxed(counter())}) as host, host.session(cwd=folder) as session:
+    async with make_host({"c": for_sandboxed(counter_entry())}) as host, host.session(cwd=folder) as session:
         _, connection = await host.links.connect(session.scope, session.server("c"))
         kept = host.links._by_scope.pop(session.scope)  # so that lower_trust does not close it
         await session.lower_trust()

@@ -8,7 +8,7 @@ from holdfast.connect.catalog import build_catalog
 from holdfast.model.resolution import Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.wire.mcp.tools import Tool
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_qualified_names_reach_their_own_server(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"good": counter(), "evil": counter()}) as host,
+        make_host({"good": counter_entry(), "evil": counter_entry()}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         tools = {tool.name: tool for tool in await session.tools()}
@@ -57,18 +57,18 @@ def test_similar_names_stay_distinct_in_any_order(one: tuple[str, str], other: t
 
 @pytest.mark.promise("RES-08")
 async def test_name_of_a_built_in_server_cannot_be_taken(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"files": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"files": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         answer = await session.call("files.count")
 
         assert [(refusal.server, refusal.stage, refusal.reason) for refusal in session.refusals] == [
-            ("files", Stage.VALIDATE, "This is the name of a built-in server. Choose another.")
+            ("files", Stage.VALIDATE, "A built-in server has this name. Choose another name.")
         ]
     assert answer.code == "UNKNOWN_TOOL"
 
 
 async def test_control_without_server_names_the_last_tool_wins(make_host: HostFactory, tmp_path: Path):
     async with (
-        make_host({"good": counter(), "evil": counter()}) as host,
+        make_host({"good": counter_entry(), "evil": counter_entry()}) as host,
         host.session(cwd=tmp_path) as session,
     ):
         naive = {tool.definition.name: tool for tool in await session.tools()}

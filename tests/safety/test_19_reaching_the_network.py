@@ -86,7 +86,9 @@ async def test_proxy_allows_a_private_address_that_the_settings_name(
     launch = ProcessSpec(argv=(sys.executable, "-I", "-c", PROXIED, target), env=PATH, cwd=str(root))
 
     found = json.loads(
-        (await run(keeper, confined(launch, root, network=(target,), reachable=("localhost",)))).out
+        (
+            await run(keeper, confined(launch, root, network=(target,), allowed_private_hosts=("localhost",)))
+        ).out
     )
 
     assert found == {target: "200"}

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import DetectedSandbox, Sandbox, detect_sandbox
 from tests.sandbox.support import PATH, confined, run
@@ -53,16 +53,16 @@ async def refusal(sandbox: Sandbox | None, root: Path) -> str:
 async def test_confined_server_without_a_sandbox_is_refused(root: Path) -> None:
     assert (
         await refusal(None, root)
-        == "Could not start 'touch': it must be confined, and no sandbox works here. Run `holdfast doctor`."
+        == "Could not start 'touch': it must be confined, but there is no working sandbox. Run `holdfast doctor`."
     )
 
 
 @pytest.mark.promise("BOX-04")
 async def test_refusal_says_what_to_install(root: Path, open_folder: Path) -> None:
-    sandbox = Bwrap(search_path=programs(open_folder / "bin"))
+    sandbox = BwrapSandbox(search_path=programs(open_folder / "bin"))
 
     assert await refusal(sandbox, root) == (
-        "Could not start 'touch': it must be confined. bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'."
+        "Could not start 'touch': it must be confined, but the sandbox does not work. bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'."
     )
 
 
@@ -70,25 +70,26 @@ async def test_refusal_says_what_to_install(root: Path, open_folder: Path) -> No
 @pytest.mark.parametrize(
     ("stub", "reason"),
     [
-        ("#!/bin/sh\necho 'bwrap: No permissions to create new user namespace' >&2; exit 1\n", "No permissions to create new user namespace"),
-        ("#!/bin/sh\nexit 0\n", "The sandbox could not be set up"),
-        ("#!/no/such/thing\n", "bwrap does not start"),
+        ("#!/bin/sh\necho 'bwrap: No permissions to create new user namespace' >&2; exit 1\n", "No permissions to create new user namespace. Allow unprivileged user namespaces"),
+        ("#!/bin/sh\necho 'bwrap: Unknown option --bind-fd' >&2; exit 1\n", "Unknown option --bind-fd. Install bubblewrap 0.10 or newer"),
+        ("#!/bin/sh\nexit 0\n", "The sandbox could not be set up: it printed no error."),
+        ("#!/no/such/thing\n", "The sandbox failed. Could not start"),
     ],
-    ids=["fails", "does nothing", "cannot start"],
+    ids=["fails", "too old", "does nothing", "cannot start"],
 )  # fmt: skip
 async def test_sandbox_that_fails_is_not_used(root: Path, open_folder: Path, stub: str, reason: str) -> None:
-    assert reason in await refusal(Bwrap(search_path=programs(open_folder / "bin", bwrap=stub)), root)
+    assert reason in await refusal(BwrapSandbox(search_path=programs(open_folder / "bin", bwrap=stub)), root)
 
 
 @pytest.mark.promise("BOX-04")
 @pytest.mark.parametrize("how", ["removed", "broken"])
 async def test_sandbox_that_breaks_while_running_is_noticed(
-    root: Path, open_folder: Path, bwrap: Bwrap, how: str
+    root: Path, open_folder: Path, bwrap: BwrapSandbox, how: str
 ) -> None:
     folder = programs(open_folder / "bin")
     link = Path(folder) / "bwrap"
     link.symlink_to(shutil.which("bwrap") or "")
-    sandbox = Bwrap(search_path=folder)
+    sandbox = BwrapSandbox(search_path=folder)
     async with Keeper(sandbox) as keeper:
         before = await run(keeper, confined(ProcessSpec(argv=("true",), env=PATH, cwd=str(root)), root))
 

@@ -17,7 +17,7 @@ class EchoWithParamHeaders(Echo):
     def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return (
             ParamHeader(path=("region",), header="Region"),
-            ParamHeader(path=("size",), header="Size", number=True),
+            ParamHeader(path=("size",), header="Size", is_number=True),
             ParamHeader(path=("on",), header="On"),
         )
 

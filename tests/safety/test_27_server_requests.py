@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
-from tests.connect.conftest import HostFactory, counter, folder, for_sandboxed, make_host
+from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host
 
 __all__ = ["folder", "make_host"]
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -95,9 +95,9 @@ async def _call_asking_tool(
 ) -> str:
     what, how = request
     tool, method = ASKED[what]
-    entry = for_sandboxed(counter(*(("--handshake",) if how == "by request" else ()), asks=asks))
+    entry = for_sandboxed(counter_entry(*(("--handshake",) if how == "by request" else ()), asks=asks))
     async with make_host({"c": entry}) as host:
-        session = await host.open(Opening(cwd=folder, trust=trust, door=door))
+        session = await host.open(OpenOptions(cwd=folder, trust=trust, door=door))
         if how == "by request":
             answer = await session.call(f"c.{tool}")
         else:

@@ -98,9 +98,9 @@ async def test_no_request_goes_to_a_private_address_that_the_server_names(
             name="evil", source=Source.USER, transport=Http(url=f"{url.replace('127.0.0.1', out_there)}/mcp")
         )
         with pytest.raises(HoldfastError) as refused:
-            await log_in(spec, folder=tmp_path, show=print, seconds=10)
+            await log_in(spec, folder=tmp_path, on_login_page=print, seconds=10)
 
-    told = "where no request is sent" if kind == "a redirect" else "which may not be reached"
+    told = "which is not followed" if kind == "a redirect" else "which may not be reached"
     assert (told in refused.value.message, asked) == (True, [])
 
 
@@ -111,7 +111,7 @@ async def test_control_without_the_egress_check_the_request_is_sent(
     async with inner() as (inside, asked), serve(evil(kind, inside)) as url:
         target = f"{url.replace('127.0.0.1', out_there)}/mcp"
         metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")])
-        storage = LoginProvider(target, tmp_path / "login.json", is_new=True)
+        storage = LoginProvider(target, tmp_path / "login.json", ignore_saved=True)
         login = OAuthClientProvider(target, metadata, storage)
         async with httpx2.AsyncClient(auth=login, follow_redirects=kind == "a redirect") as client:
             with suppress(OAuthFlowError):

@@ -32,8 +32,8 @@ from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.secrets import secrets_in_mapping
 from holdfast.model.trust import Trust
-from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import NewSession
 from tests.audit.records import record
 
 ENVIRONMENT = {

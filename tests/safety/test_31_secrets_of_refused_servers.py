@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.mask import Mask
 from tests.connect.conftest import HostFactory, make_host
 
@@ -47,7 +47,7 @@ async def test_number_of_masked_values_of_an_unapproved_project_is_limited(
     env = {f"TOKEN_{number}": f"canary-{number:05}-4f9a2c81" for number in range(20_000)}
     _write(tmp_path / ".mcp.json", {"command": "cat", "env": env})
     async with make_host({}) as host:
-        loaded, _ = await host.plan(Opening(cwd=tmp_path))
+        loaded, _ = await host.plan(OpenOptions(cwd=tmp_path))
 
     assert len(loaded.secrets) == 100
 
@@ -62,8 +62,8 @@ async def _find_stored(make_host: HostFactory, folder: Path, words: Iterable[str
     client: Any = {"command": "cat", "env": [{"name": "SOME_TOKEN", "value": NAMELESS}]}
     async with make_host({}, durable=True) as host:
         _write(folder / "config" / "mcp.json", {"command": 5, "env": {"API_KEY": BROKEN}})
-        session = await host.open(Opening(cwd=cwd, servers=(client,)))
-        await session.settle()
+        session = await host.open(OpenOptions(cwd=cwd, servers=(client,)))
+        await session.wait_for_servers()
         assert len(session.refusals) == 3
         await session.call("files.read", {"path": ".mcp.json"})
         await session.call("files.write", {"path": "notes", "text": " ".join((*CANARIES, *WORDS))})

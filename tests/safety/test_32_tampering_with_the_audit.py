@@ -16,9 +16,9 @@ from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
 from holdfast.cli.app import app
 from holdfast.model.errors import HoldfastError
 from holdfast.store.database import connect_readonly
-from holdfast.store.rows import AuditRow
 from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import AuditRow
 from tests.audit.records import record
 
 ROWS = 40

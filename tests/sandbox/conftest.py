@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
 
-BWRAP = Bwrap()
+BWRAP = BwrapSandbox()
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def keeper() -> AsyncIterator[Keeper]:
 
 
 @pytest.fixture(scope="session")
-def bwrap() -> Bwrap:
+def bwrap() -> BwrapSandbox:
     """The bubblewrap sandbox; skips the test if it does not work."""
     availability = asyncio.run(BWRAP.check())
     if not availability.works:

@@ -27,8 +27,8 @@ def test_unified_group_is_a_sibling_of_the_hosts_own(tmp_path: Path) -> None:
     )  # fmt: skip
     parent = str(root / "sys/fs/cgroup/user.slice/app.slice")
 
-    assert plan_cgroups(QUOTA, processes=False, root=root) == (Cgroup(parent=parent, limits=MEMORY),)
-    assert plan_cgroups(QUOTA, processes=True, root=root) == (
+    assert plan_cgroups(QUOTA, limit_processes=False, root=root) == (Cgroup(parent=parent, limits=MEMORY),)
+    assert plan_cgroups(QUOTA, limit_processes=True, root=root) == (
         Cgroup(parent=parent, limits={**MEMORY, "pids.max": "7"}),
     )
 
@@ -38,17 +38,17 @@ def test_controllers_that_are_not_delegated_are_not_used(tmp_path: Path) -> None
         tmp_path, "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="cpu\n"
     )
 
-    assert plan_cgroups(QUOTA, processes=True, root=root) == ()
+    assert plan_cgroups(QUOTA, limit_processes=True, root=root) == ()
 
 
 def test_pids_hierarchy_of_version_1_is_used_only_to_limit_processes(tmp_path: Path) -> None:
     root = make_machine(tmp_path, "8:pids:/x\n4:memory:/y\n0::/\n", "pids/x/cgroup.procs")
 
-    assert plan_cgroups(QUOTA, processes=False, root=root) == ()
-    assert plan_cgroups(QUOTA, processes=True, root=root) == (
+    assert plan_cgroups(QUOTA, limit_processes=False, root=root) == ()
+    assert plan_cgroups(QUOTA, limit_processes=True, root=root) == (
         Cgroup(parent=str(root / "sys/fs/cgroup/pids/x"), limits={"pids.max": "7"}),
     )
 
 
 def test_machine_without_usable_groups_plans_none(tmp_path: Path) -> None:
-    assert plan_cgroups(QUOTA, processes=True, root=make_machine(tmp_path, "0::/a\n")) == ()
+    assert plan_cgroups(QUOTA, limit_processes=True, root=make_machine(tmp_path, "0::/a\n")) == ()

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec, Quota
-from holdfast.sandbox.container.container import Container, host_id, is_host_running, run_arguments
+from holdfast.sandbox.container.container import ContainerSandbox, host_id, is_host_running, run_arguments
 from tests.sandbox.support import PATH, confined
 
 QUOTA = Quota(memory_bytes=400, processes=3, file_bytes=5, descriptors=6)
@@ -61,7 +61,7 @@ def test_every_restriction_becomes_an_argument(root: Path) -> None:
 
 @pytest.mark.promise("BOX-05")
 def test_container_is_removed_after_it_ends(root: Path, engine: Path) -> None:
-    prepared = Container(engine="podman", image="tools:1").prepare(
+    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(
         confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
     )
     with prepared.resources:
@@ -81,7 +81,7 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
     os.chown(root, owner.pw_uid, 4321)
     spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
 
-    prepared = Container(engine="podman", image="tools:1").prepare(spec)
+    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
     prepared.resources.close()
     argv = prepared.request.argv
 
@@ -93,7 +93,7 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
 async def test_check_removes_containers_of_dead_hosts_only(
     engine: Path,
 ) -> None:
-    availability = await Container(engine="podman", image="tools:1").check()
+    availability = await ContainerSandbox(engine="podman", image="tools:1").check()
 
     assert (availability.works, engine.read_text().splitlines()[-2:]) == (
         True,
@@ -107,22 +107,35 @@ async def test_check_removes_containers_of_dead_hosts_only(
     ("engine_name", "image", "reason"),
     [
         ("podman", "", "No image is configured for podman"),
-        ("podman", "other", "podman cannot provide the image 'other': no such image"),
+        ("podman", "other", "podman cannot inspect the image 'other': no such image"),
         ("no-such-engine", "x", "no-such-engine is missing"),
     ],
 )
 async def test_unusable_engine_gives_the_reason(
     engine: Path, engine_name: str, image: str, reason: str
 ) -> None:
-    availability = await Container(engine=engine_name, image=image).check()
+    availability = await ContainerSandbox(engine=engine_name, image=image).check()
 
     assert (availability.works, reason in availability.reason) == (False, True), availability
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("BOX-04")
+async def test_engine_that_does_not_answer_gives_the_reason(
+    engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (engine.parent / "bin" / "podman").write_text("#!/bin/sh\nexec sleep 1000\n")
+    monkeypatch.setattr("holdfast.sandbox.container.container._ENGINE_SECONDS", 0.1)
+
+    availability = await ContainerSandbox(engine="podman", image="tools:1").check()
+
+    assert (availability.works, availability.reason) == (False, "podman did not answer within 0.1 seconds.")
 
 
 @pytest.mark.parametrize(
     ("confinement", "message"),
     [
-        (Confinement(network=("example.org",)), "containers have no network here"),
+        (Confinement(network=("example.org",)), "containers get no network"),
         (Confinement(roots=("/etc",)), "cannot be a root"),
         (Confinement(readable=("/no/such",)), "cannot be opened"),
     ],
@@ -132,7 +145,7 @@ def test_unsupported_confinement_is_refused(root: Path, confinement: Confinement
     spec = ProcessSpec(argv=("x",), env=PATH, cwd=str(root), confinement=confinement)
 
     with pytest.raises(HoldfastError, match=message):
-        Container(engine="podman", image="tools:1").prepare(spec)
+        ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
 
 
 @pytest.mark.usefixtures("engine")
@@ -145,7 +158,7 @@ def test_names_that_the_engine_would_misparse_are_refused(root: Path) -> None:
         confined(ProcessSpec(argv=("x",), env={"A": "1\nB=2"}, cwd=str(root)), root),
     ):
         with pytest.raises(HoldfastError, match=r"comma|newline"):
-            Container(engine="podman", image="tools:1").prepare(spec)
+            ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
 
 
 def test_host_is_identified_by_pid_and_start_time() -> None:

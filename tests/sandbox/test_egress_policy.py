@@ -6,7 +6,7 @@ from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRequest, parse_request
 
 POLICY = EgressPolicy(
-    Confinement(network=("api.example.org", "db.example.org:5432", "localhost:8080", "10.0.0.5"), reachable=("localhost", "10.0.0.5"))
+    Confinement(network=("api.example.org", "db.example.org:5432", "localhost:8080", "10.0.0.5"), allowed_private_hosts=("localhost", "10.0.0.5"))
 )  # fmt: skip
 
 
@@ -24,7 +24,7 @@ POLICY = EgressPolicy(
     ],
 )
 def test_endpoint_is_granted_by_its_exact_name_and_port(host: str, port: int, granted: bool) -> None:
-    assert (POLICY.refuse_name(Endpoint(host=host, port=port)) is None) == granted
+    assert (POLICY.why_name_refused(Endpoint(host=host, port=port)) is None) == granted
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_endpoint_is_granted_by_its_exact_name_and_port(host: str, port: int, gr
 def test_granted_name_with_a_private_address_needs_the_hosts_permission(
     host: str, address: str, allowed: bool
 ) -> None:
-    assert (POLICY.refuse_address(Endpoint(host=host, port=443), address) is None) == allowed
+    assert (POLICY.why_address_refused(Endpoint(host=host, port=443), address) is None) == allowed
 
 
 def test_connect_and_plain_requests_are_parsed() -> None:

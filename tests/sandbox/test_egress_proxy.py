@@ -58,7 +58,7 @@ async def send(proxy: EgressProxy, request: bytes) -> bytes:
 
 async def test_granted_host_is_reached_by_plain_request_and_by_tunnel() -> None:
     async with serve_site() as (port, _):
-        grants = Confinement(network=(f"localhost:{port}",), reachable=("localhost",))
+        grants = Confinement(network=(f"localhost:{port}",), allowed_private_hosts=("localhost",))
 
         plain = await send(EgressProxy(grants), b"GET http://localhost:%d/a HTTP/1.1\r\n\r\n" % port)
         tunnel = await send(
@@ -115,6 +115,20 @@ async def test_proxy_connects_to_the_address_that_it_checked() -> None:
     )
 
 
+async def test_look_up_that_times_out_is_answered_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    async def time_out(endpoint: Endpoint) -> list[str]:
+        raise TimeoutError
+
+    answer = await send(
+        EgressProxy(Confinement(network=("slow.example",)), time_out),
+        b"CONNECT slow.example:443 HTTP/1.1\r\n\r\n",
+    )
+
+    assert answer.startswith(b"HTTP/1.1 502 Bad Gateway")
+    assert b"slow.example:443 cannot be reached: no answer in time." in answer
+    assert [record.message for record in caplog.records] == ["egress failed"]
+
+
 @pytest.mark.parametrize("request_", [b"hello\r\n\r\n", b"x" * 100_000, b"GET / HTTP/1.1\r\n\r\n"])
 async def test_malformed_request_is_refused_or_disconnected(request_: bytes) -> None:
     answer = await send(EgressProxy(Confinement()), request_)
@@ -140,7 +154,7 @@ async def test_confined_server_reaches_only_granted_hosts(keeper: Keeper, root: 
     async with serve_site() as (port, requests):
         granted, other = f"http://localhost:{port}/a", f"http://127.0.0.1:{port}/b"
         spec = python(FETCH, granted, other)
-        grants = {"network": (f"localhost:{port}",), "reachable": ("localhost",)}
+        grants = {"network": (f"localhost:{port}",), "allowed_private_hosts": ("localhost",)}
 
         with_grant = await run(keeper, confined(spec, root, **grants))
         without = await run(keeper, confined(spec, root))

@@ -97,7 +97,7 @@ async def test_large_and_undecodable_environment_arrives_unchanged(keeper: Keepe
     [
         (ProcessSpec(argv=("no-such-program",), env=PATH, cwd="/"), "Could not start 'no-such-program': there is no such program. Install it"),
         (ProcessSpec(argv=("/etc/passwd",), env=PATH, cwd="/"), "Could not start '/etc/passwd': it may not be executed."),
-        (ProcessSpec(argv=("cat",), env=PATH, cwd="/no/such"), "Could not start 'cat': its working folder '/no/such' cannot be entered: no such file"),
+        (ProcessSpec(argv=("cat",), env=PATH, cwd="/no/such"), "Could not start 'cat': it cannot change to its working directory '/no/such': no such file"),
         (ProcessSpec(argv=("c\0at",), env=PATH, cwd="/"), "Could not start 'c\\x00at': there is a NUL character"),
         (ProcessSpec(argv=("cat", "x" * 200_000), env=PATH, cwd="/"), "Could not start 'cat': its arguments and environment are too long"),
     ],
@@ -145,7 +145,7 @@ async def test_cancelled_start_leaves_no_process_and_no_descriptor(keeper: Keepe
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_now()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None
@@ -167,7 +167,7 @@ async def test_cancelled_confined_start_leaves_no_process_and_no_descriptor(
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_now()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None
@@ -241,11 +241,11 @@ HOST = """
 import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.sandbox.bwrap.bwrap import Bwrap
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
 
 async def main():
-    async with Keeper(Bwrap()) as keeper:
+    async with Keeper(BwrapSandbox()) as keeper:
         confinement = Confinement(roots=(sys.argv[3],)) if sys.argv[4] == 'confined' else None
         spec = ProcessSpec(argv=(sys.executable, '-I', '-c', sys.argv[2], sys.argv[3] + '/lock'), env={}, cwd=sys.argv[3], confinement=confinement)
         child = await keeper.spawn(spec)
@@ -283,7 +283,7 @@ async def test_fork_of_the_host_with_its_sockets_keeps_no_server_alive(root: Pat
         (fork,) = [
             pid
             for pid in children(host.pid)
-            if "supervisor.py" not in Path(f"/proc/{pid}/cmdline").read_text()
+            if "keeper_process.py" not in Path(f"/proc/{pid}/cmdline").read_text()
         ]
         host.kill()
         host.wait()

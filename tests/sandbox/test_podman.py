@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.container.container import Container
+from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.escape_probe_runner import run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper
 from tests.sandbox.support import DAEMON, SLEEP_FOREVER, confined, read_line, run, started, wait_unlocked
@@ -32,11 +32,11 @@ HOST = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.sandbox.container.container import Container
+from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
 
 async def main():
-    async with Keeper(Container(engine='podman', image=sys.argv[2], options=('--runtime', 'runc'))) as keeper:
+    async with Keeper(ContainerSandbox(engine='podman', image=sys.argv[2], options=('--runtime', 'runc'))) as keeper:
         root = sys.argv[3]
         child = await keeper.spawn(ProcessSpec(argv=('python3', '-c', sys.argv[4], root + '/lock'), env={}, cwd=root, confinement=Confinement(roots=(root,))))
         child.stdout.read(1)
@@ -73,12 +73,12 @@ def image() -> Iterator[str]:
 
 
 @pytest.fixture
-def podman(image: str) -> Container:
-    return Container(engine="podman", image=image, options=OPTIONS)
+def podman(image: str) -> ContainerSandbox:
+    return ContainerSandbox(engine="podman", image=image, options=OPTIONS)
 
 
 @pytest.mark.promise("BOX-05")
-async def test_every_escape_probe_is_stopped(podman: Container) -> None:
+async def test_every_escape_probe_is_stopped(podman: ContainerSandbox) -> None:
     async with Keeper(podman) as keeper:
         results = await run_escape_probes(keeper, python="python3")
 
@@ -86,7 +86,7 @@ async def test_every_escape_probe_is_stopped(podman: Container) -> None:
 
 
 @pytest.mark.promise("BOX-05")
-async def test_input_files_and_environment_are_passed_on(podman: Container, root: Path) -> None:
+async def test_input_files_and_environment_are_passed_on(podman: ContainerSandbox, root: Path) -> None:
     code = "import os, sys; open('new', 'w').write(sys.stdin.read()); print(os.environ['A'])"
     spec = ProcessSpec(argv=("python3", "-c", code), env={"A": "x y = z"}, cwd=str(root))
 
@@ -97,7 +97,7 @@ async def test_input_files_and_environment_are_passed_on(podman: Container, root
 
 
 @pytest.mark.promise("BOX-05")
-async def test_daemon_ends_with_its_container(podman: Container, root: Path) -> None:
+async def test_daemon_ends_with_its_container(podman: ContainerSandbox, root: Path) -> None:
     spec = ProcessSpec(
         argv=("python3", "-c", DAEMON + SLEEP_FOREVER, str(root / "lock")), env={}, cwd=str(root)
     )
@@ -127,7 +127,7 @@ async def test_container_is_removed_when_the_host_is_killed(image: str, root: Pa
 
 
 @pytest.mark.promise("BOX-05")
-async def test_container_left_by_a_dead_host_is_removed_at_the_next_check(podman: Container) -> None:
+async def test_container_left_by_a_dead_host_is_removed_at_the_next_check(podman: ContainerSandbox) -> None:
     left = ["run", "--detach", "--network", "none", "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
     label = [
         "--label",

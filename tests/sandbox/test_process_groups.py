@@ -72,7 +72,7 @@ async def test_closing_the_keeper_ends_running_servers() -> None:
     [
         (("no-such-program",), "/", "there is no such program"),
         (("/etc/passwd",), "/", "it may not be executed"),
-        (("cat",), "/no/such", "its working folder '/no/such' cannot be entered"),
+        (("cat",), "/no/such", "it cannot change to its working directory '/no/such'"),
         (("c\0at",), "/", "a NUL character"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Roots are opened by their real path, and decide which user a server runs as."""
+"""Roots are opened without following links, and decide which user a server runs as."""
 
 import os
 import pwd
@@ -22,13 +22,13 @@ def test_real_folder_is_opened(root: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["last", "middle"])
-def test_path_with_a_link_is_refused_and_the_real_folder_named(root: Path, where: str) -> None:
+def test_path_with_a_link_is_refused_and_the_real_path_given(root: Path, where: str) -> None:
     (root / "inner").mkdir()
     link = root.parent / "link"
     link.symlink_to(root)
     path = link if where == "last" else link / "inner"
 
-    with pytest.raises(HoldfastError, match=f"symbolic link. Name the real folder: '{path.resolve()}'"):
+    with pytest.raises(HoldfastError, match=f"symbolic link. Use the real path: '{path.resolve()}'"):
         open_root(str(path))
 
 

@@ -23,7 +23,7 @@ def architecture(machine: str) -> Architecture:
 def run_filter(arch: Architecture, number: int, *arguments: int, audit: int | None = None) -> str:
     """The filter's verdict on one call, interpreting classic BPF as the kernel does."""
     words = [*arguments, *[0] * (6 - len(arguments))]
-    data = struct.pack("<IIQ6Q", number, arch.audit if audit is None else audit, 0, *words)
+    data = struct.pack("<IIQ6Q", number, arch.audit_arch if audit is None else audit, 0, *words)
     steps = [struct.unpack("<HBBI", step) for step in _split(compile_filter(arch))]
     position = value = 0
     while True:

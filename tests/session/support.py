@@ -13,7 +13,7 @@ from holdfast.model.door import DoorCapabilities
 from holdfast.model.event import Decision, StopReason
 from holdfast.model.json import JsonObject
 from holdfast.store.sqlite import SqliteStore
-from tests.connect.conftest import HostFactory, counter
+from tests.connect.conftest import HostFactory, counter_entry
 from tests.journeys.editor import Editor, RpcError
 from tests.store.disks import FailingDisk
 
@@ -81,7 +81,7 @@ async def failing_host(make_host: HostFactory, tmp_path: Path) -> AsyncIterator[
     disk = FailingDisk()
     async with (
         SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
-        Host(settings=make_host({}).settings, servers={"c": counter()}, store=store) as host,
+        Host(settings=make_host({}).settings, servers={"c": counter_entry()}, store=store) as host,
     ):
         yield host, disk
         disk.fails_with = 0

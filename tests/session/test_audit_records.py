@@ -1,4 +1,4 @@
-"""Every call, refusal, decision and denial leaves exactly one audit record, before its result is returned."""
+"""Every call, decision, refused server and call of an unknown tool leaves exactly one audit record, before its result is returned."""
 
 import asyncio
 import sqlite3
@@ -12,13 +12,13 @@ from holdfast.agent.manual import ManualAgent
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind, decode_record, hash_arguments
 from holdfast.host.host import DATABASE
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Decision, Event, ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.mask import MASKED
 from holdfast.session.conversation import Conversation
 from holdfast.session.permission import Mode
 from holdfast.store.store import ReadTx
-from tests.connect.conftest import HostFactory, counter, hostile, make_host
+from tests.connect.conftest import HostFactory, counter_entry, hostile_entry, make_host
 from tests.session.support import ScriptedUser, audit_records
 
 __all__ = ["make_host"]
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.promise("AUD-01")
 async def test_every_outcome_of_a_call_is_one_record(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count", {"a": 1})
         await session.call("c.fail")
         await session.call("c.refuse")
@@ -70,10 +70,10 @@ async def test_every_outcome_of_a_call_is_one_record(make_host: HostFactory, tmp
 @pytest.mark.promise("RES-09")
 async def test_every_refused_server_is_one_record(make_host: HostFactory, tmp_path: Path):
     servers = {
-        "good": counter(),
+        "good": counter_entry(),
         "broken": {"command": 1},
         "missing": {"command": "/no/such"},
-        "x": hostile("exits"),
+        "x": hostile_entry("exits"),
     }
     async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
         records = await audit_records(host, AuditKind.REFUSAL)
@@ -88,7 +88,11 @@ async def test_every_refused_server_is_one_record(make_host: HostFactory, tmp_pa
 async def test_refusal_is_recorded_once_and_at_once_even_if_the_session_is_closed_early(
     make_host: HostFactory, tmp_path: Path
 ):
-    servers = {"broken": {"command": 1}, "x": hostile("exits"), "mute": {"command": "sleep", "args": ["60"]}}
+    servers = {
+        "broken": {"command": 1},
+        "x": hostile_entry("exits"),
+        "mute": {"command": "sleep", "args": ["60"]},
+    }
     refused = asyncio.Event()
 
     async def on_event(event: Event) -> None:
@@ -96,7 +100,7 @@ async def test_refusal_is_recorded_once_and_at_once_even_if_the_session_is_close
             refused.set()
 
     async with make_host(servers) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+        session = await host.open(OpenOptions(cwd=tmp_path))
         session.record.listen(on_event)
         at_once = [record.server for record in await audit_records(host, AuditKind.REFUSAL)]
         await asyncio.wait_for(refused.wait(), 20)
@@ -117,9 +121,9 @@ async def test_refusal_is_recorded_once_and_at_once_even_if_the_session_is_close
 
 
 async def test_unchanged_server_state_is_stored_once(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host:
+    async with make_host({"c": counter_entry()}) as host:
         async with host.session(cwd=tmp_path) as session:
-            await session.settle()
+            await session.wait_for_servers()
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
     (resolved,) = (event for event in events if isinstance(event, ServersResolved))
@@ -131,7 +135,7 @@ async def test_every_decision_of_the_user_is_one_record_and_its_call_another(
     make_host: HostFactory, tmp_path: Path
 ):
     user = ScriptedUser(Decision.REJECT, Decision.ALLOW_ONCE, Decision.ALLOW_ALWAYS)
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         conversation = Conversation(session, ManualAgent(), user)
         for _ in range(4):
             await conversation.prompt([{"type": "text", "text": "/call c.count"}])
@@ -158,7 +162,7 @@ async def test_every_decision_of_the_user_is_one_record_and_its_call_another(
 async def test_call_refused_by_the_mode_or_without_a_user_is_recorded_and_shown_as_refused(
     make_host: HostFactory, tmp_path: Path, mode: Mode, advice: str
 ):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         conversation = Conversation(session, ManualAgent())
         conversation.permissions.mode = mode
         await conversation.prompt([{"type": "text", "text": "/call c.count"}])
@@ -179,7 +183,7 @@ async def test_arguments_are_recorded_only_if_configured_masked_and_limited_in_s
     make_host: HostFactory, tmp_path: Path, configured: bool
 ):
     variables = {"HOLDFAST_AUDIT_ARGUMENTS": "true"} if configured else {}
-    servers = {"c": counter(env={"API_KEY": "sekrit-4711"})}
+    servers = {"c": counter_entry(env={"API_KEY": "sekrit-4711"})}
     async with make_host(servers, **variables) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count", {"a": 1, "text": "it is sekrit-4711!", "password": "short"})
         await session.call("c.count", {"text": "x" * 20_000})
@@ -196,8 +200,8 @@ async def test_arguments_are_recorded_only_if_configured_masked_and_limited_in_s
 async def test_concurrent_calls_leave_one_record_each_and_an_intact_chain(
     make_host: HostFactory, tmp_path: Path
 ):
-    async with make_host({"c": counter()}, durable=True) as host:
-        sessions = [await host.open(Opening(cwd=tmp_path)) for _ in range(3)]
+    async with make_host({"c": counter_entry()}, durable=True) as host:
+        sessions = [await host.open(OpenOptions(cwd=tmp_path)) for _ in range(3)]
         await asyncio.gather(*(session.call("c.count") for session in sessions for _ in range(100)))
         ids = [record.call_id for record in await audit_records(host, AuditKind.CALL)]
         verdict = await host.store.read(lambda tx: verify_store(tx, host._audit._anchor.read()))
@@ -208,7 +212,7 @@ async def test_concurrent_calls_leave_one_record_each_and_an_intact_chain(
 @pytest.mark.promise("AUD-01")
 async def test_record_is_on_disk_before_the_result_is_returned(make_host: HostFactory, tmp_path: Path):
     """Another connection counts the records right after each call."""
-    async with make_host({"c": counter()}, durable=True) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}, durable=True) as host, host.session(cwd=tmp_path) as session:
         with closing(sqlite3.connect(tmp_path / "data" / DATABASE, timeout=10)) as other:
 
             def on_disk() -> int:
@@ -236,8 +240,8 @@ async def test_every_commit_has_the_end_of_a_call_together_with_its_record(
         ]
         counts.append((sum(row.kind is AuditKind.CALL for row in rows), len(ended)))
 
-    async with make_host({"c": counter()}, durable=True) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+    async with make_host({"c": counter_entry()}, durable=True) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
         host.store.after_commit(count)
         await asyncio.gather(*(session.call("c.count") for _ in range(50)))
         events = [stored.event async for stored in host.store.events(session.context.session_id)]

@@ -9,12 +9,12 @@ import pytest
 from holdfast.audit.record import AuditKind
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Replied, SessionClosed, ToolEnded
 from holdfast.session.server_tools import ServerTools
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import audit_records, failing_host
 from tests.store.sessions import raises_code
 
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.anyio
 async def test_running_call_ends_with_its_session_and_only_once(
     make_host: HostFactory, tmp_path: Path, what: str
 ) -> None:
-    servers = {"c": counter("--shared", lifetime="host")}
+    servers = {"c": counter_entry("--shared", lifetime="host")}
     async with make_host(servers) as host:
-        session = await host.open(Opening(cwd=tmp_path))
-        await session.settle()
+        session = await host.open(OpenOptions(cwd=tmp_path))
+        await session.wait_for_servers()
         running = asyncio.Event()
 
         async def permit(tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
@@ -46,7 +46,7 @@ async def test_running_call_ends_with_its_session_and_only_once(
         await running.wait()
         await host.close_session(session)
         result = await task
-        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
         await host.close_session(again)
         records = await audit_records(host, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
@@ -58,8 +58,8 @@ async def test_running_call_ends_with_its_session_and_only_once(
 
 
 async def test_nothing_is_written_to_a_closed_session(make_host: HostFactory, tmp_path: Path) -> None:
-    async with make_host({"c": counter()}) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+    async with make_host({"c": counter_entry()}) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path))
         await host.close_session(session)
         with raises_code(codes.SCOPE_CLOSED):
             await session.record.add(Replied(message_id="m", text="late"))
@@ -91,7 +91,7 @@ async def test_server_listed_while_the_disk_was_full_becomes_available_when_ther
 
         with monkeypatch.context() as patched:
             patched.setattr(ServerTools, "_list_once", on_a_full_disk)
-            session = await host.open(Opening(cwd=tmp_path))
+            session = await host.open(OpenOptions(cwd=tmp_path))
             await session.wait_ready()
         refusals = [refusal.server for refusal in session.refusals]
         async with asyncio.timeout(20):

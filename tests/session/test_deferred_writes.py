@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind, hash_arguments
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.event import (
@@ -26,7 +26,7 @@ from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.sqlite import SqliteStore
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.journeys.conftest import cwd, home
 from tests.session.support import ScriptedUser, audit_records, failing_host
 from tests.store.disks import FailingDisk, small_disk
@@ -70,7 +70,7 @@ async def test_session_that_could_not_be_opened_is_deleted_once_there_is_space(
 
         monkeypatch.setattr(Session, "open", open_on_a_full_disk)
         with raises_code(codes.STORE_FULL):
-            await host.open(Opening(cwd=tmp_path))
+            await host.open(OpenOptions(cwd=tmp_path))
         before = (await host.store.sessions(SessionQuery(visibility=ALL_SESSIONS))).items
         disk.fails_with = 0
         await host.store.write(lambda tx: None)
@@ -93,7 +93,7 @@ async def add_start_without_waiting(self: Record, tool_call: ToolCall) -> None:
 async def test_call_that_cannot_be_recorded_is_not_made(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """The control does not wait for the disk: there the server does count."""
+    """The control does not wait for the disk, so there the server gets the call."""
     if not waits:
         monkeypatch.setattr(Record, "add_start", add_start_without_waiting)
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
@@ -117,13 +117,13 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
     make_host: HostFactory, tmp_path: Path
 ) -> None:
     async with failing_host(make_host, tmp_path) as (host, disk):
-        session = await host.open(Opening(cwd=tmp_path))
-        await session.settle()
+        session = await host.open(OpenOptions(cwd=tmp_path))
+        await session.wait_for_servers()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.3})
         await host.close_session(session)
         before = await audit_records(host, AuditKind.CALL)
         disk.fails_with = 0
-        other = await host.open(Opening(cwd=tmp_path))  # deferred writes go first
+        other = await host.open(OpenOptions(cwd=tmp_path))  # deferred writes go first
         records = [(record.tool, record.outcome) for record in await audit_records(host, AuditKind.CALL)]
         event_types = await event_names(host, session)
         *_, last = [stored.event async for stored in host.store.events(session.context.session_id)]
@@ -143,9 +143,9 @@ async def test_deferred_writes_are_retried_even_without_another_write(
 ) -> None:
     monkeypatch.setattr("holdfast.store.writer._RETRY_SECONDS", 0.1)
     async with failing_host(make_host, tmp_path) as (host, disk):
-        session, other = [await host.open(Opening(cwd=tmp_path)) for _ in range(2)]
+        session, other = [await host.open(OpenOptions(cwd=tmp_path)) for _ in range(2)]
         for one in (session, other):
-            await one.settle()
+            await one.wait_for_servers()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
         await fill_during(disk, other, "c.sleep", {"seconds": 0.2}, full=True)
         await host.close_session(other)
@@ -161,13 +161,13 @@ async def test_deferred_writes_are_retried_even_without_another_write(
 
 
 @pytest.mark.promise("AUD-01")
-async def test_denied_calls_on_a_full_disk_are_limited_in_memory_and_do_not_displace_other_records(
+async def test_unknown_tools_called_on_a_full_disk_use_limited_memory_and_displace_no_other_records(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.audit.audit._MAX_DEFERRED", 3)
     async with failing_host(make_host, tmp_path) as (host, disk):
-        session = await host.open(Opening(cwd=tmp_path))
-        await session.settle()
+        session = await host.open(OpenOptions(cwd=tmp_path))
+        await session.wait_for_servers()
         running = asyncio.create_task(session.call("c.sleep", {"seconds": 0.5}))
         while not await _has_started(session):
             await asyncio.sleep(0.01)
@@ -179,7 +179,7 @@ async def test_denied_calls_on_a_full_disk_are_limited_in_memory_and_do_not_disp
             await running
         await host.close_session(session)
         disk.fails_with = 0
-        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
         await host.close_session(again)
         records = await audit_records(host, AuditKind.CALL, AuditKind.DENIED)
 
@@ -194,16 +194,16 @@ async def test_host_closed_on_a_full_disk_keeps_no_lease_in_its_own_process(
     made = make_host({})
     async with (
         SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
-        Host(settings=made.settings, servers={"c": counter()}, store=store) as host,
+        Host(settings=made.settings, servers={"c": counter_entry()}, store=store) as host,
     ):
-        session = await host.open(Opening(cwd=tmp_path))
-        await session.settle()
+        session = await host.open(OpenOptions(cwd=tmp_path))
+        await session.wait_for_servers()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
     async with (
         SqliteStore(tmp_path / "holdfast.db") as store,
         Host(settings=made.settings, store=store) as host,
     ):
-        again = await host.reopen(session.context.session_id, Opening(cwd=tmp_path))
+        again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
         records = await audit_records(host, AuditKind.CALL)
         await host.close_session(again)
 
@@ -240,7 +240,7 @@ async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_
 
 
 @pytest.mark.promise("AUD-01")
-async def test_call_denied_on_a_full_disk_is_recorded_when_there_is_space(
+async def test_call_of_an_unknown_tool_on_a_full_disk_is_recorded_when_there_is_space(
     make_host: HostFactory, tmp_path: Path
 ) -> None:
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:

@@ -13,14 +13,14 @@ import pytest
 
 from holdfast.audit.record import AuditKind
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled, ToolEnded, ToolStarted
 from holdfast.session.session import Session
 from holdfast.store.database import Rows
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import ReadTx
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import audit_records
 from tests.store.disks import FailingDisk
 
@@ -76,11 +76,11 @@ async def test_every_call_has_one_end_and_one_record(make_host: HostFactory, tmp
     disk = UnreliableDisk(random.Random(chance.random()))
     async with (
         SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
-        Host(settings=make_host({}).settings, servers={"c": counter()}, store=store) as host,
+        Host(settings=make_host({}).settings, servers={"c": counter_entry()}, store=store) as host,
     ):
         for _ in range(ROUNDS):
-            session = await host.open(Opening(cwd=tmp_path))
-            await session.settle()
+            session = await host.open(OpenOptions(cwd=tmp_path))
+            await session.wait_for_servers()
             disk.is_unreliable = True
             counted = await one_round(host, session, chance)
             disk.is_unreliable = False

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind
 from holdfast.host.host import DATABASE, Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.event import (
     Event,
@@ -29,7 +29,7 @@ from holdfast.session.conversation import Conversation
 from holdfast.session.permission import Mode
 from holdfast.store.maintenance import check
 from holdfast.store.sqlite import SqliteStore
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.journeys.editor import RpcError, editor, tools_server
 from tests.session.support import (
     LONG,
@@ -46,7 +46,7 @@ __all__ = ["make_host", "small_disk"]
 pytestmark = pytest.mark.anyio
 
 
-async def log_of(path: Path, session: str) -> list[Event]:
+async def read_events(path: Path, session: str) -> list[Event]:
     async with SqliteStore(path) as store:
         return [stored.event async for stored in store.events(SessionId(session))]
 
@@ -71,7 +71,7 @@ async def test_session_of_an_editor_works_again_when_there_is_space(tmp_path: Pa
     assert "Free some space on that disk, then try again" in full.message
     assert "No space is left" in again.value.message
     assert (reason, last, "after" in zed.reply_text(session)) == ("end_turn", "completed", True)
-    events = await log_of(small_disk / DATABASE, session)
+    events = await read_events(small_disk / DATABASE, session)
     begun = [event.turn_id for event in events if isinstance(event, Prompted)]
     ended = [event.turn_id for event in events if isinstance(event, TurnEnded)]
     assert begun == ended
@@ -166,7 +166,7 @@ async def test_trust_lowered_on_a_full_disk_is_stored_when_there_is_space(
     disk = FailingDisk()
     store = SqliteStore(tmp_path / "holdfast.db", connect=disk.open)
     async with store, Host(settings=make_host({}).settings, store=store) as host:
-        session = await host.open(Opening(cwd=tmp_path))
+        session = await host.open(OpenOptions(cwd=tmp_path))
         disk.fails_with = sqlite3.SQLITE_FULL
         with raises_code(codes.STORE_FULL):
             await session.lower_trust()
@@ -190,7 +190,7 @@ async def test_every_call_has_one_end_and_one_record_once_there_is_space(
     async def on_event(event: Event) -> None:
         published.append(event)
 
-    host = make_host({"c": counter()}, durable=True, HOLDFAST_DATA_DIR=str(small_disk))
+    host = make_host({"c": counter_entry()}, durable=True, HOLDFAST_DATA_DIR=str(small_disk))
     async with host, host.session(cwd=tmp_path) as session:
         session.record.listen(on_event)
         slow = asyncio.create_task(session.call("c.sleep", {"seconds": 1}))
@@ -249,7 +249,7 @@ async def test_turn_cancelled_during_a_call_on_a_full_disk_ends_as_cancelled(
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
         started = asyncio.Event()
         conversation = Conversation(session, ManualAgent())
-        await session.settle()
+        await session.wait_for_servers()
 
         async def on_event(event: Event) -> None:
             if isinstance(event, ToolStarted):

@@ -16,7 +16,7 @@ from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind, hash_arguments
 from holdfast.host.host import DATABASE, Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Event, Outcome, SessionClosed, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from tests.journeys.conftest import cwd, home
@@ -57,7 +57,7 @@ async def reopen(home: Path, cwd: Path, session: str) -> tuple[list[Event], list
     """Reopen the session and close it: its events, the audit records of its calls, and whether the chain is intact."""
     loaded = settings.load(home / "config.toml", environment(home))
     async with Host(settings=loaded) as host:
-        again = await host.reopen(session, Opening(cwd=cwd))
+        again = await host.reopen(session, OpenOptions(cwd=cwd))
         await host.close_session(again)
         events = [stored.event async for stored in host.store.events(SessionId(session))]
         records = [

@@ -14,9 +14,9 @@ from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.session.conversation import Conversation
-from holdfast.session.permission import Mode, Permission, check_permission, tool_kind
+from holdfast.session.permission import Access, Mode, decide_access, tool_kind
 from holdfast.wire.mcp.tools import Tool
-from tests.connect.conftest import HostFactory, counter, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import ScriptedUser, audit_records, text_prompt
 
 __all__ = ["make_host"]
@@ -39,19 +39,17 @@ def catalog_tool(annotations: Any = None, *, source: Source = Source.CLIENT, met
 @pytest.mark.parametrize(
     ("annotations", "mode", "expected"),
     [
-        ({"readOnlyHint": True}, Mode.ASK, Permission.ALLOWED),
-        ({"readOnlyHint": True}, Mode.READ_ONLY, Permission.ALLOWED),
-        ({"readOnlyHint": False}, Mode.ASK, Permission.MUST_ASK),
-        ({"readOnlyHint": "yes"}, Mode.ASK, Permission.MUST_ASK),
-        (None, Mode.ASK, Permission.MUST_ASK),
-        (None, Mode.AUTO, Permission.ALLOWED),
-        (None, Mode.READ_ONLY, Permission.REFUSED),
+        ({"readOnlyHint": True}, Mode.ASK, Access.ALLOWED),
+        ({"readOnlyHint": True}, Mode.READ_ONLY, Access.ALLOWED),
+        ({"readOnlyHint": False}, Mode.ASK, Access.MUST_ASK),
+        ({"readOnlyHint": "yes"}, Mode.ASK, Access.MUST_ASK),
+        (None, Mode.ASK, Access.MUST_ASK),
+        (None, Mode.AUTO, Access.ALLOWED),
+        (None, Mode.READ_ONLY, Access.REFUSED),
     ],
 )
-def test_permission_follows_from_the_mode_and_the_read_only_hint(
-    annotations: Any, mode: Mode, expected: Permission
-):
-    assert check_permission(catalog_tool(annotations), mode) is expected
+def test_access_follows_from_the_mode_and_the_read_only_hint(annotations: Any, mode: Mode, expected: Access):
+    assert decide_access(catalog_tool(annotations), mode) is expected
 
 
 def test_only_a_built_in_server_declares_the_kind_of_its_tools():
@@ -79,7 +77,7 @@ class SlowUser(ScriptedUser):
 
 
 async def test_mode_read_only_refuses_a_tool_that_was_always_allowed(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         conversation = Conversation(session, ManualAgent(), ScriptedUser(Decision.ALLOW_ALWAYS))
         for mode in (Mode.ASK, Mode.READ_ONLY, Mode.ASK):
             await conversation.permissions.change_mode(mode)
@@ -93,7 +91,7 @@ async def test_mode_read_only_refuses_a_call_allowed_after_the_mode_changed(
     make_host: HostFactory, tmp_path: Path
 ):
     user = SlowUser(Decision.ALLOW_ONCE)
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         conversation = Conversation(session, ManualAgent(), user)
         turn = asyncio.create_task(conversation.prompt(text_prompt(COUNT)))
         await user.is_asked.wait()
@@ -109,8 +107,8 @@ async def test_concurrent_calls_of_a_tool_ask_once_if_the_answer_is_always(
     make_host: HostFactory, tmp_path: Path
 ):
     user = SlowUser(Decision.ALLOW_ALWAYS)
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
-        await session.settle()
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
+        await session.wait_for_servers()
         conversation = Conversation(session, ManualAgent(), user)
         turn = asyncio.create_task(conversation.prompt(text_prompt("\n".join([COUNT] * 3))))
         await user.is_asked.wait()
@@ -121,12 +119,12 @@ async def test_concurrent_calls_of_a_tool_ask_once_if_the_answer_is_always(
     assert (user.questions, [record.outcome for record in records]) == (1, ["completed"] * 3)
 
 
-async def test_concurrent_calls_of_a_tool_ask_one_by_one_if_the_first_is_rejected(
+async def test_concurrent_calls_of_a_tool_ask_one_by_one_if_the_first_is_refused(
     make_host: HostFactory, tmp_path: Path
 ):
     user = SlowUser(Decision.REJECT, Decision.ALLOW_ONCE, Decision.REJECT)
     user.may_answer.set()
-    async with make_host({"c": counter()}) as host, host.session(cwd=tmp_path) as session:
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         conversation = Conversation(session, ManualAgent(), user)
         await conversation.prompt(text_prompt("\n".join([COUNT] * 3)))
         records = await audit_records(host, AuditKind.CALL)

@@ -21,8 +21,8 @@ from holdfast.model.ids import new_session_id
 from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
 from holdfast.session.record import Record
-from holdfast.store.rows import NewSession
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import NewSession
 from holdfast.wire.mcp.tools import CallResult
 
 pytestmark = pytest.mark.anyio
@@ -145,7 +145,7 @@ async def test_turn_that_lost_an_event_stores_no_more_and_is_ended_by_the_next_t
         await record.append(Prompted(turn_id="turn_1", message_id="m", blocks=()))
         bad = await record.append(Replied(message_id="m", text="\ud800"))
         with pytest.raises(HoldfastError):
-            await bad.durable()
+            await bad.wait_durable()
         for attempt in (record.add, record.append):
             with pytest.raises(HoldfastError) as caught:
                 await attempt(reply(1))

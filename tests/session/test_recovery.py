@@ -11,14 +11,14 @@ from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.event import ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.rows import SessionState
 from holdfast.store.sqlite import SqliteStore
-from tests.connect.conftest import HostFactory, counter, make_host
+from holdfast.store.types import SessionState
+from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import audit_records
 from tests.store.disks import FailingDisk
 from tests.store.sessions import new_session, raises_code
@@ -48,7 +48,7 @@ async def test_session_that_could_not_be_reopened_is_recovered_by_the_next_host(
             async with Host(settings=made.settings, store=store) as host:
                 disk.fails_with = sqlite3.SQLITE_FULL
                 with raises_code(codes.STORE_FULL):
-                    await host.reopen(session_id, Opening(cwd=tmp_path))
+                    await host.reopen(session_id, OpenOptions(cwd=tmp_path))
                 disk.fails_with = 0
         async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
             while not (records := await audit_records(host, AuditKind.CALL)):
@@ -133,7 +133,7 @@ async def test_store_given_by_the_caller_is_anchored_too(make_host: HostFactory,
     for _ in range(2):
         async with (
             SqliteStore(tmp_path / "holdfast.db") as store,
-            Host(settings=made.settings, servers={"c": counter()}, store=store) as host,
+            Host(settings=made.settings, servers={"c": counter_entry()}, store=store) as host,
             host.session(cwd=tmp_path) as session,
         ):
             await session.call("c.count")

@@ -143,7 +143,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
                     )
                 )
             for pending in pending_events:
-                await pending.durable()
+                await pending.wait_durable()
             operations.append(Acknowledged(len(expected)))
     return Recording(context.session_id, expected, operations[: _last_acknowledgement(operations)])
 

@@ -62,7 +62,7 @@ async def _print_acknowledged(
     while True:
         number, pending = await queue.get()
         if not acknowledge_early:
-            await pending.durable()
+            await pending.wait_durable()
         os.write(1, b"event %d\n" % number)
 
 

@@ -34,7 +34,7 @@ async def test_events_keep_their_order_and_get_consecutive_numbers(store: Store)
     async with store.appender(session_id, window=16) as stream:
         pending = [await stream.append(reply(number)) for number in range(500)]
 
-    assert [await event.durable() for event in pending] == list(range(1, 501))
+    assert [await event.wait_durable() for event in pending] == list(range(1, 501))
     assert await texts(store, session_id) == [f"piece {number} " for number in range(500)]
 
 
@@ -48,7 +48,7 @@ async def test_pending_event_is_durable_only_when_another_connection_can_read_it
         for number in range(50):
             event = await stream.append(reply(number))
             assert not event.is_durable
-            seq = await event.durable()
+            seq = await event.wait_durable()
             stored = await other.read(lambda tx: tx.session(session_id))
             assert stored is not None
             assert stored.last_seq == seq == number + 1
@@ -106,12 +106,12 @@ async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Sto
     with raises_code(codes.STREAM_BROKEN):
         await stream.flush()
 
-    assert [await event.durable() for event in pending[:30]] == list(range(1, 31))
+    assert [await event.wait_durable() for event in pending[:30]] == list(range(1, 31))
     with raises_code(codes.UNSTORABLE):
-        await pending[30].durable()
+        await pending[30].wait_durable()
     for event in [*pending[31:], await stream.append(reply(99))]:
         with raises_code(codes.STREAM_BROKEN) as caught:
-            await event.durable()
+            await event.wait_durable()
         assert session_id in caught.value.message
         assert "cannot be encoded" in caught.value.message
     assert await texts(store, session_id) == [f"piece {number} " for number in range(30)]
@@ -132,7 +132,7 @@ async def test_reset_stream_accepts_events_and_failed_events_stay_failed(store: 
     assert was_broken is not None
     assert was_broken.code is codes.STREAM_BROKEN
     assert (bad.has_failed, late.has_failed, stream.error) == (True, True, None)
-    assert await again.durable() == 2
+    assert await again.wait_durable() == 2
     assert await texts(store, session_id) == ["piece 1 ", "piece 3 "]
 
 
@@ -147,7 +147,7 @@ async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path)
 
         for event in pending:
             with raises_code(codes.STORE_FULL) as caught:
-                await event.durable()
+                await event.wait_durable()
             assert "Free some space on that disk, then try again." in caught.value.message
         disk.fails_with = 0
 
@@ -161,7 +161,7 @@ async def test_retried_stream_adds_only_missing_events(store: Store) -> None:
     async with store.appender(session_id) as again:
         pending = [await again.append(reply(number), key=f"reply {number}") for number in range(40, 80)]
 
-    assert [await event.durable() for event in pending] == list(range(41, 81))
+    assert [await event.wait_durable() for event in pending] == list(range(41, 81))
     assert await texts(store, session_id) == [f"piece {number} " for number in range(80)]
 
 
@@ -189,7 +189,7 @@ async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
     event = await stream.append(reply(1), on_append=fail)
 
     with pytest.raises(RuntimeError, match="no audit"):
-        await event.durable()
+        await event.wait_durable()
     assert await texts(store, session_id) == []
 
 
@@ -197,8 +197,8 @@ async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> N
     session_id = await new_session(store)
     stream = store.appender(session_id)
     event = await stream.append(reply(1))
-    impatient = asyncio.ensure_future(event.durable())
-    patient = asyncio.ensure_future(event.durable())
+    impatient = asyncio.ensure_future(event.wait_durable())
+    patient = asyncio.ensure_future(event.wait_durable())
 
     impatient.cancel()
 
@@ -262,13 +262,13 @@ async def test_bad_event_in_a_batch_without_keys_fails_only_itself_and_later_eve
     pending = [await stream.append(reply(number)) for number in range(20)]
     bad = await stream.append(Replied(message_id="m", text="\ud800"))
     late = await stream.append(reply(21))
-    outcomes = await asyncio.gather(*(event.durable() for event in pending))
+    outcomes = await asyncio.gather(*(event.wait_durable() for event in pending))
 
     assert outcomes == list(range(1, 21))
     with raises_code(codes.UNSTORABLE):
-        await bad.durable()
+        await bad.wait_durable()
     with raises_code(codes.STREAM_BROKEN):
-        await late.durable()
+        await late.wait_durable()
     assert await texts(store, session_id) == [f"piece {number} " for number in range(20)]
 
 
@@ -281,11 +281,11 @@ async def test_event_fails_if_the_event_it_depends_on_failed(
         appender = store.appender(session_id)
         disk.fails_with = sqlite3.SQLITE_FULL
         first = await appender.append(reply(1))
-        assert not await first.wait()
+        assert not await first.wait_settled()
         disk.fails_with = 0
         appender.reset()
-        after = await appender.append(reply(2), after=first)
+        after = await appender.append(reply(2), depends_on=first)
         alone = await appender.append(reply(3))
 
-        assert (await after.wait(), await alone.wait()) == (False, True)
+        assert (await after.wait_settled(), await alone.wait_settled()) == (False, True)
         assert await texts(store, session_id) == ["piece 3 "]

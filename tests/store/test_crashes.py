@@ -62,7 +62,7 @@ async def main():
         await store.acquire(session_id)
         stream = store.appender(session_id)
         await stream.append(Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "go"},)))
-        await (await stream.append(Replied(message_id="msg_2", text="I was say"))).durable()
+        await (await stream.append(Replied(message_id="msg_2", text="I was say"))).wait_durable()
         os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

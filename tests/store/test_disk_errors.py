@@ -19,10 +19,10 @@ from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.maintenance import backup, check, vacuum
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.readers import Readers
-from holdfast.store.rows import AuditRow
 from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
+from holdfast.store.types import AuditRow
 from tests.store.disks import Ballast, FailingDisk, mount, read_only_disk, small_disk
 from tests.store.sessions import new_session, raises_code, reply, texts, write_session
 
@@ -64,9 +64,9 @@ async def test_full_file_fails_only_the_event_that_does_not_fit(tmp_path: Path) 
         pending = [await stream.append(reply(number)) for number in range(5)]
         pending += [await stream.append(Replied(message_id="msg_0", text="x" * 1_000_000))]
 
-        assert [await event.durable() for event in pending[:5]] == [1, 2, 3, 4, 5]
+        assert [await event.wait_durable() for event in pending[:5]] == [1, 2, 3, 4, 5]
         with raises_code(codes.STORE_FULL):
-            await pending[5].durable()
+            await pending[5].wait_durable()
 
         assert (await store.append(session_id, reply(6))).seq == 6
 
@@ -107,7 +107,7 @@ async def test_read_is_repeated_if_the_file_changed_on_a_full_disk(small_disk: P
     assert (result, len(attempts)) == (2, 2)
 
 
-async def test_read_only_disk_is_refused_for_writing_and_can_be_read(read_only_disk: Path) -> None:
+async def test_store_on_a_read_only_disk_can_be_read_but_not_written(read_only_disk: Path) -> None:
     path = read_only_disk / "holdfast.db"
     before = path.read_bytes()
 
@@ -124,13 +124,13 @@ async def test_read_only_disk_is_refused_for_writing_and_can_be_read(read_only_d
         backup(path, read_only_disk / "copy.db")
 
 
-async def test_log_on_a_read_only_disk_is_refused_with_the_folder_as_the_reason(tmp_path: Path) -> None:
+async def test_unreadable_wal_on_a_read_only_disk_is_reported_with_its_folder(tmp_path: Path) -> None:
     original, folder = tmp_path / "original", tmp_path / "mounted"
     original.mkdir()
     folder.mkdir()
     async with SqliteStore(tmp_path / "holdfast.db") as store:
         await store.append(await new_session(store), reply(1))
-        # As after a crash and a reboot: the log is there, and its index is not.
+        # As after a crash and a reboot: the WAL is there, but its index is not.
         for name in ("holdfast.db", "holdfast.db-wal"):
             shutil.copy(tmp_path / name, original)
     mount("--bind", str(original), str(folder))
@@ -197,7 +197,7 @@ async def test_nothing_is_written_after_a_failed_commit_sync(tmp_path: Path) -> 
             await store.append(session_id, reply(2))
 
 
-async def test_log_index_that_cannot_grow_is_reported_as_a_full_disk(tmp_path: Path) -> None:
+async def test_wal_index_that_cannot_grow_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
         session_id = await new_session(store)

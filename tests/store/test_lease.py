@@ -17,9 +17,9 @@ from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, now
 from holdfast.store.lease import LEASE_SECONDS, is_abandoned, is_expired
 from holdfast.store.memory import MemoryDatabase, MemoryStore
-from holdfast.store.owner import Owner, is_gone, this_process
-from holdfast.store.rows import Lease
+from holdfast.store.owner import Owner, is_dead, this_process
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.types import Lease
 from tests.store.disks import FailingDisk
 from tests.store.sessions import new_session, raises_code
 
@@ -69,24 +69,24 @@ async def test_second_host_is_refused_until_the_first_is_killed(tmp_path: Path) 
         assert lease.owner == this_process()
 
 
-def test_process_is_gone_if_its_pid_was_reused() -> None:
+def test_process_is_dead_if_its_pid_was_reused() -> None:
     here = this_process()
 
-    assert is_gone(here) is False
-    assert is_gone(replace(here, started="1")) is True
-    assert is_gone(replace(here, pid=2**22 + 1)) is True
+    assert is_dead(here) is False
+    assert is_dead(replace(here, started="1")) is True
+    assert is_dead(replace(here, pid=2**22 + 1)) is True
 
 
-def test_process_from_before_the_last_boot_is_gone() -> None:
-    assert is_gone(replace(this_process(), boot="earlier")) is True
+def test_process_from_before_the_last_boot_is_dead() -> None:
+    assert is_dead(replace(this_process(), boot="earlier")) is True
 
 
 def test_processes_on_other_machines_and_in_other_containers_are_unknown() -> None:
     here = this_process()
 
-    assert is_gone(replace(here, machine="elsewhere/1")) is None
-    assert is_gone(replace(here, namespace="pid:[1]")) is None
-    assert is_gone(replace(here, started="")) is None
+    assert is_dead(replace(here, machine="elsewhere/1")) is None
+    assert is_dead(replace(here, namespace="pid:[1]")) is None
+    assert is_dead(replace(here, started="")) is None
 
 
 @pytest.mark.promise("STO-04")

@@ -170,7 +170,7 @@ def test_write_during_a_read_on_a_full_disk_is_not_reported_as_damage(
         asyncio.run(write_session(path, 100))
         db.execute("SELECT * FROM events").fetchall()
 
-    assert f"'{path}' was written to while it was read on a full disk. Try again." in caught.value.message
+    assert f"'{path}' was changed while it was being read. Try again." in caught.value.message
     assert (check(path).events, check(path).problems) == (200, ())
 
 

@@ -29,9 +29,9 @@ from holdfast.model.trust import Trust
 from holdfast.store.clock import from_microseconds
 from holdfast.store.memory import MemoryStore
 from holdfast.store.query import ALL_SESSIONS, SearchQuery, SessionQuery, Visibility
-from holdfast.store.rows import NewSession, SessionChange, StoredSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
+from holdfast.store.types import NewSession, SessionChange, StoredSession
 
 IDS = [SessionId(f"sess_{number:016x}") for number in range(3)]
 WORDS = ["red", "green", "blue", "Grün", "end-to-end"]

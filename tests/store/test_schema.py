@@ -53,17 +53,17 @@ async def test_newer_file_is_refused_and_unchanged(tmp_path: Path) -> None:
         async with SqliteStore(path):
             pass
 
-    assert "schema 3; this version knows 1" in caught.value.message
+    assert "schema 3; this version supports 1" in caught.value.message
     assert _bytes(tmp_path) == before
 
 
 @pytest.mark.promise("STO-05")
-async def test_newer_file_with_an_unreplayed_log_is_refused_and_unchanged(tmp_path: Path) -> None:
+async def test_newer_file_with_an_unreplayed_wal_is_refused_and_unchanged(tmp_path: Path) -> None:
     path, copy = tmp_path / "holdfast.db", tmp_path / "copy"
     copy.mkdir()
     async with SqliteStore(path, schema=LATER) as new:
         await new_session(new)
-        # As a crash would leave it: the version is only in the log.
+        # As a crash would leave it: the version is only in the WAL.
         for name in ("holdfast.db", "holdfast.db-wal"):
             (copy / name).write_bytes((tmp_path / name).read_bytes())
     before = _bytes(copy)

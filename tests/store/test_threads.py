@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.store.database import Database, Synchronous, connect
-from holdfast.store.rows import AppendResult
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
+from holdfast.store.types import AppendResult
 from tests.store.sessions import new_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio

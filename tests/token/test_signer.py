@@ -126,7 +126,7 @@ def test_pyjwt_verifies_our_tokens_with_our_key_set(tmp_path: Path) -> None:
     assert (key.key_id, decoded["sub"]) == (key_ids(signer)[0], CONTEXT.session_id)
 
 
-def test_lifetime_over_a_minute_raises(tmp_path: Path) -> None:
+def test_lifetime_outside_of_1_to_60_seconds_raises(tmp_path: Path) -> None:
     for lifetime in (0, 61):
         with pytest.raises(ValueError, match="1 to 60 seconds"):
             Signer(tmp_path, lifetime=lifetime)
@@ -264,7 +264,7 @@ def test_after_rotation_the_old_key_verifies_until_its_tokens_have_expired(
     assert old not in key_ids(signer)
 
 
-def test_verifier_drops_an_expired_key_by_itself(signer: Signer) -> None:
+def test_key_set_says_when_an_old_key_expires(signer: Signer) -> None:
     signer.jwks()
     signer.rotate()
     old = signer.jwks()["keys"]
@@ -342,7 +342,7 @@ def test_concurrent_rotations_lose_no_key(signer: Signer, tmp_path: Path) -> Non
         ("https://files.example/MCP", "https://files.example/MCP"),
     ],
 )
-def test_audience_is_the_normalized_address(url: str, audience: str) -> None:
+def test_audience_is_the_normalized_url(url: str, audience: str) -> None:
     assert audience_of(url) == audience
     assert audience_of(audience) == audience
 
@@ -350,8 +350,8 @@ def test_audience_is_the_normalized_address(url: str, audience: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "files", "ftp://files.example", "https://", "https://x:y:z/", "https://x:99999"]
 )
-def test_audience_of_a_bad_address_raises(url: str) -> None:
-    with pytest.raises(HoldfastError, match="is not an http or https address"):
+def test_audience_of_a_bad_url_raises(url: str) -> None:
+    with pytest.raises(HoldfastError, match="is not an http or https URL"):
         audience_of(url)
 
 

@@ -32,7 +32,7 @@ from tests.token.tokens import (
 
 
 @pytest.mark.promise("CTX-08")
-def test_valid_token_gives_the_claims() -> None:
+def test_verify_returns_the_claims_of_a_valid_token() -> None:
     claims = Verifier(jwks()).verify(forge_token(), FILES, now=NOW)
 
     assert claims == Claims(
@@ -69,7 +69,7 @@ def test_leeway_is_limited() -> None:
 
     assert refusal_reason(forge_token(), strict, now=NOW - 1) == "future"
     assert refusal_reason(forge_token(), strict, now=NOW + 60) == "expired"
-    with pytest.raises(ValueError, match="leeway is 0 to 30 seconds, not 31"):
+    with pytest.raises(ValueError, match="leeway must be 0 to 30 seconds, not 31"):
         Verifier(jwks(), leeway=31)
 
 
@@ -199,10 +199,10 @@ def test_signature_with_the_group_order_added_is_refused() -> None:
 @given(st.data())
 def test_token_with_one_changed_byte_is_refused(data: st.DataObject) -> None:
     token = forge_token().encode()
-    place = data.draw(st.integers(0, len(token) - 1))
-    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != token[place]))
+    position = data.draw(st.integers(0, len(token) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != token[position]))
 
-    changed = token[:place] + bytes([byte]) + token[place + 1 :]
+    changed = token[:position] + bytes([byte]) + token[position + 1 :]
 
     assert refusal_reason(changed.decode("latin-1")) is not None
 
@@ -219,10 +219,10 @@ def test_other_encodings_of_the_same_signature_are_refused() -> None:
 @given(st.text(), st.data())
 def test_token_with_one_character_more_or_less_is_refused(text: str, data: st.DataObject) -> None:
     token = forge_token()
-    place = data.draw(st.integers(0, len(token) - 1))
+    position = data.draw(st.integers(0, len(token) - 1))
 
-    assert refusal_reason(token[:place] + token[place + 1 :]) is not None
-    assert not text or refusal_reason(token[:place] + text + token[place:]) is not None
+    assert refusal_reason(token[:position] + token[position + 1 :]) is not None
+    assert not text or refusal_reason(token[:position] + text + token[position:]) is not None
 
 
 @settings(deadline=None)
@@ -308,7 +308,7 @@ def test_keys_of_other_types_in_the_set_are_skipped() -> None:
         (jwks(kid=None), "It is not a JSON Web Key Set"),
         (jwks(exp="soon"), "It is not a JSON Web Key Set"),
         ({"keys": jwks()["keys"] * 2}, "Two of its keys have the same id"),
-        (jwks(d=b64(bytes(32))), "It has a secret key"),
+        (jwks(d=b64(bytes(32))), "It contains a secret key"),
     ],
 )
 def test_bad_key_set_raises(keys: Any, message: str) -> None:
@@ -318,7 +318,7 @@ def test_bad_key_set_raises(keys: Any, message: str) -> None:
     assert caught.value.code == codes.BAD_KEY
 
 
-def test_missing_key_set_file_is_named_in_the_error(tmp_path: Path) -> None:
+def test_error_for_a_missing_key_set_contains_its_path(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"jwks\.json' cannot be read: No such file"):
         Verifier(tmp_path / "jwks.json")
 

@@ -129,6 +129,18 @@ def test_pydantic_types_are_validated_by_pydantic():
     assert issues(takes_pydantic) == [("person", "missing")]
 
 
+@pytest.mark.promise("KIT-04")
+def test_issues_of_pydantic_and_other_arguments_are_reported_together():
+    def takes_both(number: int, person: Person) -> None:
+        """Take one argument of each kind."""
+
+    assert issues(takes_both, number="x", person={"name": "Ann"}, nope=1) == [
+        ("number", "type"),
+        ("nope", "unknown"),
+        ("person.age", "missing"),
+    ]
+
+
 @pytest.mark.promise("KIT-01")
 def test_schema_of_pydantic_types_comes_from_pydantic():
     assert tool_of(takes_pydantic).schema == {
@@ -188,6 +200,8 @@ def test_unknown_arguments_named_like_the_context_are_dropped(name: str):
         r"^(\w+\s?)*$",
         r"(?:a{0,100}){0,100}b",
         r"(a)\1+",
+        r"(?>(a+)+b)",
+        r"(?:(a+)+b)++",
     ],
 )
 def test_pattern_that_could_take_forever_raises(pattern: str):
@@ -199,6 +213,28 @@ def test_pattern_that_could_take_forever_raises(pattern: str):
 
     assert refused.value.code is codes.BAD_TOOL
     assert "could take forever" in refused.value.message
+
+
+class Node(msgspec.Struct):
+    name: Annotated[str, Meta(pattern="^[a-z]+$", max_length=10)]
+    children: list["Node"] = []
+
+
+class UnsafeNode(msgspec.Struct):
+    children: list["UnsafeNode"]
+    name: Annotated[str, Meta(pattern="^(a+)+$", max_length=10)]
+
+
+def test_patterns_of_a_type_that_contains_itself_are_checked():
+    def safe(node: Node) -> None:
+        """Take a tree."""
+
+    def unsafe(node: UnsafeNode) -> None:
+        """Take a tree."""
+
+    assert parse(safe, node={"name": "a", "children": [{"name": "b"}]}) == {"node": Node("a", [Node("b")])}
+    with pytest.raises(HoldfastError, match="could take forever"):
+        tool_of(unsafe)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ FORGED = {META_KEY: {"session_id": "sess_ffffffffffffffff", "trust_level": "dire
 each_era = pytest.mark.parametrize("era", ERAS)
 
 
-# stdio, one session's own
+# stdio, started for one session
 
 
 @each_era
@@ -117,8 +117,8 @@ def test_sessions_cannot_see_or_use_each_others_driven_sessions(era: Era):
 # HTTP
 
 
-class Signed(PlainHttpTransport):
-    """A host that signs each request for its server, or sends the token in `token`."""
+class SigningTransport(PlainHttpTransport):
+    """Signs each request like a host, or sends the token in `token` if it is set."""
 
     def __init__(self, url: str, signer: Signer) -> None:
         super().__init__(url)
@@ -148,19 +148,19 @@ def signer() -> Iterator[Signer]:
 
 @pytest.fixture(scope="module")
 def url(signer: Signer) -> Iterator[str]:
-    # The environment names a session, which must not count over HTTP.
+    # The environment contains a session, which must be ignored over HTTP.
     with run_http_server(NOTES, "--keys", str(signer.public_file), environ=context_env(BOB)) as url:
         yield url
 
 
 @pytest.fixture(params=ERAS)
 def host(url: str, signer: Signer, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with closing(Signed(url, signer)) as transport:
+    with closing(SigningTransport(url, signer)) as transport:
         yield Client(transport, request.param, FORGED)
 
 
-def _transport(host: Client) -> Signed:
-    assert isinstance(host.transport, Signed)
+def _transport(host: Client) -> SigningTransport:
+    assert isinstance(host.transport, SigningTransport)
     return host.transport
 
 
@@ -329,7 +329,7 @@ def test_there_are_no_aliases_by_default():
         (context_env(ANN), "session=sess_aaaaaaaa…, workspace=blog, trust=direct, pid="),
         (
             {"HOLDFAST_SHARED": "1"},
-            "session=(of each request), workspace=(of each request), trust=(of each request), pid=",
+            "session=(per request), workspace=(per request), trust=(per request), pid=",
         ),
         ({}, "warning toolkit.authentication: no session context (legacy mode): callers are anonymous, pid="),
     ],

@@ -238,7 +238,7 @@ def test_code_can_be_registered_once():
         with pytest.raises(HoldfastError):
             box.code(name, http=400, hint="Again.")
 
-    assert (full.http, full.hint, full.retryable) == (507, "Take something out.", True)
+    assert (full.http_status, full.hint, full.retryable) == (507, "Take something out.", True)
 
 
 @pytest.mark.promise("KIT-07")
@@ -260,7 +260,7 @@ def test_codes_have_unique_names_and_a_hint():
     registered = codes.registered()
 
     assert len({code.name for code in registered}) == len(registered)
-    assert all(code.hint.endswith((".", "…")) and 400 <= code.http < 600 for code in registered)
+    assert all(code.hint.endswith((".", "…")) and 400 <= code.http_status < 600 for code in registered)
 
 
 @pytest.mark.promise("KIT-19")

@@ -1,4 +1,4 @@
-"""The dispatcher returns an envelope, whatever happens in the handler."""
+"""The dispatcher turns every result and every failure of a handler into an envelope."""
 
 import asyncio
 import contextvars
@@ -135,7 +135,7 @@ async def test_blocking_handler_runs_in_a_thread():
 
     result = await dispatch(box_with(it))
 
-    assert result.envelope == Ok(data={"result": 7}, meta=result.envelope.meta)
+    assert result.envelope == Ok(data={"result": 7}, stats=result.envelope.stats)
 
 
 @pytest.mark.promise("KIT-03")
@@ -166,7 +166,7 @@ async def test_holdfast_error_keeps_its_code():
         message="It does not run.",
         next_actions=("Start it.",),
         details={"pid": 3},
-        meta=result.envelope.meta,
+        stats=result.envelope.stats,
     )
 
 
@@ -202,7 +202,7 @@ async def test_concurrent_calls_keep_their_own_context():
         )
     )
 
-    session_ids = [result.envelope.meta.session_id for result in results]
+    session_ids = [result.envelope.stats.session_id for result in results]
     assert session_ids == [session.session_id for _ in range(40) for session in sessions]
     seen = [result.envelope.data["session"] for result in results if isinstance(result.envelope, Ok)]
     assert seen == [session.session_id for number in range(40) if number % 3 for session in sessions]
@@ -225,18 +225,18 @@ async def test_slow_call_is_logged(caplog: pytest.LogCaptureFixture):
 
 @pytest.mark.promise("KIT-12")
 async def test_handler_is_cancelled_at_its_deadline():
-    given_up: list[str] = []
+    cancelled: list[str] = []
 
     async def it() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            given_up.append("it")
+            cancelled.append("it")
 
     box = box_with(it, deadline=0.01)
 
     assert code_of(await dispatch(box)) == "TIMEOUT"
-    assert (box.slow_after, given_up) == (1.0, ["it"])
+    assert (box.slow_after, cancelled) == (1.0, ["it"])
 
 
 @pytest.mark.promise("KIT-12")
@@ -249,7 +249,7 @@ async def test_timeout_error_of_the_handler_is_an_internal_error():
 
 
 @pytest.mark.promise("KIT-17")
-@pytest.mark.parametrize("how", ["raises", "denies", "says no", "says no later"])
+@pytest.mark.parametrize("how", ["crashes", "raises", "returns False", "awaits False"])
 async def test_guard_that_fails_in_any_way_denies_the_call(how: str):
     ran: list[str] = []
 
@@ -261,11 +261,11 @@ async def test_guard_that_fails_in_any_way_denies_the_call(how: str):
             return False
 
         match how:
-            case "raises":
+            case "crashes":
                 raise ZeroDivisionError
-            case "denies":
+            case "raises":
                 raise ToolError(codes.DENIED, "No.")
-            case "says no":
+            case "returns False":
                 return False
             case _:
                 return later()
@@ -299,7 +299,7 @@ async def test_session_parameter_is_injected_and_is_not_an_argument():
         """With or without."""
         return {"session": session and session.session_id, "workspace": workspace and workspace.slug}
 
-    box = Toolbox("box", workspaces=Nowhere())
+    box = Toolbox("box", workspaces=EmptyRegistry())
     box.tool()(strict)
     box.tool()(lenient)
     forged: dict[str, Any] = {"session": {"session_id": "sess_ffffffffffffffff", "trust_level": "direct"}}
@@ -320,8 +320,8 @@ async def test_session_parameter_is_injected_and_is_not_an_argument():
     ]
 
 
-class Nowhere:
-    """A registry with nothing in it."""
+class EmptyRegistry:
+    """A registry without workspaces."""
 
     def get(self, slug: str) -> Workspace:
         raise HoldfastError(codes.UNKNOWN_WORKSPACE, "There is none.")

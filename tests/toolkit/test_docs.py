@@ -39,10 +39,10 @@ def test_first_tool_works_as_documented(tmp_path: Path):
         added, again = anonymous.call("add_note", arguments), anonymous.call("add_note", arguments)
         listed = anonymous.call("list_notes", {"workspace": str(tmp_path / "blog")})
 
-    shown = _json_in("first-tool.md")
+    shown = _first_json("first-tool.md")
     assert _without_meta(added) == _without_meta(shown)
-    assert (added["_meta"].keys(), again["code"], listed["items"]) == (
-        shown["_meta"].keys(),
+    assert (added["_meta"] | {"elapsed_ms": 30.2}, again["code"], listed["items"]) == (
+        shown["_meta"],
         "NOTE_EXISTS",
         ["first"],
     )
@@ -124,8 +124,8 @@ async def _code(box: Toolbox, tool: str, arguments: dict[str, Any], session: Ses
     return result.envelope.code if isinstance(result.envelope, Failed) else "OK"
 
 
-def _json_in(page: str) -> dict[str, Any]:
-    (found,) = re.findall(r"^```json\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+def _first_json(page: str) -> dict[str, Any]:
+    found, *_ = re.findall(r"^```json\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     return json.loads(found)
 
 

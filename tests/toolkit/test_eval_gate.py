@@ -1,16 +1,27 @@
-"""Eval tools: absent without the flag, and checked for keywords with it."""
+"""Eval tools: not listed without the flag, and always checked for keywords."""
 
 import hashlib
 import logging
 import tempfile
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.toolkit.errors import ToolError
+from holdfast.model.call import Failed
+from holdfast.toolkit import Call, Toolbox, ToolError
 from holdfast.toolkit.eval_gate import KEYWORDS, check_payload
+from holdfast.wire.frame import Raw
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server
 
 NOTES = "tests.toolkit.notes_server"
+
+
+@dataclass
+class Script:
+    code: str
+    more: dict[str, int] | None = None
 
 
 @pytest.mark.promise("KIT-09", "KIT-10")
@@ -51,6 +62,25 @@ def test_every_keyword_is_found(keyword: str):
 def test_simple_disguises_are_found(code: str):
     with pytest.raises(ToolError):
         check_payload("evaluate", {"nested": [{"code": code}]})
+
+
+@pytest.mark.promise("KIT-10")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "script", [{"code": "require('x')"}, {"code": "1", "more": {"require('x')": 1}}], ids=["field", "name"]
+)
+async def test_keywords_are_found_in_structured_arguments(script: dict[str, Any]):
+    box = Toolbox("box")
+
+    @box.tool(operation="eval", requires_eval_flag=True)
+    async def evaluate(script: Script) -> None:
+        """Evaluate."""
+
+    arguments = Raw(msgspec.json.encode({"script": script}))
+    result = await box.dispatcher(allow_eval=True).dispatch(Call(tool="evaluate"), arguments)
+
+    assert isinstance(result.envelope, Failed)
+    assert result.envelope.code == "EVAL_BLOCKED"
 
 
 @pytest.mark.promise("KIT-10")

@@ -1,4 +1,4 @@
-"""The things a server drives are found, and disposed of exactly once, however the server ends."""
+"""Driven sessions are found by id, and disposed of exactly once when the server ends."""
 
 import asyncio
 import signal
@@ -17,8 +17,8 @@ NOTES = "tests.toolkit.notes_server"
 
 def manager(disposed: list[str]) -> SessionManager[str]:
     def dispose(thing: str) -> None:
-        if thing == "stubborn":
-            raise OSError("It does not let go.")
+        if thing == "broken":
+            raise OSError("It cannot be closed.")
         disposed.append(thing)
 
     return SessionManager(dispose)
@@ -61,7 +61,7 @@ async def test_every_session_is_disposed_of_exactly_once(
 ):
     disposed: list[str] = []
     driven = manager(disposed)
-    for number, thing in enumerate(["one", "stubborn", "two", "three"]):
+    for number, thing in enumerate(["one", "broken", "two", "three"]):
         driven.add(str(number), thing)
 
     removed = [await driven.remove("0"), await driven.remove("0")]
@@ -120,11 +120,11 @@ def test_server_ends_while_calls_hang(tmp_path: Path):
     with spawn_server("tests.toolkit.hanging_server") as pipes:
         mine = Client(pipes, "modern")
         mine.call("launch", {"mark": str(mark)})
-        for identity, tool in enumerate(["hang", "hang_in_a_thread"]):
+        for tool in ("hang", "hang_in_a_thread"):
             pipes.notify(
                 {
                     "jsonrpc": "2.0",
-                    "id": f"hang-{identity}",
+                    "id": tool,
                     "method": "tools/call",
                     "params": {"name": tool, "arguments": {}, "_meta": _modern()},
                 }

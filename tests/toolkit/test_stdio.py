@@ -1,4 +1,4 @@
-"""Standard output carries the protocol and nothing else, whatever handlers do."""
+"""Standard output carries only the protocol, even when handlers print."""
 
 import json
 import subprocess

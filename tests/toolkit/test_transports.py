@@ -1,4 +1,4 @@
-"""What every tool of every server gives its callers, over stdio and HTTP, in both eras."""
+"""What clients see of a toolkit server, over stdio and HTTP, in both eras."""
 
 from typing import Any
 from unittest.mock import ANY

@@ -136,10 +136,10 @@ def test_sandboxed_session_can_use_only_its_own_workspace(data: Path, era: Era):
 
 @pytest.mark.promise("WSP-06")
 def test_sandboxed_session_cannot_tell_other_workspaces_from_unknown_ones(registry: Registry):
-    def message(named: str) -> str:
+    def message(address: str) -> str:
         with pytest.raises(HoldfastError) as denied:
-            resolve_workspace("where", named, session("blog", Trust.SANDBOXED), "", registry)
-        return denied.value.message.replace(named, "it")
+            resolve_workspace("where", address, session("blog", Trust.SANDBOXED), "", registry)
+        return denied.value.message.replace(address, "it")
 
     assert message("shop") == message("nowhere")
 

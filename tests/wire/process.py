@@ -26,9 +26,9 @@ class Process:
     def read(self) -> Any:
         return json.loads(self.stdout.readline())
 
-    def ask(self, identity: int | str) -> Any:
+    def ask(self, request_id: int | str) -> Any:
         self.send(
-            json.dumps({"jsonrpc": "2.0", "id": identity, "method": "m", "params": {}}).encode() + b"\n"
+            json.dumps({"jsonrpc": "2.0", "id": request_id, "method": "m", "params": {}}).encode() + b"\n"
         )
         return self.read()
 

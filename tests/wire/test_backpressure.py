@@ -51,7 +51,7 @@ async def test_acp_request_that_is_cancelled_before_it_starts_is_answered_as_can
         peer.data_received(line(id=1, method="m") + line(method=ACP_CANCEL.method, params={"requestId": 1}))
 
         (answer,) = await transport.wait_for(1)
-    assert answer["error"]["code"] == codes.CANCELLED.rpc
+    assert answer["error"]["code"] == codes.CANCELLED.rpc_code
 
 
 async def test_error_message_with_invalid_unicode_is_still_sent():
@@ -62,7 +62,7 @@ async def test_error_message_with_invalid_unicode_is_still_sent():
         peer.data_received(line(id=1, method="m"))
 
         (answer,) = await transport.wait_for(1)
-    assert answer["error"] == {"code": codes.BAD_ARGUMENT.rpc, "message": "There is no file a?."}
+    assert answer["error"] == {"code": codes.BAD_ARGUMENT.rpc_code, "message": "There is no file a?."}
 
 
 async def test_error_that_cannot_be_encoded_is_an_internal_error(caplog: pytest.LogCaptureFixture):
@@ -74,7 +74,7 @@ async def test_error_that_cannot_be_encoded_is_an_internal_error(caplog: pytest.
         peer.data_received(line(id=1, method="m"))
 
         (answer,) = await transport.wait_for(1)
-    assert answer["error"] == {"code": codes.INTERNAL_ERROR.rpc, "message": "Internal error."}
+    assert answer["error"] == {"code": codes.INTERNAL_ERROR.rpc_code, "message": "Internal error."}
 
 
 async def test_request_that_times_out_before_it_is_sent_is_never_sent():

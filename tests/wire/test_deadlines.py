@@ -14,14 +14,14 @@ async def test_requests_expire_in_order_and_removed_ones_never_do():
     expired: list[Id] = []
     over = asyncio.Event()
 
-    def expire(identity: Id) -> None:
-        expired.append(identity)
-        if identity == "last":
+    def expire(request_id: Id) -> None:
+        expired.append(request_id)
+        if request_id == "last":
             over.set()
 
     deadlines = Deadlines(asyncio.get_running_loop(), expire)
-    for identity, seconds in (("last", 0.06), ("first", 0.02), ("removed", 0.03), ("second", 0.04)):
-        deadlines.add(identity, seconds)
+    for request_id, seconds in (("last", 0.06), ("first", 0.02), ("removed", 0.03), ("second", 0.04)):
+        deadlines.add(request_id, seconds)
     deadlines.remove("removed")
     await asyncio.wait_for(over.wait(), 5)
 
@@ -29,12 +29,12 @@ async def test_requests_expire_in_order_and_removed_ones_never_do():
 
 
 async def test_removing_a_request_keeps_the_timer():
-    deadlines = Deadlines(asyncio.get_running_loop(), lambda identity: None)
+    deadlines = Deadlines(asyncio.get_running_loop(), lambda request_id: None)
     timers: list[object] = []
-    for identity in range(3):
-        deadlines.add(identity, 60)
+    for request_id in range(3):
+        deadlines.add(request_id, 60)
         timers.append(deadlines._timer)
-        deadlines.remove(identity)
+        deadlines.remove(request_id)
     deadlines.close()
 
     assert (len(set(map(id, timers))), deadlines._timer) == (1, None)

@@ -5,7 +5,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import (
-    EMPTY_PARAMS,
+    EMPTY_OBJECT,
     ErrorBody,
     ErrorResponse,
     Malformed,
@@ -23,6 +23,7 @@ from holdfast.wire.frame import (
 from holdfast.wire.lines import OversizedLine
 
 DUPLICATE = "The message has a duplicate key."
+TOO_LARGE_TO_CHECK = 'The message has over 65536 bytes besides its "params", "result" or "error".'
 
 
 def message(line: bytes | str) -> Message | None:
@@ -32,15 +33,15 @@ def message(line: bytes | str) -> Message | None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY_PARAMS)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}', Request(1, "m", EMPTY_OBJECT)),
         ('{"jsonrpc":"2.0","id":-7,"method":"m","params":[1]}', Request(-7, "m", Raw(b"[1]"))),
         (
             '{"jsonrpc": "2.0", "id": "é", "method": "m", "params": {"a": 1}}',
             Request("é", "m", Raw(b'{"a": 1}')),
         ),
-        ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY_PARAMS)),
-        ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY_PARAMS)),
-        ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY_PARAMS)),
+        ('{"method":"m","params":{},"id":0,"jsonrpc":"2.0"}', Request(0, "m", EMPTY_OBJECT)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m","more":{"a":1}}', Request(1, "m", EMPTY_OBJECT)),
+        ('{"jsonrpc":"2.0","id":1,"method":"m"}\r', Request(1, "m", EMPTY_OBJECT)),
         ('{"jsonrpc":"2.0","method":"m","params":{"a":1}}', Notification("m", Raw(b'{"a":1}'))),
         ('{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":3}', Response(3, Raw(b'{"a":1,"a":2}'))),
         ('{"jsonrpc":"2.0","id":3,"result":null}', Response(3, Raw(b"null"))),
@@ -87,16 +88,16 @@ def test_invalid_line_gives_a_reason(line: bytes, expected: Malformed):
 
 
 @pytest.mark.parametrize(
-    "identity", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)]
+    "request_id", ["null", "1.5", "1e3", "true", "{}", "[]", "99999999999999999999", '"%s"' % ("x" * 600)]
 )
-def test_id_must_be_a_short_string_or_an_integer(identity: str):
-    assert message('{"jsonrpc":"2.0","id":%s,"method":"m"}' % identity) == Malformed(
-        codes.INVALID_REQUEST, '"id" must be a string or an integer.'
+def test_id_must_be_a_short_string_or_an_integer(request_id: str):
+    assert message('{"jsonrpc":"2.0","id":%s,"method":"m"}' % request_id) == Malformed(
+        codes.INVALID_REQUEST, '"id" must be an integer or a string of at most 512 bytes.'
     )
 
 
 @pytest.mark.parametrize(
-    ("line", "identity"),
+    ("line", "request_id"),
     [
         ('{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"m"}', 1),
         ('{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}', 2),
@@ -106,7 +107,7 @@ def test_id_must_be_a_short_string_or_an_integer(identity: str):
     ],
 )
 @pytest.mark.promise("ACP-11")
-def test_duplicate_key_makes_the_message_invalid(line: str, identity: int | None):
+def test_duplicate_key_makes_the_message_invalid(line: str, request_id: int | None):
     found = message(line)
 
     assert isinstance(found, Malformed)
@@ -121,7 +122,13 @@ def test_duplicate_key_beside_a_large_payload_is_found():
 
     assert message(clean) == Response(1, Raw(payload.encode()))
     assert message(twice) == Malformed(codes.INVALID_REQUEST, DUPLICATE, 1, True, True)
-    assert message(hidden) == Malformed(codes.INVALID_REQUEST, DUPLICATE, 1, True, True)
+    assert message(hidden) == Malformed(codes.INVALID_REQUEST, TOO_LARGE_TO_CHECK, 1, True, True)
+
+
+def test_message_with_a_large_unknown_member_is_refused_as_too_large_to_check():
+    line = '{"jsonrpc":"2.0","id":1,"method":"m","more":"%s"}' % ("x" * 64 * 1024)
+
+    assert message(line) == Malformed(codes.INVALID_REQUEST, TOO_LARGE_TO_CHECK, 1)
 
 
 def test_params_are_checked_strictly_and_results_are_not():
@@ -147,10 +154,10 @@ def test_id_of_a_broken_line_is_found(line: bytes):
     found = message(line)
 
     assert isinstance(found, Malformed)
-    assert (found.code, found.id, found.is_response) == (codes.PARSE_ERROR, 7, False)
+    assert (found.code, found.id, found.may_be_response) == (codes.PARSE_ERROR, 7, False)
 
 
-def test_id_of_an_oversized_line_is_found_at_its_ends():
+def test_id_of_an_oversized_line_is_found_at_its_start_or_end():
     limits = Limits(line_bytes=10)
     reason = "The line has 99 bytes; the maximum is 10."
     by_head = OversizedLine(99, b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"xx', b"xxx")
@@ -159,7 +166,7 @@ def test_id_of_an_oversized_line_is_found_at_its_ends():
 
     assert parse_line(by_head, limits) == Malformed(codes.TOO_LARGE, reason, 7)
     assert parse_line(by_tail, limits) == Malformed(
-        codes.TOO_LARGE, reason, 7, is_response=True, has_result_or_error=True
+        codes.TOO_LARGE, reason, 7, may_be_response=True, has_result_or_error=True
     )
     assert parse_line(nested, limits) == Malformed(codes.TOO_LARGE, reason)
 
@@ -175,7 +182,7 @@ def test_encoded_messages_can_be_parsed():
         )
     ] == [
         Request("a\n", "m", Raw(b'{"x":[1]}')),
-        Notification("n", EMPTY_PARAMS),
+        Notification("n", EMPTY_OBJECT),
         Response(2, Raw('{"é":null}'.encode())),
         ErrorResponse(None, ErrorBody(-5, "no", Raw(b'{"why":1}'))),
     ]

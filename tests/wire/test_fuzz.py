@@ -66,12 +66,16 @@ def expected_id(line: bytes) -> Any:
     if not isinstance(message, dict):
         return None
     members = cast(dict[str, Any], message)
-    identity = members.get("id")
+    request_id = members.get("id")
     if not isinstance(members.get("method"), str):
         return None
-    if isinstance(identity, bool) or not isinstance(identity, int | str) or len(json.dumps(identity)) > 18:
+    if (
+        isinstance(request_id, bool)
+        or not isinstance(request_id, int | str)
+        or len(json.dumps(request_id)) > 18
+    ):
         return None
-    return identity if len(line) <= LIMITS.line_bytes and "\\ud8" not in json.dumps(message) else None
+    return request_id if len(line) <= LIMITS.line_bytes and "\\ud8" not in json.dumps(message) else None
 
 
 @pytest.mark.fuzz
@@ -100,5 +104,7 @@ async def test_random_frames_do_not_crash_or_hang_and_requests_are_answered():
         answers = Counter(message["id"] for message in transport.messages)
         await peer.close()
 
-        missing = Counter(identity for line in lines if (identity := expected_id(line)) is not None) - answers
+        missing = (
+            Counter(request_id for line in lines if (request_id := expected_id(line)) is not None) - answers
+        )
         assert (missing, answers["the end"]) == (Counter(), 1), f"seed {seed}, frames from {start}"

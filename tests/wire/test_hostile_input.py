@@ -10,8 +10,8 @@ from tests.wire.process import Process, echo
 MB = 1024 * 1024
 
 
-def response(identity: int | str) -> dict[str, object]:
-    return {"jsonrpc": "2.0", "id": identity, "result": {}}
+def response(request_id: int | str) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": request_id, "result": {}}
 
 
 def send_long(process: Process, size: int) -> None:
@@ -28,7 +28,7 @@ def send_long(process: Process, size: int) -> None:
 
 
 @pytest.mark.promise("LNK-13")
-def test_gigabyte_line_uses_little_memory_and_the_next_request_is_response():
+def test_gigabyte_line_uses_little_memory_and_the_next_request_is_answered():
     with echo() as process:
         before = process.peak_bytes()
         send_long(process, 1024 * MB)
@@ -60,7 +60,7 @@ def test_endless_line_uses_little_memory_and_the_process_ends_with_its_input():
     ],
     ids=["unclosed", "array", "object", "params", "params over our own limit"],
 )
-def test_deep_nesting_is_refused_and_the_next_request_is_response(deep: bytes):
+def test_deep_nesting_is_refused_and_the_next_request_is_answered(deep: bytes):
     with echo() as process:
         process.send(deep + b"\n")
         refusal = process.read()
@@ -103,7 +103,7 @@ def test_every_malformed_line_is_answered_and_the_process_survives():
         assert process.ask("after") == response("after")
 
 
-def test_request_after_a_hundred_thousand_notifications_is_response():
+def test_request_after_a_hundred_thousand_notifications_is_answered():
     with echo() as process:
         process.send(b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}\n' * 100_000)
 

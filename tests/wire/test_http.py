@@ -160,10 +160,10 @@ class Client:
         return receive
 
 
-def modern(tool: str, identity: int = 1) -> tuple[bytes, dict[str, str]]:
+def modern(tool: str, request_id: int = 1) -> tuple[bytes, dict[str, str]]:
     message: dict[str, Any] = {
         "jsonrpc": "2.0",
-        "id": identity,
+        "id": request_id,
         "method": "tools/call",
         "params": {"name": tool, "arguments": {}, "_meta": MODERN},
     }
@@ -171,9 +171,9 @@ def modern(tool: str, identity: int = 1) -> tuple[bytes, dict[str, str]]:
     return json.dumps(message).encode(), headers
 
 
-def handshake_message(method: str, params: Any = None, identity: int | None = 1) -> bytes:
+def handshake_message(method: str, params: Any = None, request_id: int | None = 1) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params or {}}
-    return json.dumps(message if identity is None else {**message, "id": identity}).encode()
+    return json.dumps(message if request_id is None else {**message, "id": request_id}).encode()
 
 
 async def open_session(client: Client, **headers: str) -> dict[str, str]:
@@ -181,8 +181,8 @@ async def open_session(client: Client, **headers: str) -> dict[str, str]:
     return {"mcp-session-id": answer.headers["mcp-session-id"], **headers}
 
 
-def call(tool: str, identity: int = 2) -> bytes:
-    return handshake_message("tools/call", {"name": tool, "arguments": {}}, identity)
+def call(tool: str, request_id: int = 2) -> bytes:
+    return handshake_message("tools/call", {"name": tool, "arguments": {}}, request_id)
 
 
 @pytest.fixture
@@ -446,7 +446,7 @@ async def test_requests_in_flight_are_limited(echo: Echo):
     echo.release.set()
     await waiting
 
-    assert (second.status, second.json["error"]["code"]) == (429, codes.BUSY.rpc)
+    assert (second.status, second.json["error"]["code"]) == (429, codes.BUSY.rpc_code)
 
 
 async def test_session_is_unknown_to_other_owners(client: Client):

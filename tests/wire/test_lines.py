@@ -13,7 +13,7 @@ def split(stream: bytes, *sizes: int, limit: int = 1000) -> list[Line]:
     return found + lines.feed(stream) + lines.end()
 
 
-def test_lines_have_no_line_ends():
+def test_lines_are_returned_without_newlines():
     assert split(b"one\ntwo\n\nfour") == [b"one", b"two", b"", b"four"]
 
 

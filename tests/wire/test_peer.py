@@ -65,7 +65,7 @@ async def test_error_response_is_raised_with_its_code_and_data():
 
         with pytest.raises(PeerError, match="no such session") as raised:
             await pending
-        assert (raised.value.rpc, bytes(raised.value.data)) == (-32002, b'{"a": 1}')
+        assert (raised.value.rpc_code, bytes(raised.value.data)) == (-32002, b'{"a": 1}')
 
 
 async def test_handler_can_pass_on_a_peer_error_unchanged():
@@ -237,7 +237,7 @@ async def test_request_is_cancelled_after_its_timeout_and_a_late_response_is_cou
         request, cancellation = await transport.wait_for(2)
         peer.data_received(line(id=request["id"], result={}))
 
-        assert (raised.value.code, cancellation["method"], peer.stats.unexpected) == (
+        assert (raised.value.code, cancellation["method"], peer.stats.unexpected_responses) == (
             codes.TIMEOUT,
             "notifications/cancelled",
             1,
@@ -317,7 +317,7 @@ async def test_requests_over_the_limit_are_refused_while_a_response_is_pending()
         refused = sorted(message["id"] for message in messages if "error" in message)
         peer.data_received(line(id=question["id"], result="at last"))
 
-        assert (bytes(await pending), refused, peer.stats.refused) == (b'"at last"', [2, 3], 2)
+        assert (bytes(await pending), refused, peer.stats.refused_requests) == (b'"at last"', [2, 3], 2)
         assert (
             next(m for m in messages if "error" in m)["error"]["message"]
             == "2 requests are already in flight."
@@ -442,7 +442,7 @@ async def test_server_answers_an_invalid_line_and_continues(sent: bytes, code: i
         peer.data_received(sent + line(id=1, method="m"))
         refusal, answer = await transport.wait_for(2)
 
-        assert (refusal["id"], refusal["error"]["code"], answer["id"], peer.stats.malformed) == (
+        assert (refusal["id"], refusal["error"]["code"], answer["id"], peer.stats.malformed_lines) == (
             None,
             code,
             1,
@@ -455,7 +455,7 @@ async def test_client_skips_and_counts_invalid_lines(caplog: pytest.LogCaptureFi
     async with recorded_peer() as (peer, transport):
         peer.data_received(b"Server listening on port 3000\n" * 100)
 
-        assert (transport.messages, peer.stats.malformed) == ([], 100)
+        assert (transport.messages, peer.stats.malformed_lines) == ([], 100)
     assert caplog.text.count("malformed line\n") == 5
 
 
@@ -499,8 +499,8 @@ async def test_parse_errors_of_the_remote_peer_are_counted_and_only_the_first_ar
     async with recorded_peer() as (peer, _):
         peer.data_received(line(id=None, error={"code": -32700, "message": "What?"}) * 100)
 
-        assert peer.stats.unparsed == 100
-    assert caplog.text.count("could not parse a line") == 5
+        assert peer.stats.lines_not_understood == 100
+    assert caplog.text.count("could not parse one of our lines") == 5
 
 
 async def test_response_over_the_limit_fails_its_request_at_once():

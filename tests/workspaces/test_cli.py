@@ -57,7 +57,7 @@ def test_added_workspace_is_sandboxed_by_default(data: Path, project: Path) -> N
         (("add", "{project}", "--name", "日本"), "Error: '日本' has no letter or digit"),
         (("show", "blog"), "Error: There is no workspace 'blog'."),
         (("remove", "blog", "--yes"), "Error: There is no workspace 'blog'."),
-        (("remove", "../keys", "--yes"), "Error: '../keys' is not a workspace name"),
+        (("remove", "../keys", "--yes"), "Error: '../keys' is not a workspace slug"),
     ],
 )
 def test_error_has_one_sentence_and_a_hint(
@@ -117,7 +117,7 @@ def test_remove_asks_first_and_keeps_the_folder(data: Path, project: Path) -> No
     without_terminal = _run(data, "remove", "my-project")
     said_no, said_yes = (_run_on_a_terminal(data, answer, "remove", "my-project") for answer in "ny")
 
-    assert "There is no terminal to ask at. Add --yes" in without_terminal.stderr
+    assert "Cannot ask for confirmation without a terminal. Add --yes" in without_terminal.stderr
     assert (without_terminal.returncode, said_no, said_yes) == (2, 1, 0)
     assert list((data / "workspaces").glob("*.toml")) == []
     assert (project / "work.txt").exists()
@@ -127,7 +127,7 @@ def test_remove_with_yes_removes_an_invalid_workspace_without_asking(data: Path)
     (data / "workspaces").mkdir(parents=True)
     (data / "workspaces" / "bad.toml").write_text("[")
 
-    assert _run(data, "remove", "bad", "--yes").stdout == "Removed 'bad'. Its folder was not touched.\n"
+    assert _run(data, "remove", "bad", "--yes").stdout == "Removed 'bad'. Its folder was not changed.\n"
 
 
 def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

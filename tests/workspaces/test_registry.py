@@ -153,7 +153,7 @@ def test_folder_cannot_be_registered_again_through_a_symlink(
         ("relative", "is not an absolute path"),
         ("{project}/missing", "There is no folder"),
         ("{project}/loop", "There is no folder"),
-        ("{project}/file", "is a file; a workspace is a folder"),
+        ("{project}/file", "is a file. A workspace must be a folder"),
     ],
 )
 def test_only_an_existing_folder_can_be_registered(

@@ -1,4 +1,4 @@
-"""One session that an editor has open: its updates, its turns, and the notices about its servers."""
+"""An editor's connection to one open session: its updates, its turns, and the notices about its servers."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ UPDATE = "session/update"
 
 
 class Attachment:
-    """Sends the editor every event of a session once it is stored, from `start` to `stop`."""
+    """An editor's connection to one open session. From `start` to `stop`, it sends every stored event to the editor."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Attachment:
             session, agent, door, has_title=has_title, before_turn=self._before_turn
         )
         self.ready = asyncio.Event()
-        """Set when the replay has ended; requests wait for it."""
+        """Set when the session accepts requests: after the replay, if there is one."""
         self._peer = peer
         self._session_id = str(session.context.session_id)
         self.updates = Updates(session.context.cwd)
@@ -51,7 +51,7 @@ class Attachment:
         self._wait_seconds = wait_seconds
         """How long the first prompt, or `session/resume`, waits for servers that are still starting."""
         self._wait_deadline: float | None = None
-        """Set by the first wait; later waits share it."""
+        """Set by the first wait, and shared by later ones."""
         self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Attachment:
         await self.conversation.stop()
 
     async def wait_for_servers(self) -> None:
-        """Wait until every server is available or has failed, at most until the deadline that all waits share."""
+        """Wait until every server is available or has failed, but at most `wait_seconds` in all."""
         now = asyncio.get_running_loop().time()
         if self._wait_deadline is None:
             self._wait_deadline = now + self._wait_seconds
@@ -77,7 +77,7 @@ class Attachment:
             await asyncio.wait([self._watch], timeout=self._wait_deadline - now)
 
     async def send(self, update: Update) -> None:
-        """Send one update; if it is too long for one line, it is sent without its payload."""
+        """Send one update. If it is too long for one line, send it without its payload."""
         try:
             await self._peer.notify(UPDATE, self._params(update))
         except HoldfastError as error:
@@ -99,7 +99,7 @@ class Attachment:
         return {"sessionId": self._session_id, "update": update}
 
     async def _on_events(self, events: Sequence[Event]) -> None:
-        # The editor shows a live prompt by itself; it is sent in a replay only.
+        # The editor already shows the prompt that it sent; a replay includes it.
         published = [event for event in events if not isinstance(event, Prompted)]
         await self.send_all([update for event in published for update in self.updates.for_event(event)])
         for event in events:
@@ -107,27 +107,27 @@ class Attachment:
                 await self._report_servers(event.refusals)
 
     async def _before_turn(self) -> str:
-        """Wait for the servers before the first turn; return the notices that were not sent yet."""
+        """Before the first turn, wait for the servers. Return the text of the notices not sent yet."""
         if self._is_first_turn:
             self._is_first_turn = False
             await self.wait_for_servers()
-            await self.session.record.wait_published()  # this reports the refusals up to now
+            await self.session.record.wait_published()  # by then `_on_events` has reported the refusals
             if starting := self.session.starting:
                 await self._report([f"Still starting: {', '.join(starting)}."])
         lines, self._unsent_notices = self._unsent_notices, []
         return "".join(f"- {line}\n" for line in lines) + "\n" if lines else ""
 
     async def _watch_servers(self) -> None:
-        """Send the commands, and report the servers that were refused. `_on_events` reports later refusals."""
+        """Send the commands, and report refused servers until all have started. `_on_events` reports later refusals."""
         try:
             await self.send(available_commands(self.conversation.agent.commands))
             await self._report_servers(await self.session.stored_refusals())
-            await self.session.settle()
+            await self.session.wait_for_servers()
             await self._report_servers(await self.session.stored_refusals())
         except HoldfastError as error:
-            log.warning("servers not reported", extra={"reason": error.message})
+            log.warning("could not report the servers", extra={"reason": error.message})
         except Exception:
-            log.exception("servers not reported")
+            log.exception("could not report the servers")
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
         """Report each refusal and each warning once."""
@@ -139,7 +139,7 @@ class Attachment:
         await self._report(new)
 
     async def _report(self, lines: Iterable[str]) -> None:
-        """Send each line as a notice if the editor supports notices; else the next turn begins with them."""
+        """Send each line as a notice if the editor supports notices; else keep it for the beginning of the next turn."""
         for line in lines:
             if self.door.supports_notices:
                 await self.send({"sessionUpdate": "notice", "severity": "warning", "title": line})

@@ -1,4 +1,4 @@
-"""ACP content blocks, in prompts and in tool results, and the check of their shape."""
+"""Checks ACP content blocks, in prompts and in tool results."""
 
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ class _ResourceContents(msgspec.Struct, rename="camel"):
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.blob is None):
-            raise ValueError("A resource has a text or a blob")
+            raise ValueError("a resource must have exactly one of text and blob")
 
 
 class _EmbeddedResource(_Block, tag="resource", kw_only=True):
@@ -61,24 +61,26 @@ class _EmbeddedResource(_Block, tag="resource", kw_only=True):
 
 
 _PROMPT_TYPES = ("text", "image", "resource_link", "resource")
+_PROMPT_TYPES_TEXT = "text, image, resource_link or resource"
 
 
 def check_prompt(blocks: list[JsonObject]) -> None:
-    """Refuse a prompt with a block of an unsupported type, or with a malformed block."""
+    """Raise BAD_ARGUMENT if a block is malformed or of an unsupported type."""
     for index, block in enumerate(blocks):
         name = block.get("type")
         if name not in _PROMPT_TYPES:
             raise HoldfastError(
-                codes.BAD_ARGUMENT, f"A prompt takes {', '.join(_PROMPT_TYPES)}, not {str(name)[:40]!r}."
+                codes.BAD_ARGUMENT,
+                f"prompt[{index}]: block type {str(name)[:40]!r} is not supported; use {_PROMPT_TYPES_TEXT}.",
             )
         try:
             msgspec.convert(block, _Text | _Image | _ResourceLink | _EmbeddedResource)
         except msgspec.ValidationError as error:
-            raise HoldfastError(codes.BAD_ARGUMENT, f"prompt[{index}] cannot be read: {error}.") from None
+            raise HoldfastError(codes.BAD_ARGUMENT, f"prompt[{index}]: malformed block: {error}.") from None
 
 
 def editor_block(block: JsonObject) -> JsonObject:
-    """A tool's block in ACP's shape; a block that does not fit becomes a text block with its JSON."""
+    """A block of a tool result for the editor. A block that is not valid in ACP becomes a text block with its JSON."""
     try:
         msgspec.convert(block, _Text | _Image | _Audio | _ResourceLink | _EmbeddedResource)
     except msgspec.ValidationError:

@@ -1,10 +1,15 @@
-"""The editor as a session's door: it asks the user, and reads and writes files."""
+"""The editor as a session's door: it puts questions to the user, and reads and writes files."""
 
 from typing import Literal
 
 import msgspec
 
-from holdfast.acp.messages import ClientCapabilities, ElicitationAnswer, FileContent, PermissionAnswer
+from holdfast.acp.messages import (
+    ClientCapabilities,
+    ElicitationResponse,
+    PermissionResponse,
+    ReadFileResponse,
+)
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
@@ -57,13 +62,13 @@ class _Url(msgspec.Struct, rename="camel"):
 
 
 class EditorDoor:
-    """The editor of one session."""
+    """One session's access to the editor."""
 
     def __init__(self, peer: Peer, capabilities: ClientCapabilities) -> None:
         self._peer = peer
         self._capabilities = capabilities
         self.session_id = ""
-        """Set as soon as the session has an id."""
+        """Set once the session has an id; until then empty."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
@@ -83,7 +88,7 @@ class EditorDoor:
         return session is not None and session.get("notices") is not None
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Ask the user; anything but a clear yes is a rejection. Raises TOO_LARGE if the question is too long to send."""
+        """Ask the user. Any answer but a valid permission is a rejection. Raises TOO_LARGE if the request is too long to send."""
         params = {
             "sessionId": self.session_id,
             "toolCall": {
@@ -96,7 +101,7 @@ class EditorDoor:
         }
         try:
             raw = await self._peer.request("session/request_permission", params)
-            answer = msgspec.json.decode(raw, type=PermissionAnswer).outcome
+            answer = msgspec.json.decode(raw, type=PermissionResponse).outcome
         except msgspec.ValidationError:
             return Decision.REJECT
         except HoldfastError as error:
@@ -113,14 +118,14 @@ class EditorDoor:
         try:
             raw = await self._peer.request("fs/read_text_file", params, timeout=_FILE_SECONDS)
         except PeerError as error:
-            if error.rpc == _NOT_FOUND:
+            if error.rpc_code == _NOT_FOUND:
                 raise HoldfastError(codes.NO_FILE, f"The editor has no file {path!r}.") from None
             raise
         try:
-            return msgspec.json.decode(raw, type=FileContent).content
+            return msgspec.json.decode(raw, type=ReadFileResponse).content
         except msgspec.ValidationError:
             raise HoldfastError(
-                codes.BAD_ANSWER, f"The editor's answer about {path!r} cannot be read."
+                codes.BAD_ANSWER, f"The editor sent a malformed response for {path!r}."
             ) from None
 
     async def write_text(self, path: str, text: str) -> None:
@@ -129,15 +134,18 @@ class EditorDoor:
         await self._peer.request("fs/write_text_file", params, timeout=_FILE_SECONDS)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user a server's question; parts of it that ACP does not define are dropped."""
+        """Ask the user a server's question. Fields that ACP does not define are dropped."""
         mode = params.get("mode", "form")
         if not isinstance(mode, str) or not self._can_elicit(mode):
-            raise HoldfastError(codes.NOT_GRANTED, f"This editor cannot ask by {str(mode)[:40]!r}.")
+            raise HoldfastError(
+                codes.UNSUPPORTED_BY_CLIENT,
+                f"This editor does not support elicitation by {str(mode)[:40]!r}.",
+            )
         raw = await self._peer.request(
             "elicitation/create", {"sessionId": self.session_id, **convert_elicitation(params, mode)}
         )
         try:
-            answer = msgspec.json.decode(raw, type=ElicitationAnswer)
+            answer = msgspec.json.decode(raw, type=ElicitationResponse)
         except msgspec.ValidationError:
             return {"action": "cancel"}
         if answer.action == "accept":
@@ -155,17 +163,17 @@ class EditorDoor:
                 return False
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Refuse: ACP has no sampling."""
-        raise HoldfastError(codes.NOT_GRANTED, "This editor does not offer its model.")
+        """Raise NOT_GRANTED: ACP has no sampling."""
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This editor does not support sampling.")
 
 
-_FIELDS = {"form": _Form, "url": _Url}
+_PARAMS_BY_MODE = {"form": _Form, "url": _Url}
 
 
 def convert_elicitation(params: JsonObject, mode: str) -> JsonObject:
-    """Convert an MCP elicitation to ACP's; raises BAD_ARGUMENT if it is malformed."""
+    """Convert the params of an MCP elicitation to ACP's. Raises BAD_ARGUMENT if they are malformed."""
     try:
-        elicitation = msgspec.convert(params, _FIELDS[mode])
+        elicitation = msgspec.convert(params, _PARAMS_BY_MODE[mode])
     except msgspec.ValidationError as error:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"The question cannot be read: {error}.") from None
+        raise HoldfastError(codes.BAD_ARGUMENT, f"Malformed elicitation: {error}.") from None
     return {"mode": mode, **msgspec.to_builtins(elicitation)}

@@ -1,4 +1,4 @@
-"""Checks the folders that a client names for a session."""
+"""Checks the folders that a client gives for a session."""
 
 import os
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected import is_protected
 
 
-def check_folder(name: str, value: Any, own: Sequence[str]) -> str:
-    """Return the folder if a session may work in it: absolute, readable, and not Holdfast's own."""
+def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
+    """Return the folder if it is absolute, readable and not one of Holdfast's own. `name` is the parameter it came from."""
     folder = _check_readable(name, value)
-    if is_protected(os.path.realpath(folder), own):
+    if is_protected(os.path.realpath(folder), protected):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"{name}: {folder!r} is Holdfast's own and cannot be granted. Name another folder.",
+            f"{name}: {folder!r} is one of Holdfast's own folders. Use another folder.",
         )
     return folder
 
 
 def resolve_path(name: str, value: str) -> str:
-    """Resolve the links of an absolute path; the folder need not exist."""
+    """Resolve the symlinks of an absolute path, which need not exist."""
     return os.path.realpath(_check_absolute(name, value))
 
 
@@ -31,10 +31,10 @@ def _check_readable(name: str, value: Any) -> str:
     try:
         if path.is_dir() and os.access(path, os.R_OK | os.X_OK):
             return str(path)
-        reason = "there is no folder that can be read at"
-    except OSError:
-        reason = "there can be no folder at"
-    raise HoldfastError(codes.BAD_ARGUMENT, f"{name}: {reason} {value[:200]!r}.")
+        problem = "is not a readable folder"
+    except OSError as error:
+        problem = f"cannot be accessed: {error.strerror}"
+    raise HoldfastError(codes.BAD_ARGUMENT, f"{name}: {value[:200]!r} {problem}.")
 
 
 def _check_absolute(name: str, value: Any) -> str:

@@ -1,7 +1,7 @@
-"""The `initialize` request, which comes before all others."""
+"""The `initialize` request, which must be a connection's first."""
 
 from holdfast import __version__
-from holdfast.acp.messages import Initialize, decode_params
+from holdfast.acp.messages import InitializeParams, decode_params
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -23,20 +23,20 @@ METHODS = frozenset(
         "session/set_config_option",
     }
 )
-"""The methods that may follow `initialize`."""
+"""The methods that are available after `initialize`."""
 
 _SESSION_CAPABILITIES = ("resume", "close", "list", "delete", "additionalDirectories")
 
 
 class Initialization:
-    """The state of a connection: no other request is answered before `initialize`."""
+    """Whether a connection is initialized, and what its client declared. Refuses other requests before that."""
 
     def __init__(self) -> None:
-        self.client: Initialize | None = None
+        self.client: InitializeParams | None = None
 
     def respond(self, request: Request) -> JsonObject:
         """Answer `initialize` with the agent's capabilities."""
-        self.client = decode_params(request, Initialize)
+        self.client = decode_params(request, InitializeParams)
         return {
             "protocolVersion": VERSION,
             "agentInfo": {"name": "holdfast", "title": "Holdfast", "version": __version__},
@@ -49,10 +49,10 @@ class Initialization:
             },
         }
 
-    def check(self, request: Request) -> Initialize:
-        """Return the client. Raises for an unknown method, and for any method before `initialize`."""
+    def check(self, request: Request) -> InitializeParams:
+        """Return what the client declared. Raises for an unknown method, and for any method before `initialize`."""
         if request.method not in METHODS:
-            raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r} here.")
+            raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r}.")
         if self.client is None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,

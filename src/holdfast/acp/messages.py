@@ -1,4 +1,4 @@
-"""The messages that editors send: the fields Holdfast reads. Unknown fields, `_meta` among them, are ignored."""
+"""The messages that editors send, with the fields that Holdfast reads. Other fields, such as `_meta`, are ignored."""
 
 from typing import Any, TypeVar
 
@@ -13,29 +13,22 @@ T = TypeVar("T")
 
 
 def decode_params(message: Request | Notification, kind: type[T]) -> T:
-    """Decode a message's parameters; raises BAD_ARGUMENT when they do not have the shape of `kind`."""
+    """Decode a message's params. Raises BAD_ARGUMENT if they do not match `kind`."""
     try:
         return msgspec.json.decode(message.params, type=kind)
     except msgspec.ValidationError as error:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method} cannot be read: {error}.") from None
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method}: invalid params: {error}.") from None
 
 
-class Implementation(msgspec.Struct):
-    """The name and version that a client gives itself."""
-
-    name: str = ""
-    version: str = ""
-
-
-class FileSystem(msgspec.Struct, rename="camel"):
-    """Whether the editor reads and writes files for the agent."""
+class FileSystemCapabilities(msgspec.Struct, rename="camel"):
+    """Whether the editor can read and write files for the agent."""
 
     read_text_file: bool = False
     write_text_file: bool = False
 
 
-class Elicitation(msgspec.Struct):
-    """How the editor can ask its user for a server: with a form, or by opening a URL."""
+class ElicitationCapabilities(msgspec.Struct):
+    """How the editor can pass a server's question to the user: as a form, as a URL to open, or both."""
 
     form: dict[str, Json] | None = None
     url: dict[str, Json] | None = None
@@ -44,29 +37,28 @@ class Elicitation(msgspec.Struct):
 class ClientCapabilities(msgspec.Struct, rename="camel"):
     """What the editor supports."""
 
-    fs: FileSystem = msgspec.field(default_factory=FileSystem)
+    fs: FileSystemCapabilities = msgspec.field(default_factory=FileSystemCapabilities)
     session: dict[str, Json] | None = None
-    elicitation: Elicitation | None = None
+    elicitation: ElicitationCapabilities | None = None
 
 
-class Initialize(msgspec.Struct, rename="camel"):
-    """The parameters of `initialize`."""
+class InitializeParams(msgspec.Struct, rename="camel"):
+    """The params of `initialize`."""
 
     protocol_version: int
     client_capabilities: ClientCapabilities = msgspec.field(default_factory=ClientCapabilities)
-    client_info: Implementation | None = None
 
 
-class NewSession(msgspec.Struct, rename="camel"):
-    """The parameters of `session/new`. Servers and directories are checked later, one by one."""
+class NewSessionParams(msgspec.Struct, rename="camel"):
+    """The params of `session/new`. The servers and directories are checked later, one by one."""
 
     cwd: Any
     mcp_servers: list[Any] | None
     additional_directories: list[Any] | None = None
 
 
-class ExistingSession(msgspec.Struct, rename="camel"):
-    """The parameters of `session/load` and `session/resume`."""
+class LoadSessionParams(msgspec.Struct, rename="camel"):
+    """The params of `session/load` and `session/resume`."""
 
     session_id: str
     cwd: Any
@@ -74,35 +66,35 @@ class ExistingSession(msgspec.Struct, rename="camel"):
     additional_directories: list[Any] | None = None
 
 
-class SessionParams(msgspec.Struct, rename="camel"):
-    """The parameters of a method that names only a session."""
+class SessionIdParams(msgspec.Struct, rename="camel"):
+    """The params of a method that takes only a session id."""
 
     session_id: str
 
 
-class Prompt(msgspec.Struct, rename="camel"):
-    """The parameters of `session/prompt`."""
+class PromptParams(msgspec.Struct, rename="camel"):
+    """The params of `session/prompt`."""
 
     session_id: str
     prompt: list[dict[str, Any]]
 
 
-class ListSessions(msgspec.Struct, rename="camel"):
-    """The parameters of `session/list`."""
+class ListSessionsParams(msgspec.Struct, rename="camel"):
+    """The params of `session/list`."""
 
     cwd: str | None = None
     cursor: str | None = None
 
 
-class SetMode(msgspec.Struct, rename="camel"):
-    """The parameters of `session/set_mode`."""
+class SetModeParams(msgspec.Struct, rename="camel"):
+    """The params of `session/set_mode`."""
 
     session_id: str
     mode_id: str
 
 
-class SetConfigOption(msgspec.Struct, rename="camel"):
-    """The parameters of `session/set_config_option`."""
+class SetConfigOptionParams(msgspec.Struct, rename="camel"):
+    """The params of `session/set_config_option`."""
 
     session_id: str
     config_id: str
@@ -116,20 +108,20 @@ class PermissionOutcome(msgspec.Struct, rename="camel"):
     option_id: str = ""
 
 
-class PermissionAnswer(msgspec.Struct):
-    """The answer to `session/request_permission`."""
+class PermissionResponse(msgspec.Struct):
+    """The response to `session/request_permission`."""
 
     outcome: PermissionOutcome
 
 
-class ElicitationAnswer(msgspec.Struct):
-    """The answer to `elicitation/create`."""
+class ElicitationResponse(msgspec.Struct):
+    """The response to `elicitation/create`."""
 
     action: str
     content: dict[str, Json] | None = None
 
 
-class FileContent(msgspec.Struct):
-    """The answer to `fs/read_text_file`."""
+class ReadFileResponse(msgspec.Struct):
+    """The response to `fs/read_text_file`."""
 
     content: str

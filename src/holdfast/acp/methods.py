@@ -19,19 +19,19 @@ from holdfast.acp.serve import SessionDefaults
 from holdfast.acp.updates import Update
 from holdfast.agent.agent import Agent
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust, lowest_trust, parse_trust
-from holdfast.resolve.protected import protected_paths
+from holdfast.resolve.protected import paths_closed_to_tools
 from holdfast.session.permission import stored_mode
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.store import clock
 from holdfast.store.lease import check_free
 from holdfast.store.query import SessionQuery, Visibility
-from holdfast.store.rows import StoredSession
+from holdfast.store.types import StoredSession
 from holdfast.wire.frame import Notification, Request
 from holdfast.wire.peer import Peer
 
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _WaitingPrompt:
-    """A prompt that waits for its session to be ready. It can be cancelled before its turn exists."""
+    """A prompt that waits until its session is ready. `session/cancel` can cancel it before its turn exists."""
 
     session_id: str
     cancelled: bool = False
 
 
 class SessionMethods:
-    """Answers an editor's requests. Nothing that it sends ends the process; every refusal has a code and a reason."""
+    """Answers an editor's requests. No message of the editor ends the process; every error has a code and a reason."""
 
     def __init__(self, host: Host, agent: Agent, defaults: SessionDefaults, peer: Peer) -> None:
         self._host = host
@@ -62,7 +62,7 @@ class SessionMethods:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting_prompts: set[_WaitingPrompt] = set()
         self._unknown_ids = RateLimit()
-        self._methods: dict[str, Callable[[Request, messages.Initialize], Awaitable[Any]]] = {
+        self._methods: dict[str, Callable[[Request, messages.InitializeParams], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
             "session/new": self._new,
             "session/load": self._load,
@@ -75,20 +75,20 @@ class SessionMethods:
             "session/set_config_option": self._set_config_option,
         }
 
-    async def handle(self, request: Request, client: messages.Initialize) -> Any:
+    async def handle(self, request: Request, client: messages.InitializeParams) -> Any:
         """Answer one request."""
         return await self._methods[request.method](request, client)
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle a notification. Unknown ones, and those about sessions that are not open, are ignored."""
+        """Handle a notification. Ignore unknown ones, and those about sessions that are not open."""
         if notification.method != "session/cancel":
             return
         try:
-            session_id = decode_params(notification, messages.SessionParams).session_id
+            session_id = decode_params(notification, messages.SessionIdParams).session_id
         except HoldfastError as error:
-            log.warning("session/cancel not understood", extra={"reason": error.message})
+            log.warning("malformed session/cancel ignored", extra={"reason": error.message})
             return
-        # Later, because the task of a prompt that came right before has not run yet.
+        # Not at once: the task of a prompt that arrived just before has not run yet.
         asyncio.get_running_loop().call_soon(self._cancel, session_id)
 
     def _cancel(self, session_id: str) -> None:
@@ -103,95 +103,95 @@ class SessionMethods:
         """Cancel every turn. The host closes the sessions."""
         await asyncio.gather(*(attachment.stop() for attachment in self._attachments.values()))
 
-    async def _authenticate(self, request: Request, client: messages.Initialize) -> Any:
+    async def _authenticate(self, request: Request, client: messages.InitializeParams) -> Any:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "No authentication is needed, and no method for it is offered.",
+            "No authentication is needed, and there is no method for it.",
             hint="Send session/new without authenticating.",
         )
 
-    # Opening
+    # Opening sessions
 
-    async def _new(self, request: Request, client: messages.Initialize) -> Any:
-        params = decode_params(request, messages.NewSession)
+    async def _new(self, request: Request, client: messages.InitializeParams) -> Any:
+        params = decode_params(request, messages.NewSessionParams)
         door = EditorDoor(self._peer, client.client_capabilities)
-        session = await self._host.open(self._opening(params, door))
+        session = await self._host.open(self._open_options(params, door))
         session_id = str(session.context.session_id)
         door.session_id = session_id
-        attachment = self._attachments[session_id] = self._attach(session, door, has_title=False)
+        attachment = self._attachments[session_id] = self._new_attachment(session, door, has_title=False)
         attachment.start()
-        return {"sessionId": session_id, **_state(attachment)}
+        return {"sessionId": session_id, **_describe_state(attachment)}
 
-    async def _load(self, request: Request, client: messages.Initialize) -> Any:
+    async def _load(self, request: Request, client: messages.InitializeParams) -> Any:
         attachment = await self._reopen(request, client)
-        async with self._getting_ready(attachment):
+        async with self._finish_reopen(attachment):
             await self._replay(attachment)
         attachment.start()
-        return _state(attachment)
+        return _describe_state(attachment)
 
     async def _replay(self, attachment: Attachment) -> None:
-        waiting: list[Update] = []
+        batch: list[Update] = []
         async for stored in self._host.store.events(attachment.session.context.session_id):
-            waiting += attachment.updates.for_event(stored.event)
-            if len(waiting) >= _REPLAY_BATCH:
-                await attachment.send_all(waiting)
-                waiting = []
-        await attachment.send_all(waiting)
+            batch += attachment.updates.for_event(stored.event)
+            if len(batch) >= _REPLAY_BATCH:
+                await attachment.send_all(batch)
+                batch = []
+        await attachment.send_all(batch)
 
-    async def _resume(self, request: Request, client: messages.Initialize) -> Any:
+    async def _resume(self, request: Request, client: messages.InitializeParams) -> Any:
         attachment = await self._reopen(request, client)
-        async with self._getting_ready(attachment):
+        async with self._finish_reopen(attachment):
             attachment.start()
             await attachment.wait_for_servers()
-        return _state(attachment)
+        return _describe_state(attachment)
 
     @asynccontextmanager
-    async def _getting_ready(self, attachment: Attachment) -> AsyncIterator[None]:
-        """Restore the mode, then run the block. If that fails, or the session is closed in between, it is not left open."""
+    async def _finish_reopen(self, attachment: Attachment) -> AsyncIterator[None]:
+        """Restore the mode, then run the block. If that fails, close the session; if the session was closed, raise."""
         session_id = attachment.session.context.session_id
         try:
-            # Read again: from now on no other process can change it.
+            # Read the session again: now that this process holds it, no other can change it.
             stored = await self._host.find_session(session_id)
             attachment.conversation.permissions.mode = stored_mode(stored.settings)
             yield
         except BaseException:
-            await run_to_completion(self._abandon(attachment))
+            await run_to_completion(self._close_if_attached(attachment))
             raise
         if self._attachments.get(session_id) is not attachment:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                "The session was closed while it was being opened again.",
+                "The session was closed while it was being reopened.",
                 hint="Send session/load or session/resume again.",
             )
 
-    async def _abandon(self, attachment: Attachment) -> None:
+    async def _close_if_attached(self, attachment: Attachment) -> None:
         session_id = attachment.session.context.session_id
         async with self._lock(session_id):
             if self._attachments.get(session_id) is attachment:
-                await self._close_attached(session_id)
+                await self._detach_and_close(session_id)
 
-    async def _reopen(self, request: Request, client: messages.Initialize) -> Attachment:
-        """Reopen the session and attach to it; it is not ready yet."""
-        params = decode_params(request, messages.ExistingSession)
+    async def _reopen(self, request: Request, client: messages.InitializeParams) -> Attachment:
+        """Reopen the session and attach to it. The attachment is not ready yet."""
+        params = decode_params(request, messages.LoadSessionParams)
         async with self._lock(params.session_id):
             stored = await self._find_stored(params.session_id)
             door = EditorDoor(self._peer, client.client_capabilities)
             door.session_id = params.session_id
-            opening = self._opening(params, door)
+            options = self._open_options(params, door)
             self._check_not_attached(params.session_id)
-            session = await self._host.reopen(params.session_id, opening)
-            attachment = self._attach(session, door, has_title=bool(stored.title))
+            session = await self._host.reopen(params.session_id, options)
+            attachment = self._new_attachment(session, door, has_title=bool(stored.title))
             self._attachments[params.session_id] = attachment
             return attachment
 
-    def _attach(self, session: Session, door: EditorDoor, *, has_title: bool) -> Attachment:
+    def _new_attachment(self, session: Session, door: EditorDoor, *, has_title: bool) -> Attachment:
         wait_seconds = self._host.settings.links.wait_seconds
         return Attachment(
             session, self._agent, door, self._peer, has_title=has_title, wait_seconds=wait_seconds
         )
 
     def _lock(self, session_id: str) -> asyncio.Lock:
-        """The lock that is held while a session is reopened, closed or deleted, so that requests about it run in order.
+        """The lock for reopening, closing or deleting a session, so that requests about it run in order.
 
         A method must not await anything before it takes the lock, or a later request could overtake it.
         """
@@ -202,42 +202,44 @@ class SessionMethods:
             raise HoldfastError(
                 codes.SESSION_HELD,
                 f"The session {session_id} is already open on this connection: use it, or close it first.",
-                sessionId=session_id,
+                session_id=session_id,
             )
 
-    def _opening(self, params: messages.NewSession | messages.ExistingSession, door: EditorDoor) -> Opening:
-        own = protected_paths(self._host.settings)
-        cwd = check_folder("cwd", params.cwd, own)
+    def _open_options(
+        self, params: messages.NewSessionParams | messages.LoadSessionParams, door: EditorDoor
+    ) -> OpenOptions:
+        protected = paths_closed_to_tools(self._host.settings)
+        cwd = check_folder("cwd", params.cwd, protected)
         roots = [
-            check_folder(f"additionalDirectories[{index}]", path, own)
+            check_folder(f"additionalDirectories[{index}]", path, protected)
             for index, path in enumerate(params.additional_directories or ())
         ]
-        return Opening(
+        return OpenOptions(
             cwd=cwd,
             roots=tuple(roots),
             workspace=self._defaults.workspace,
             trust=self._defaults.trust,
             servers=tuple(params.mcp_servers or ()),
-            source="acp",
+            opened_by="acp",
             door=door,
         )
 
-    # Working
+    # Prompting, listing and closing
 
-    async def _prompt(self, request: Request, client: messages.Initialize) -> Any:
-        params = decode_params(request, messages.Prompt)
+    async def _prompt(self, request: Request, client: messages.InitializeParams) -> Any:
+        params = decode_params(request, messages.PromptParams)
         waiting = _WaitingPrompt(params.session_id)
         self._waiting_prompts.add(waiting)
         try:
-            attachment = await self._attached(params.session_id)
+            attachment = await self._get_attachment(params.session_id)
         finally:
             self._waiting_prompts.discard(waiting)
         check_prompt(params.prompt)
         reason = await attachment.conversation.prompt(params.prompt, cancelled=waiting.cancelled)
         return {"stopReason": reason}
 
-    async def _list(self, request: Request, client: messages.Initialize) -> Any:
-        params = decode_params(request, messages.ListSessions)
+    async def _list(self, request: Request, client: messages.InitializeParams) -> Any:
+        params = decode_params(request, messages.ListSessionsParams)
         cwd = None if params.cwd is None else resolve_path("cwd", params.cwd)
         page = await self._host.store.sessions(
             SessionQuery(visibility=_LOCAL_USER, cwd=cwd, cursor=params.cursor)
@@ -249,54 +251,56 @@ class SessionMethods:
             else {"sessions": sessions, "nextCursor": page.cursor}
         )
 
-    async def _close(self, request: Request, client: messages.Initialize) -> Any:
-        session_id = decode_params(request, messages.SessionParams).session_id
+    async def _close(self, request: Request, client: messages.InitializeParams) -> Any:
+        session_id = decode_params(request, messages.SessionIdParams).session_id
         async with self._lock(session_id):
             if session_id in self._attachments:
-                await run_to_completion(self._close_attached(session_id))
+                await run_to_completion(self._detach_and_close(session_id))
             else:
                 await self._check_closed(session_id)
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
-        """Accept a session that is already closed; refuse one that another process has open."""
+        """Raise if the session is unknown, or if another process has it open."""
         stored = await self._find_stored(session_id)
         lease = await self._host.store.read(lambda tx: tx.lease(stored.context.session_id))
         if lease is not None:
             check_free(lease, clock.now())
 
-    async def _delete(self, request: Request, client: messages.Initialize) -> Any:
-        session_id = decode_params(request, messages.SessionParams).session_id
+    async def _delete(self, request: Request, client: messages.InitializeParams) -> Any:
+        session_id = decode_params(request, messages.SessionIdParams).session_id
         async with self._lock(session_id):
-            await run_to_completion(self._close_attached(session_id))
+            await run_to_completion(self._detach_and_close(session_id))
             try:
                 await self._host.delete_session(session_id)
             except HoldfastError as error:
-                # An unknown session counts as deleted; so the answer does not reveal which ids exist.
+                # Deleting an unknown session succeeds, so the response does not reveal which ids exist.
                 if error.code is not codes.UNKNOWN_SESSION:
                     raise
         return {}
 
-    async def _close_attached(self, session_id: str) -> None:
+    async def _detach_and_close(self, session_id: str) -> None:
         attachment = self._attachments.pop(session_id, None)
         if attachment is not None:
             await attachment.stop()
             await self._host.close_session(attachment.session)
 
-    # Options
+    # Session options
 
-    async def _set_mode(self, request: Request, client: messages.Initialize) -> Any:
-        params = decode_params(request, messages.SetMode)
-        await self._change(await self._attached(params.session_id), session_options.MODE, params.mode_id)
+    async def _set_mode(self, request: Request, client: messages.InitializeParams) -> Any:
+        params = decode_params(request, messages.SetModeParams)
+        await self._change_option(
+            await self._get_attachment(params.session_id), session_options.MODE, params.mode_id
+        )
         return {}
 
-    async def _set_config_option(self, request: Request, client: messages.Initialize) -> Any:
-        params = decode_params(request, messages.SetConfigOption)
-        attachment = await self._attached(params.session_id)
-        await self._change(attachment, params.config_id, params.value)
-        return {"configOptions": _options(attachment)}
+    async def _set_config_option(self, request: Request, client: messages.InitializeParams) -> Any:
+        params = decode_params(request, messages.SetConfigOptionParams)
+        attachment = await self._get_attachment(params.session_id)
+        await self._change_option(attachment, params.config_id, params.value)
+        return {"configOptions": _describe_options(attachment)}
 
-    async def _change(self, attachment: Attachment, option: str, value: Any) -> None:
+    async def _change_option(self, attachment: Attachment, option: str, value: Any) -> None:
         if option == session_options.MODE:
             await attachment.conversation.permissions.change_mode(session_options.parse_mode(value))
         elif option == session_options.TRUST:
@@ -305,7 +309,7 @@ class SessionMethods:
             raise HoldfastError(codes.BAD_ARGUMENT, f"There is no option {option[:40]!r}.")
         await attachment.session.record.wait_published()
         await attachment.send(
-            {"sessionUpdate": "config_option_update", "configOptions": _options(attachment)}
+            {"sessionUpdate": "config_option_update", "configOptions": _describe_options(attachment)}
         )
 
     async def _lower_trust(self, attachment: Attachment, trust: Trust) -> None:
@@ -314,10 +318,10 @@ class SessionMethods:
         if trust is Trust.SANDBOXED:
             await attachment.session.lower_trust()
 
-    # Finding
+    # Finding sessions
 
-    async def _attached(self, session_id: str) -> Attachment:
-        """The attachment of an open session, once its replay has ended."""
+    async def _get_attachment(self, session_id: str) -> Attachment:
+        """The attachment of an open session, once it is ready."""
         async with self._lock(session_id):
             attachment = self._attachments.get(session_id)
         if attachment is not None:
@@ -328,12 +332,12 @@ class SessionMethods:
                 codes.BAD_ARGUMENT,
                 f"The session {session_id} is not open on this connection. Load or resume it first.",
                 hint="Send session/load or session/resume.",
-                sessionId=session_id,
+                session_id=session_id,
             )
         return attachment
 
     async def _find_stored(self, session_id: str) -> StoredSession:
-        """Find a stored session; too many unknown ids are refused for a while."""
+        """Find a stored session. Raises BUSY after too many unknown ids."""
         self._unknown_ids.acquire()
         try:
             stored = await self._host.find_session(session_id)
@@ -345,13 +349,13 @@ class SessionMethods:
         return stored
 
 
-def _state(attachment: Attachment) -> JsonObject:
+def _describe_state(attachment: Attachment) -> JsonObject:
     return session_options.describe_state(
         attachment.conversation.permissions.mode, attachment.session.context.trust_level
     )
 
 
-def _options(attachment: Attachment) -> list[Json]:
+def _describe_options(attachment: Attachment) -> list[Json]:
     return session_options.describe_options(
         attachment.conversation.permissions.mode, attachment.session.context.trust_level
     )

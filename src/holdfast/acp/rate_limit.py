@@ -1,4 +1,4 @@
-"""Limits how often one connection may ask for unknown sessions, so that ids cannot be guessed."""
+"""Limits how often a connection may request unknown sessions, so that ids cannot be guessed."""
 
 import time
 from collections.abc import Callable
@@ -32,5 +32,5 @@ class RateLimit:
         self._tokens -= 1
 
     def refund(self) -> None:
-        """Return the token: the session exists, or could not be looked up."""
+        """Return the token, because the session exists or could not be looked up."""
         self._tokens += 1

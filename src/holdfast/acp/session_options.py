@@ -1,4 +1,4 @@
-"""The session options that an editor can change: the mode, and less trust."""
+"""The session options that an editor can change: the mode, and the trust, which it can only lower."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _TRUST = (
 
 
 def parse_mode(mode: Any) -> Mode:
-    """Parse the mode that an editor sent."""
+    """The mode of this id. Raises BAD_ARGUMENT if there is no such mode."""
     try:
         return Mode(mode)
     except ValueError:
@@ -33,7 +33,7 @@ def parse_mode(mode: Any) -> Mode:
 
 
 def describe_state(mode: Mode, trust: Trust) -> JsonObject:
-    """The current mode and options, in both forms that ACP defines: modes and config options."""
+    """The current mode and trust, as ACP's `modes` and as its `configOptions`."""
     available: list[Json] = [
         {"id": known.value, "name": name, "description": text} for known, name, text in _MODES
     ]
@@ -44,11 +44,11 @@ def describe_state(mode: Mode, trust: Trust) -> JsonObject:
 
 
 def describe_options(mode: Mode, trust: Trust) -> list[Json]:
-    """The config options: the mode, and the trust levels that the session can still have."""
+    """The config options: all modes, and the trust levels that the session can still be set to."""
     values: list[Json] = [
         {"value": known.value, "name": name, "description": text} for known, name, text in _MODES
     ]
-    left: list[Json] = [
+    remaining: list[Json] = [
         {"value": known.value, "name": name, "description": text}
         for known, name, text in _TRUST
         if lowest_trust(known, trust) is known
@@ -62,5 +62,5 @@ def describe_options(mode: Mode, trust: Trust) -> list[Json]:
             "currentValue": mode.value,
             "options": values,
         },
-        {"id": TRUST, "name": "Trust", "type": "select", "currentValue": trust.value, "options": left},
+        {"id": TRUST, "name": "Trust", "type": "select", "currentValue": trust.value, "options": remaining},
     ]

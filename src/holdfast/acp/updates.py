@@ -1,4 +1,4 @@
-"""A session's events as ACP updates, live and in replay alike."""
+"""Converts a session's events to ACP updates, both live and in a replay."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _KINDS = {"read", "edit", "delete", "move", "search", "execute", "think", "fetch
 
 
 class Updates:
-    """Translates one session's events, in order. `cwd` is the session's folder."""
+    """Converts one session's events, in order. `cwd` is the session's folder."""
 
     def __init__(self, cwd: str = "") -> None:
         self._cwd = cwd
@@ -85,7 +85,7 @@ class Updates:
 
 
 def available_commands(commands: Sequence[Command]) -> Update:
-    """The slash commands, for the editor's completion."""
+    """The update that lists the slash commands."""
     return {
         "sessionUpdate": "available_commands_update",
         "availableCommands": [

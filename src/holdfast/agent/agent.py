@@ -33,30 +33,30 @@ class ServerStatus:
 
 
 class TurnContext(Protocol):
-    """What an agent uses during one turn. Everything it says or does is stored before it is published."""
+    """What an agent can do during one turn. Each of its steps is stored, then published."""
 
     async def reply(self, text: str) -> None:
         """Send a piece of the reply."""
         ...
 
     async def think(self, text: str) -> None:
-        """Send a piece of the agent's thoughts."""
+        """Send a piece of the agent's reasoning."""
         ...
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
-        """Show the plan, replacing the earlier one."""
+        """Publish the plan; it replaces the previous one."""
         ...
 
     def report_usage(self, usage: JsonObject) -> None:
-        """Report how full the context is (`used` and `size`, in tokens) and, if known, the session's `cost` so far."""
+        """Report how full the model's context is: `used` and `size`, in tokens, and optionally the session's `cost` so far."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool, asking the user where the mode requires it. A failure is a result, too."""
+        """Call a tool, after asking the user if the mode requires it. A failed call returns a result, too."""
         ...
 
     async def tools(self) -> tuple[CatalogTool, ...]:
-        """The tools that are available by now; `server_status` says which servers are still starting."""
+        """The tools that are available now; `server_status` lists the servers that are still starting."""
         ...
 
     def server_status(self) -> ServerStatus:
@@ -65,11 +65,11 @@ class TurnContext(Protocol):
 
 
 class Agent(Protocol):
-    """Answers prompts."""
+    """Answers the prompts of a session."""
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The slash commands it understands."""
+        """The slash commands that the agent understands."""
         ...
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.agent.agent import Command, TurnContext
-from holdfast.agent.commands import CALL, TypedCommand, parse_commands
+from holdfast.agent.commands import CALL, ParsedCommand, parse_commands
 from holdfast.agent.tool_schema import describe_arguments, example_arguments, required_arguments
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
@@ -24,62 +24,62 @@ COMMANDS = (
         hint="[server | server.tool]",
     ),
     Command(name="call", description="Call a tool", hint='server.tool {"argument": "value"}'),
-    Command(name="servers", description="Show the servers, and which were refused"),
-    Command(name="why", description="Say why a server was refused, and show its warnings", hint="server"),
+    Command(name="servers", description="List the servers, and which were refused"),
+    Command(name="why", description="Show why a server was refused, and its warnings", hint="server"),
     Command(name="help", description="List the commands"),
 )
-HELP = """This session has no model; you drive it yourself. Type:
+HELP = """This session has no model: you call the tools yourself. Type:
 
     /tools                       list all tools
     /tools server                list one server's tools, with their required arguments
     /tools server.tool           describe one tool and its arguments
     /call server.tool {json}     call a tool; the JSON may span several lines, and several calls run at once
     /servers                     list the servers, and which were refused
-    /why server                  say why a server was refused, and show its warnings
+    /why server                  show why a server was refused, and its warnings
     /help                        show this text
 """
 _MAX_TEXT = 4000
 
 
 class ManualAgent:
-    """Runs the commands of a prompt; other text is answered with the list of commands."""
+    """Runs the commands of a prompt; answers other text with the list of commands."""
 
     commands = COMMANDS
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
-        """Run every command of the prompt: first the others, in order, then all calls at once."""
+        """Run the commands of the prompt in order, but the calls last and all at once."""
         commands = parse_commands(blocks)
         for command in commands:
             if command.name not in ("", CALL):
-                await turn.reply(await _answer(command, turn))
+                await turn.reply(await _run_command(command, turn))
         calls = [command for command in commands if command.name == CALL]
-        for text in await asyncio.gather(*(_call(command, turn) for command in calls)):
+        for text in await asyncio.gather(*(_run_call(command, turn) for command in calls)):
             await turn.reply(text)
         if not commands or any(not command.name for command in commands):
             await turn.reply(HELP)
         return StopReason.END_TURN
 
 
-async def _answer(command: TypedCommand, turn: TurnContext) -> str:
+async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
     match command.name:
         case "/tools":
-            return await _tools(turn, command.argument)
+            return await _list_tools(turn, command.argument)
         case "/servers":
-            return _servers(turn)
+            return _list_servers(turn)
         case "/why":
-            return _why(turn, command.argument)
+            return _explain_server(turn, command.argument)
         case "/help":
             return HELP
         case _:
             return f"There is no command {command.name[:80]}. /help lists the commands.\n"
 
 
-async def _call(command: TypedCommand, turn: TurnContext) -> str:
+async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     name, *given = command.argument.split(maxsplit=1)[:2] or [""]
     if not name:
-        return "Name a tool: /call server.tool {json}. /tools lists the tools.\n"
+        return "/call needs a tool: /call server.tool {json}. /tools lists the tools.\n"
     if command.is_unclosed:
-        return f"The JSON for {name} is incomplete: a bracket is not closed. Nothing was called; complete it and send it again.\n"
+        return f"The JSON for {name} is incomplete: a bracket is not closed. Nothing was called; complete the JSON and send it again.\n"
     try:
         arguments = decode_strict("".join(given or "{}").encode(), dict[str, Any], DEFAULT_LIMITS)
     except (StrictJsonError, UnicodeEncodeError) as error:
@@ -87,10 +87,10 @@ async def _call(command: TypedCommand, turn: TurnContext) -> str:
             f"The arguments of {name} are not a JSON object: {error}. Nothing was called. "
             f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
         )
-    return _show_result(name, await turn.call(name, arguments))
+    return _format_result(name, await turn.call(name, arguments))
 
 
-def _show_result(name: str, result: ToolResult) -> str:
+def _format_result(name: str, result: ToolResult) -> str:
     others = [str(block.get("type")) for block in result.content if block.get("type") != "text"]
     text = _result_text(name, result) or ("" if others else "(empty)")
     shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
@@ -110,7 +110,7 @@ def _result_text(name: str, result: ToolResult) -> str:
             }
             return json.dumps(shown, indent=2, ensure_ascii=False)
         case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint), **more}:
-            return f"{code}: {error} {hint}{''.join(_issues(more.get('details')))}"
+            return f"{code}: {error} {hint}{''.join(format_issues(more.get('details')))}"
         case data if result.ok and not result.text and data is not None:
             return json.dumps(data, indent=2, ensure_ascii=False)
         case _:
@@ -118,13 +118,13 @@ def _result_text(name: str, result: ToolResult) -> str:
 
 
 def _hint(result: ToolResult) -> str:
-    """What to do about a failure. The user who rejected a call needs no hint."""
+    """What to do about a failure; empty if the call was not permitted, as its message says enough."""
     known = codes.find(result.code)
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
 
 
-def _issues(details: Json) -> Iterator[str]:
-    """One line per invalid argument."""
+def format_issues(details: Json) -> Iterator[str]:
+    """A line for each invalid argument, with the newline before it."""
     match details:
         case {"issues": list() as issues}:
             for issue in issues:
@@ -137,25 +137,25 @@ def _issues(details: Json) -> Iterator[str]:
             pass
 
 
-async def _tools(turn: TurnContext, wanted: str) -> str:
+async def _list_tools(turn: TurnContext, wanted: str) -> str:
     tools = await turn.tools()
     if wanted:
         of_server = [tool for tool in tools if tool.server.name == wanted]
         named = [tool for tool in tools if wanted in (tool.name, tool.model_name)]
         if of_server or not named:
-            return "".join(map(_summarize, of_server)) or _no_tools(turn, wanted)
-        return _describe(named[0])
+            return "".join(map(_summarize_tool, of_server)) or _explain_no_tools(turn, wanted)
+        return _describe_tool(named[0])
     shown = "".join(f"- {tool.name}{_first_line(tool)}\n" for tool in tools)
     none = "This session has no tools. /servers lists the servers and their state.\n"
-    return (shown or none) + _still_starting(turn)
+    return (shown or none) + _list_starting(turn)
 
 
-def _summarize(tool: CatalogTool) -> str:
+def _summarize_tool(tool: CatalogTool) -> str:
     needs = ", ".join(required_arguments(tool.definition))
     return f"- {tool.name} ({needs or 'no arguments required'}){_first_line(tool)}\n"
 
 
-def _describe(tool: CatalogTool) -> str:
+def _describe_tool(tool: CatalogTool) -> str:
     definition = tool.definition
     title = f"{tool.name}: {definition.title}" if definition.title else tool.name
     description = f"{definition.description.strip()}\n\n" if definition.description else ""
@@ -167,20 +167,20 @@ def _first_line(tool: CatalogTool) -> str:
     return f"  {line}" if line else ""
 
 
-def _still_starting(turn: TurnContext) -> str:
+def _list_starting(turn: TurnContext) -> str:
     starting = turn.server_status().starting
-    return f"Still starting: {', '.join(starting)}. Their tools are listed later.\n" if starting else ""
+    return f"Still starting: {', '.join(starting)}. Their tools are not listed yet.\n" if starting else ""
 
 
-def _no_tools(turn: TurnContext, wanted: str) -> str:
+def _explain_no_tools(turn: TurnContext, wanted: str) -> str:
     if wanted in turn.server_status().starting:
-        return f"{wanted} is still starting; its tools are listed later.\n"
+        return f"{wanted} is still starting; its tools are not known yet.\n"
     if wanted in dict(_server_states(turn)):
-        return f"{wanted} has no tools now. /why {wanted} may say why.\n"
-    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_still_starting(turn)}"
+        return f"{wanted} has no tools now. /why {wanted} may show the reason.\n"
+    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_list_starting(turn)}"
 
 
-def _servers(turn: TurnContext) -> str:
+def _list_servers(turn: TurnContext) -> str:
     return (
         "".join(f"- {name}: {state}\n" for name, state in _server_states(turn)) or "There are no servers.\n"
     )
@@ -201,9 +201,9 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
             )
 
 
-def _why(turn: TurnContext, server: str) -> str:
+def _explain_server(turn: TurnContext, server: str) -> str:
     if not server:
-        return f"Name a server: /why server. The servers are:\n\n{_servers(turn)}"
+        return f"/why needs a server: /why server. The servers are:\n\n{_list_servers(turn)}"
     status = turn.server_status()
     lines = [f"{refusal.stage}: {refusal.reason}" for refusal in status.refusals if refusal.server == server]
     lines += [f"warning: {warning.text}" for warning in status.warnings if warning.server == server]

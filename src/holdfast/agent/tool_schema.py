@@ -1,4 +1,4 @@
-"""Describes a tool's arguments in text, from its JSON schema."""
+"""Describe a tool's arguments as text, from its JSON schema."""
 
 import json
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ _CONSTRAINTS = {
     "maxLength": "up to {} characters",
     "minItems": "at least {} items",
     "maxItems": "up to {} items",
-    "pattern": "like {}",
+    "pattern": "matching {}",
     "format": "{}",
 }
 
 
 class _Schema(msgspec.Struct):
-    """The parts of a JSON schema that are described."""
+    """The parts of an input schema that the descriptions use."""
 
     properties: dict[str, Json] = {}
     required: list[str] = []
@@ -31,35 +31,35 @@ class _Schema(msgspec.Struct):
 
 def required_arguments(tool: Tool) -> list[str]:
     """The names of the required arguments."""
-    return _schema(tool).required
+    return _parse_schema(tool).required
 
 
 def describe_arguments(tool: Tool) -> str:
     """One line per argument: its name, type, constraints and description."""
-    schema = _schema(tool)
+    schema = _parse_schema(tool)
     if not schema.properties:
         return "It has no arguments.\n"
     return "".join(
-        f"- {name} ({', '.join(_describe_constraints(value, is_required=name in schema.required))}){_description(value)}\n"
+        f"- {name} ({', '.join(_describe_argument(value, is_required=name in schema.required))}){_description(value)}\n"
         for name, value in schema.properties.items()
     )
 
 
 def example_arguments(tool: Tool) -> str:
-    """JSON to fill in: each required argument with its type."""
-    schema = _schema(tool)
+    """A JSON object to fill in: each required argument, with its type as a placeholder."""
+    schema = _parse_schema(tool)
     filled = {name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required}
     return json.dumps(filled, ensure_ascii=False)
 
 
-def _schema(tool: Tool) -> _Schema:
+def _parse_schema(tool: Tool) -> _Schema:
     try:
         return msgspec.json.decode(tool.input_schema, type=_Schema)
     except msgspec.MsgspecError:
         return _Schema()
 
 
-def _describe_constraints(value: Json, *, is_required: bool) -> Iterator[str]:
+def _describe_argument(value: Json, *, is_required: bool) -> Iterator[str]:
     yield _type_name(value)
     if is_required:
         yield "required"
@@ -69,7 +69,7 @@ def _describe_constraints(value: Json, *, is_required: bool) -> Iterator[str]:
         if isinstance(limit := value.get(key), str | int | float):
             yield words.format(_shorten(str(limit)))
     if "default" in value:
-        yield f"default {_to_json(value['default'])}"
+        yield f"default {_short_json(value['default'])}"
 
 
 def _description(value: Json) -> str:
@@ -82,7 +82,7 @@ def _type_name(value: Json, depth: int = 0) -> str:
         return "anything"
     match value:
         case {"enum": list() as choices}:
-            words = map(_to_json, choices)
+            words = map(_short_json, choices)
         case {"anyOf": list() as several} | {"oneOf": list() as several}:
             words = (_type_name(one, depth + 1) for one in several)
         case {"type": list() as several}:
@@ -96,7 +96,7 @@ def _type_name(value: Json, depth: int = 0) -> str:
     return _shorten(" or ".join(dict.fromkeys(words)))
 
 
-def _to_json(value: Json) -> str:
+def _short_json(value: Json) -> str:
     return _shorten(json.dumps(value, ensure_ascii=False))
 
 

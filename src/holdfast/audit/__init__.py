@@ -1,1 +1,1 @@
-"""The audit: a hash chain of records of tool calls, refusals and decisions."""
+"""The audit: a hash chain of records of tool calls, refused servers, permissions and denied attempts."""

@@ -1,4 +1,4 @@
-"""The anchor: the chain's head, stored outside of the database, to detect a truncated or recomputed chain."""
+"""The anchor: the head of the chain, stored outside the database to detect a truncated or recomputed chain."""
 
 import glob
 import os
@@ -14,8 +14,7 @@ from holdfast.audit.chain import DIGEST_BYTES, Head
 from holdfast.store.errors import translate_errors
 
 _MAX_BYTES = 4096
-# A temporary file older than this was stale by a crash.
-_STALE_SECONDS = 60.0
+_STALE_SECONDS = 60.0  # an older temporary file was left by a crash
 
 
 class Anchor(Protocol):
@@ -57,7 +56,7 @@ class FileAnchor:
 
     def write(self, head: Head) -> None:
         """Replace the stored head atomically."""
-        # A unique name: two hosts may share a process, and two containers a process id.
+        # A process id would not be unique: two hosts may run in one process, and two containers may use the same id.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
         with translate_errors(self.path):
             self._remove_stale_files()

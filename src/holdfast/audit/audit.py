@@ -1,4 +1,4 @@
-"""The audit of a store: adds records to the chain, in the same commit as their event, and updates the anchor."""
+"""The audit of a store: add records to the chain, each in the commit of its event, and update the anchor."""
 
 import threading
 import time
@@ -25,32 +25,32 @@ _MAX_DEFERRED = 1000
 
 
 class Audit:
-    """Use it as a context manager, and close it before the store: closing anchors the last record."""
+    """The audit of one store. Use it as a context manager and leave it before you close the store: this anchors the last record."""
 
     def __init__(
         self,
         store: Store,
         anchor: Anchor,
         *,
-        arguments: bool = False,
+        keep_arguments: bool = False,
         anchor_seconds: float = ANCHOR_SECONDS,
     ) -> None:
-        self.keeps_arguments = arguments
+        self.keeps_arguments = keep_arguments
         """Whether to store the arguments of calls, and not only their hash."""
         self._store = store
         self._anchor = anchor
-        self._seconds = anchor_seconds
+        self._anchor_seconds = anchor_seconds
         self._is_behind = False
         """Whether the anchor may be behind the last record."""
         self._next_update = 0.0
         self._last_error = ""
-        """The last error of updating the anchor, to log each error once."""
-        self._stopped = False
-        # The writer thread updates the anchor after commits, and a reader thread on close.
+        """The last error when updating the anchor, so that a repeated error is logged once."""
+        self._is_stopped = False
+        # The writer thread updates the anchor after commits; a reader thread does so when the audit is opened and closed.
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> "Audit":
-        # Write the anchor before the first record: from then on, a missing anchor means that it was removed.
+        # Write the anchor before the first record. From then on, a missing anchor means that someone removed it.
         await self._store.read(self._write_first_anchor)
         await self._store.read(self._advance_or_log)
         self._store.after_commit(self._after_commit)
@@ -60,10 +60,10 @@ class Audit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._store.read(self._advance_or_log)
-        self._stopped = True
+        self._is_stopped = True
 
     def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record in this transaction, and return its number in the chain."""
+        """Add a record in this transaction. Return its number in the chain."""
         row = next_row(_head(tx), encode_record(record, mask or Mask()))
         tx.audit_append(row)
         self._is_behind = True
@@ -74,7 +74,7 @@ class Audit:
         return lambda tx: self.add(tx, record, mask)
 
     def add_interrupted(self, tx: Tx, context: SessionContext, called: ToolCalled) -> int:
-        """Add the record of an interrupted call, in the transaction that ends it."""
+        """Add the record of an interrupted call, in the transaction that ends the call."""
         return self.add(tx, interrupted_record(context, called, keep_arguments=self.keeps_arguments))
 
     def end_interrupted(self, tx: Tx, context: SessionContext) -> None:
@@ -82,12 +82,12 @@ class Audit:
         end_interrupted(tx, context.session_id, lambda called: self.add_interrupted(tx, context, called))
 
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record without an event; returns when it is durable."""
+        """Add a record that belongs to no event, and wait until it is durable. Return its number in the chain."""
         record = truncate_record(record)
         try:
             return await self._store.write(lambda tx: self.add(tx, record, mask))
         except HoldfastError as error:
-            # Limited, so that repeated attempts on a full disk do not fill the memory.
+            # Limited, so that repeated attempts do not fill the memory while the disk is full.
             if is_transient(error) and self._store.deferred_writes < _MAX_DEFERRED:
                 self._store.defer(lambda tx: self.add(tx, record, mask))
             raise
@@ -102,8 +102,8 @@ class Audit:
             self._anchor.write(genesis(tx.store_id()))
 
     def _after_commit(self, tx: ReadTx) -> float | None:
-        """Update the anchor, at most every `anchor_seconds`, until it has the last record, including other hosts' records."""
-        if self._stopped:
+        """Update the anchor if `anchor_seconds` have passed. Return the seconds until the next update; None if none is due."""
+        if self._is_stopped:
             return None
         if time.monotonic() >= self._next_update:
             self._advance_or_log(tx)
@@ -114,28 +114,28 @@ class Audit:
             self._advance(tx)
         except (HoldfastError, OSError) as error:
             if str(error) != self._last_error:
-                log.exception("audit not anchored")
+                log.exception("anchor not updated")
             self._last_error = str(error)
         else:
             self._last_error = ""
 
     def _advance(self, tx: ReadTx) -> None:
-        """Move the anchor to the head, unless the record that it names was changed or removed.
+        """Set the anchor to the head of the chain. If the anchored record was changed or removed, log an error and stop.
 
-        Only what is committed may be anchored, so this never runs inside a transaction that writes.
+        Only committed records may be anchored, so this never runs inside a write transaction.
         """
         with self._lock:
-            self._next_update = time.monotonic() + self._seconds
-            # Read the anchor first: another process may move it to records that we have not read yet.
+            self._next_update = time.monotonic() + self._anchor_seconds
+            # Read the anchor first: another process may move it to a record that this transaction cannot see.
             anchor = self._anchor.read()
             head = _head(tx)
             if anchor is None or not _matches(tx, anchor):
-                self._stopped = True
+                self._is_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # Check again after a write: a slower process may replace it with an earlier head.
+            # Stay behind until the next update confirms the write: a slower process may replace it with an earlier head.
             self._is_behind = head.seq > anchor.seq
             if self._is_behind:
                 self._anchor.write(head)
@@ -152,6 +152,7 @@ def _head(tx: ReadTx) -> Head:
 
 
 def _matches(tx: ReadTx, anchor: Head) -> bool:
+    """Whether the anchored record is in the store, unchanged."""
     if anchor.seq == 0:
         return anchor == genesis(tx.store_id())
     row = tx.audit_row(anchor.seq)

@@ -1,10 +1,10 @@
-"""The hash chain: each record's digest covers the previous one, so that every change is detected."""
+"""The hash chain: the digest of each record covers the digest before it, so that every change is detected."""
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.store.rows import AuditRow
+from holdfast.store.types import AuditRow
 
 DIGEST_BYTES = 32
 
@@ -19,10 +19,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of verifying a chain. `seq` is the last good record, or the first bad one if there is a problem."""
+    """The result of verifying a chain."""
 
     seq: int
+    """The last record; if there is a problem, the first bad one."""
     anchored: int
+    """The number of the anchored record."""
     problem: str = ""
 
     @property
@@ -31,12 +33,12 @@ class Verdict:
 
 
 def genesis(store_id: bytes) -> Head:
-    """The start of this store's chain. It differs for every store."""
+    """The head of an empty chain. It differs for every store."""
     return Head(0, hashlib.sha256(b"holdfast audit 1\0" + store_id).digest())
 
 
 def next_row(head: Head, body: str) -> AuditRow:
-    """The row with this body that follows a head."""
+    """The row that appends this body to the chain."""
     seq, text = head.seq + 1, body.encode("utf-8", "surrogateescape")
     digest = hashlib.sha256(head.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
     return AuditRow(seq=seq, body=body, digest=digest.digest())

@@ -1,4 +1,4 @@
-"""Back up and verify a store's file together with its audit."""
+"""Back up a store with its anchor, and verify the audit in a store's file."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from holdfast.store.sql_read import SqlReadTx
 
 
 def backup(path: Path, copy: Path) -> None:
-    """Copy the store, then the anchor as it was before the copy, so that it is never ahead of the copy."""
+    """Copy the store and its anchor. The anchor is read first, so that it is never ahead of the copied chain."""
     copied_anchor = FileAnchor.for_database(copy)
     if copied_anchor.path.exists():
         raise HoldfastError(
             codes.FILE_EXISTS,
-            f"'{copied_anchor.path}' already exists; it belongs to another copy. Nothing was changed.",
+            f"'{copied_anchor.path}' already exists and belongs to another copy. Nothing was changed.",
         )
     anchor = FileAnchor.for_database(path).read()
     maintenance.backup(path, copy)
@@ -28,13 +28,13 @@ def backup(path: Path, copy: Path) -> None:
     try:
         copied_anchor.write(anchor)
     except BaseException:
-        # Without its anchor the copy would fail verification.
+        # A copy without an anchor would fail verification.
         copy.unlink()
         raise
 
 
 def verify_file(path: Path) -> Verdict | None:
-    """Verify the audit in a store's file; None if it has no audit yet. Any edit of the file is possible."""
+    """Verify the audit in a store's file, which may be damaged in any way. None if it has no audit yet."""
     anchor_file = FileAnchor.for_database(path)
     anchor = anchor_file.read()
     with open_for_reading(path) as db:

@@ -45,7 +45,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """Time, session, subject and outcome of an action. Arguments are hashed, and stored only if configured."""
+    """The time, session, subject and outcome of an action. Arguments are always hashed, and stored only if configured."""
 
     at: datetime
     kind: AuditKind
@@ -83,7 +83,7 @@ def make_record(
 
 
 def truncate_record(record: AuditRecord) -> AuditRecord:
-    """The record with shortened fields, to save memory while it waits. The stored fields are shorter still."""
+    """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further."""
     return replace(
         record,
         server=record.server[:_MAX_WAITING],
@@ -93,12 +93,12 @@ def truncate_record(record: AuditRecord) -> AuditRecord:
 
 
 def hash_arguments(arguments: bytes) -> str:
-    """The SHA-256 of a call's arguments, as the JSON text that was received."""
+    """The SHA-256 of a call's arguments, given as the JSON text that was received."""
     return hashlib.sha256(arguments).hexdigest()
 
 
 def limit_arguments(arguments: bytes) -> JsonObject:
-    """A call's arguments for a record; for large arguments, only their size."""
+    """The arguments of a call for its record. Large arguments are replaced by their size."""
     if len(arguments) > _MAX_ARGUMENTS:
         return {"too_large": f"{len(arguments)} bytes"}
     value: Json = msgspec.json.decode(arguments)
@@ -106,19 +106,19 @@ def limit_arguments(arguments: bytes) -> JsonObject:
 
 
 def interrupted_record(context: SessionContext, called: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
-    """The record of an interrupted call, from the event of its start."""
+    """The record of an interrupted call, made from the event of its start."""
     subject = Subject(server=called.server, tool=called.tool, call_id=called.call_id)
     text = msgspec.json.encode(called.arguments)
     return replace(
         make_record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
-        # The hash of masked arguments is unknown.
+        # The event has masked arguments, so the hash of the original ones is unknown.
         arguments_hash="" if MASKED.encode() in text else hash_arguments(text),
         arguments=limit_arguments(text) if keep_arguments else None,
     )
 
 
 def encode_record(record: AuditRecord, mask: Mask) -> str:
-    """The record as one line of ASCII, with secrets masked."""
+    """Encode a record as one line of ASCII, with secrets masked."""
     fields: dict[str, Any] = {
         "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
         "kind": record.kind,
@@ -133,17 +133,17 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
         "reason": mask.mask_line(record.reason)[:_MAX_REASON],
         "duration_ms": record.duration_ms,
         "arguments_hash": record.arguments_hash,
-        "arguments": None if record.arguments is None else mask.mask_json(record.arguments),
+        "arguments": None if record.arguments is None else mask.mask_all_in_json(record.arguments),
     }
-    line = _dump(fields)
+    line = _encode_line(fields)
     if "\\ud" in line:
         # JSON parsers refuse lone surrogates.
-        line = _dump(json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")))
+        line = _encode_line(json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")))
     return line
 
 
 def decode_record(body: str) -> AuditRecord:
-    """The record with this JSON text."""
+    """Decode the JSON text of a record."""
     try:
         return msgspec.json.decode(body, type=AuditRecord)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -155,5 +155,5 @@ def decode_record(body: str) -> AuditRecord:
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-def _dump(fields: dict[str, Any]) -> str:
+def _encode_line(fields: dict[str, Any]) -> str:
     return _encode(fields).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Crash recovery: end, record and close the sessions of dead hosts."""
+"""Crash recovery: close the sessions of dead hosts, and record their interrupted calls."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ from holdfast.store import clock
 from holdfast.store.errors import is_transient
 from holdfast.store.lease import is_abandoned
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
-from holdfast.store.rows import SessionState, StoredSession
 from holdfast.store.store import Store, Tx
+from holdfast.store.types import SessionState, StoredSession
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _RETRY_SECONDS = 5.0
 
 
 async def recover_sessions(store: Store, audit: Audit) -> None:
-    """Close every session whose owner is dead, as it may never be opened again."""
+    """Close every open session that no live host holds. Do not wait until the session is opened again: it may never be."""
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
     while True:
         page = await store.sessions(query)
@@ -35,7 +35,7 @@ async def recover_sessions(store: Store, audit: Audit) -> None:
 
 
 def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> None:
-    """End the interrupted calls and turn of a session without a live owner, and close it."""
+    """Close a session without a live owner, and end its interrupted calls and turn."""
     tx.acquire(session_id)
     stored = tx.session(session_id)
     if stored is not None:
@@ -58,6 +58,9 @@ async def _recover(store: Store, audit: Audit, session_id: SessionId) -> None:
             if is_transient(error):
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted by now
+            if error.code not in (
+                codes.SESSION_HELD,
+                codes.UNKNOWN_SESSION,
+            ):  # another host has opened or deleted it
                 log.warning("session not recovered", extra={"session": session_id, "reason": error.message})
         return

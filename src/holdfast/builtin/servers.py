@@ -9,7 +9,7 @@ from holdfast.model.door import Door
 from holdfast.model.server import FILES, InProcess, Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.inputs import BuiltinServer
-from holdfast.resolve.protected import protected_paths
+from holdfast.resolve.protected import paths_closed_to_tools
 from holdfast.settings import Settings
 from holdfast.wire.mcp.server import Service
 
@@ -37,7 +37,7 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
         origin=_ORIGIN,
         lifetime=Lifetime.HOST,
     )
-    return BuiltinServer(spec=files), BuiltinServer(spec=tasks, is_for=_is_direct_in_workspace)
+    return BuiltinServer(spec=files), BuiltinServer(spec=tasks, is_offered_to=_is_direct_in_workspace)
 
 
 def _is_direct_in_workspace(context: SessionContext) -> bool:
@@ -50,6 +50,6 @@ def in_process_services(settings: Settings) -> Mapping[str, MakeService]:
     def make_files(context: SessionContext, door: Door | None) -> Service:
         from holdfast.builtin.files.tools import files_service  # imported late: it takes 40 ms
 
-        return files_service(context, door, protected_paths(settings))
+        return files_service(context, door, paths_closed_to_tools(settings))
 
     return {FILES: make_files}

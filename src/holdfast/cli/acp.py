@@ -6,16 +6,21 @@ import click
 
 
 @click.command()
-@click.option("--trust", help="direct or sandboxed. Cannot exceed what the workspace and the host allow.")
+@click.option(
+    "--trust",
+    metavar="LEVEL",
+    help="How much to trust the session: direct or sandboxed. The workspace and the host can only lower it.",
+)
 @click.option(
     "--workspace",
     default="",
+    metavar="NAME",
     help="The name of a workspace. Default: the one that contains the session's folder.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The settings file. Default: see `holdfast settings path`.",
+    help="The settings file. Default: the one that `holdfast settings path` prints.",
 )
 def acp(trust: str | None, workspace: str, config: Path | None) -> None:
     """Serve an editor that speaks ACP, on standard input and output.

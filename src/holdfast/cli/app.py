@@ -14,17 +14,17 @@ COMMANDS = {
         target="holdfast.cli.acp:acp", help="Serve an editor that speaks ACP, on standard input and output."
     ),
     "audit": LazyCommand(
-        target="holdfast.cli.audit:audit", help="Show, verify and export the audit records."
+        target="holdfast.cli.audit:audit", help="List, verify and export the audit records."
     ),
     "builtin": LazyCommand(
         target="holdfast.cli.builtin:builtin",
-        help="Run one of Holdfast's own MCP servers, on standard input and output.",
+        help="Run a built-in MCP server, on standard input and output.",
     ),
     "call": LazyCommand(
         target="holdfast.cli.call:call", help="Call one tool of one server, in a new session."
     ),
     "chat": LazyCommand(
-        target="holdfast.cli.chat.command:chat", help="Chat in a new session, at this terminal."
+        target="holdfast.cli.chat.command:chat", help="Chat at this terminal, in a new or an earlier session."
     ),
     "doctor": LazyCommand(
         target="holdfast.cli.doctor:doctor",
@@ -37,10 +37,12 @@ COMMANDS = {
         target="holdfast.cli.probe:probe", help="Start an MCP server and show its version and tools."
     ),
     "servers": LazyCommand(
-        target="holdfast.cli.servers:servers", help="List, explain, approve and import MCP servers."
+        target="holdfast.cli.servers:servers",
+        help="List, explain, approve, import and log in to MCP servers.",
     ),
     "sessions": LazyCommand(
-        target="holdfast.cli.sessions:sessions", help="List, show, search, move and delete sessions."
+        target="holdfast.cli.sessions:sessions",
+        help="List, show, replay, search, move, delete and export sessions.",
     ),
     "settings": LazyCommand(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -72,14 +74,14 @@ Examples:
   holdfast acp                    serve an editor (configure this as its agent)
   holdfast probe -- COMMAND ...   show the version and tools of an MCP server
   holdfast servers list           show which servers a session here gets, and why others are refused
-  holdfast call SERVER.TOOL JSON  call a tool once
+  holdfast call SERVER.TOOL JSON  call one tool
   holdfast settings show          show every setting, its value and where it comes from
   holdfast store backup FILE      back up all sessions, even while they are in use
   holdfast audit verify           check that no audit record was changed
   holdfast workspaces add PATH    register a folder
   holdfast doctor                 test the sandbox on this machine
 
-Run `holdfast COMMAND --help` for more about a command.
+Run `holdfast COMMAND --help` to read more about a command.
 """
 
 
@@ -110,7 +112,7 @@ def main() -> None:
 
 
 def _describe_error(error: OSError) -> str:
-    """What the operating system refused, for which file, and what to do."""
+    """The operating system's reason, the file if known, and what to do."""
     import errno
     import logging
 
@@ -127,7 +129,7 @@ def _describe_error(error: OSError) -> str:
 
 
 def _open_standard_files() -> None:
-    """Open /dev/null for standard files that are closed; else the first file that is opened would replace them."""
+    """Open /dev/null for each closed standard file. Otherwise the next file to be opened would take its number."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

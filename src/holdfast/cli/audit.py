@@ -1,4 +1,4 @@
-"""`holdfast audit`: show, verify and export the audit records."""
+"""`holdfast audit`: list, verify and export the audit records."""
 
 import json
 import sys
@@ -10,27 +10,27 @@ from holdfast.audit.chain import Verdict
 from holdfast.audit.maintenance import verify_file
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.cli.find_session import find_audited_session
-from holdfast.cli.groups import Group
+from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
 from holdfast.cli.output import json_lines_option, json_option, output_option, print_table, write_lines
-from holdfast.cli.paging import limit_options, print_more
+from holdfast.cli.paging import limit_options, print_remaining
 from holdfast.cli.sessions.describe import SHORT_ID
 from holdfast.cli.text import escape_unprintable, replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.maintenance import open_for_reading
-from holdfast.store.rows import AuditRow
 from holdfast.store.sql_read import SqlReadTx
+from holdfast.store.types import AuditRow
 
 session_option = click.option(
-    "--session", metavar="ID", help="Only this session's records; the beginning of its id is enough."
+    "--session", metavar="ID", help="Only records of this session; the first characters of its id are enough."
 )
 COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 
 
-@click.group(cls=Group)
+@click.group(cls=FullHelpGroup)
 def audit() -> None:
-    """Show, verify and export the audit records.
+    """List, verify and export the audit records.
 
     Every tool call, refusal, permission decision and denied attempt leaves one record. Each record
     contains a hash of the previous one, so that a changed or removed record is detected.
@@ -51,10 +51,10 @@ def audit() -> None:
 @limit_options(50)
 @json_lines_option
 @path_option
-def show(
+def list_records(
     *, session: str | None, kind: str | None, limit: int | None, as_json: bool, path: Path | None
 ) -> None:
-    """Print the latest records, the oldest of them first.
+    """Print the latest records, oldest first.
 
     \b
     Example:
@@ -72,19 +72,19 @@ def show(
                 count += 1
     if as_json:
         with exit_if_unreadable():
-            write_lines(None, map(_line, latest))
+            write_lines(None, map(_to_json_line, latest))
     elif latest:
-        print_table(COLUMNS, [_cells(row.seq, decode_record(row.body)) for row in latest])
+        print_table(COLUMNS, [_table_row(row.seq, decode_record(row.body)) for row in latest])
     else:
         click.echo("No records match.", err=True)
-    print_more(len(latest), count - len(latest))
+    print_remaining(len(latest), count - len(latest))
 
 
 @audit.command()
 @json_option
 @path_option
 def verify(*, as_json: bool, path: Path | None) -> None:
-    """Check that no record was changed, moved, removed or cut off.
+    """Check that no record was changed, reordered or removed, and none is missing at the end.
 
     Exit codes: 0 intact, 1 tampered with or damaged, 2 invalid usage, 3 the store cannot be read.
 
@@ -118,7 +118,7 @@ def verify(*, as_json: bool, path: Path | None) -> None:
 @output_option
 @path_option
 def export(*, session: str | None, output: Path | None, path: Path | None) -> None:
-    """Write records as JSON lines, each with its store, its number and its digest.
+    """Write the records as JSON lines, each with the id of its store, its number and its digest.
 
     \b
     Example:
@@ -128,19 +128,19 @@ def export(*, session: str | None, output: Path | None, path: Path | None) -> No
         tx = SqlReadTx(db)
         rows = tx.audit_rows(session_id=find_audited_session(tx, session))
         store = f'"store":"{tx.store_id().hex()}",'
-        write_lines(output, (_line(row, store) for row in rows))
+        write_lines(output, (_to_json_line(row, store) for row in rows))
 
 
-def _line(row: AuditRow, store: str = "") -> str:
+def _to_json_line(row: AuditRow, store: str = "") -> str:
     if not row.body.isascii():
         raise HoldfastError(
             codes.STORE_CORRUPT, f"Audit record {row.seq} was changed. Run `holdfast audit verify`."
         )
-    # The body is written unchanged, as the digest covers it.
+    # Write the body unchanged: the digest covers its exact text.
     return f'{{{store}"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
 
 
-def _cells(seq: int, record: AuditRecord) -> tuple[str, ...]:
+def _table_row(seq: int, record: AuditRecord) -> tuple[str, ...]:
     what = ".".join(part for part in (record.server, record.tool) if part)
     when = record.at.isoformat(sep=" ", timespec="milliseconds")
     duration = f"{record.duration_ms:.1f}" if record.duration_ms else ""

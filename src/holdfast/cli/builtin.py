@@ -2,13 +2,13 @@
 
 import click
 
-HELP = """Run one of Holdfast's own MCP servers, on standard input and output.
+HELP = """Run a built-in MCP server, on standard input and output.
 
 \b
 Examples:
   holdfast builtin tasks                          serve a task list for each workspace
-  holdfast builtin tasks --http 127.0.0.1:8080    the same over HTTP
-  holdfast builtin tasks manifest                 print its tools without starting it
+  holdfast builtin tasks --http 127.0.0.1:8080    serve it over HTTP
+  holdfast builtin tasks manifest                 print its tools as JSON, without serving them
 """
 
 

@@ -1,4 +1,4 @@
-"""`holdfast call`: call one tool once."""
+"""`holdfast call`: call one tool of one server."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.agent.manual import format_issues
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import json_option
 from holdfast.cli.text import replace_unprintable
@@ -31,7 +32,7 @@ from holdfast.wire.strict_json import StrictJsonError, decode_strict
 def call(tool: str, arguments: str, options: SessionOptions, timeout: float | None, *, as_json: bool) -> None:
     """Call one tool of one server, in a new session.
 
-    The arguments are a JSON object; `-` reads it from standard input. Prints the result.
+    JSON is an object with the arguments; `-` reads it from standard input. Tools run without asking for permission.
     Exit codes: 0 the tool succeeded, 1 it failed, 2 invalid usage.
 
     \b
@@ -47,7 +48,7 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
         )
 
     async def work(host: Host) -> ToolResult:
-        async with open_session(host, options.to_opening(only=server)) as session:
+        async with open_session(host, options.to_open_options(only_server=server)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
             refusals = [refusal for refusal in session.refusals if refusal.server == server]
             if result.code == codes.UNKNOWN_TOOL.name and refusals:
@@ -67,10 +68,10 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """The error for a tool that does not exist, with the nearest name."""
+    """The error for a tool that does not exist; if its server does not exist either, with the most similar name."""
     from difflib import get_close_matches
 
-    _, resolution = await host.plan(options.to_opening())
+    _, resolution = await host.plan(options.to_open_options())
     names = [spec.name for spec in resolution.servers]
     if server in names:
         return HoldfastError(
@@ -107,8 +108,9 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
 
 def _print_result(result: ToolResult) -> None:
     match result.data:
-        case {"ok": False, "error": str(error), "hint": str(hint)}:  # a server built on the toolkit
-            _print_text(f"Error: {error}\nHint: {hint}", err=True)
+        case {"ok": False, "error": str(error), "hint": str(hint), **others}:  # an envelope of the toolkit
+            issues = "".join(format_issues(others.get("details")))
+            _print_text(f"Error: {error}{issues}\nHint: {hint}", err=True)
             return
         case _:
             pass

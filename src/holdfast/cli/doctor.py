@@ -12,13 +12,13 @@ from holdfast.cli.text import replace_unprintable
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES, ProbeResult, run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.missing import missing_protections
+from holdfast.sandbox.limitations import list_limitations
 from holdfast.sandbox.sandbox import Sandbox, make_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxReport:
-    """One sandbox: whether it works, and the results of the escape probes."""
+    """Whether one sandbox works, and the results of its escape probes."""
 
     sandbox: str
     works: bool
@@ -27,31 +27,34 @@ class SandboxReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every probe was stopped."""
+        """Whether the sandbox works and stopped every probe."""
         return self.works and all(result.stopped for result in self.results)
 
 
 @click.command()
 @click.option(
-    "--engine", type=click.Choice(["podman", "docker"]), help="Also test containers of this engine."
+    "--engine",
+    type=click.Choice(["podman", "docker"]),
+    help="Also test the container sandbox, with this engine.",
 )
-@click.option("--image", default="", help="The container image; it must contain python3.")
+@click.option("--image", default="", help="The container image to test with; it must contain python3.")
 @json_option
 def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
     """Try to break out of the sandbox, and report what succeeded.
 
-    Starts a confined server that tries what a hostile one would: to read and write outside its folder, to reach
-    the network and other processes, to gain privileges, to use up the machine, to outlive its session. It changes
-    nothing on your machine. Exits with 0 if every attempt was stopped, with 1 if not or if no sandbox works.
+    Starts a confined server that attacks as a hostile one would: it tries to read and write outside its folder, to
+    reach the network and other processes, to gain privileges, to use up the machine, and to outlive its session.
+    Nothing on your machine is changed.
+    Exit codes: 0 every attempt was stopped, 1 one succeeded or a sandbox does not work, 2 invalid usage.
 
     \b
     Examples:
       holdfast doctor
       holdfast doctor --json
     """
-    reports = [asyncio.run(_examine(make_sandbox()))]
+    reports = [asyncio.run(_test_sandbox(make_sandbox()))]
     if engine:
-        reports.append(asyncio.run(_examine(make_sandbox(engine, image), python="python3")))
+        reports.append(asyncio.run(_test_sandbox(make_sandbox(engine, image), python="python3")))
     passed = all(report.passed for report in reports)
     if as_json:
         click.echo(
@@ -59,7 +62,7 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
                 {
                     "passed": passed,
                     "sandboxes": [asdict(r) for r in reports],
-                    "missing": missing_protections(),
+                    "missing": list_limitations(),
                 },
                 indent=2,
             )
@@ -69,7 +72,7 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
     sys.exit(0 if passed else 1)
 
 
-async def _examine(sandbox: Sandbox, python: str = "") -> SandboxReport:
+async def _test_sandbox(sandbox: Sandbox, python: str = "") -> SandboxReport:
     availability = await sandbox.check()
     if not availability.works:
         return SandboxReport(sandbox=sandbox.name, works=False, reason=availability.reason, results=())
@@ -91,7 +94,7 @@ def _print_reports(reports: list[SandboxReport]) -> None:
         print_table(("sandbox", "a confined server tries to", "result"), rows)
     for report in reports:
         click.echo(f"{report.sandbox}: {_verdict(report)}")
-    for sentence in missing_protections():
+    for sentence in list_limitations():
         click.echo(f"Note: {sentence}")
 
 

@@ -45,7 +45,7 @@ _MAX_DIFF_LINES = 40
 
 
 class EventPrinter:
-    """Prints text and events. Control characters in what servers and models say have no effect."""
+    """Prints text and events. Control characters in text from servers and models are replaced."""
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdout.isatty()
@@ -59,7 +59,7 @@ class EventPrinter:
             self._console = Console(highlight=False, markup=False, emoji=False)
 
     def print(self, text: str = "", style: str = "", *, end: str = "\n") -> None:
-        """Print some text. Line ends and tabs are kept; other control characters are replaced."""
+        """Print some text. Newlines are kept, tabs become spaces, and other control characters are replaced."""
         shown = "\n".join(map(_printable, text.split("\n"))) + end
         if self._is_closed or not shown:
             return
@@ -75,7 +75,7 @@ class EventPrinter:
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
-            # The reader or the terminal is gone. The work goes on without output.
+            # The reader or the terminal is gone. Continue without output.
             self._is_closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -83,11 +83,6 @@ class EventPrinter:
         """Start a new line, unless the cursor is at the start of one."""
         if not self._at_line_start:
             self.print()
-
-    async def show_live(self, event: Event) -> None:
-        """Print an event as it happens. The prompt is left out: the user has just typed it."""
-        if not isinstance(event, Prompted):
-            self.show(event)
 
     def show(self, event: Event) -> None:
         """Print an event."""
@@ -103,9 +98,9 @@ class EventPrinter:
                 self.new_line()
                 self.print("\n".join(map(_plan_line, plan_entries(event))), "dim")
             case ToolCalled():
-                self._called(event)
+                self._show_call(event)
             case ToolEnded():
-                self._ended(event)
+                self._show_result(event)
             case PermissionDecided(decision=Decision.REJECT, call_id=call_id):
                 self.print(f"  {self._call_name(call_id)}rejected", "yellow")
             case TurnEnded(reason=reason):
@@ -113,7 +108,8 @@ class EventPrinter:
                 if text := stop_text(reason):
                     self.print(text, "yellow")
             case ModeChanged(mode=changed) | TrustLowered(trust_level=changed):
-                self.print(f"  from here on: {changed}", "yellow")
+                what = "mode" if isinstance(event, ModeChanged) else "trust"
+                self.print(f"  {what} is now {changed}", "yellow")
             case (
                 SessionOpened()
                 | SessionClosed()
@@ -126,13 +122,13 @@ class EventPrinter:
             case _:
                 assert_never(event)
 
-    def _called(self, event: ToolCalled) -> None:
+    def _show_call(self, event: ToolCalled) -> None:
         self._running[event.call_id] = event
         self.new_line()
         self.print(f"● {tool_name(event)} ", "cyan", end="")
         self.print(summarize_arguments(event.arguments), "dim")
 
-    def _ended(self, event: ToolEnded) -> None:
+    def _show_result(self, event: ToolEnded) -> None:
         self.new_line()
         name = self._call_name(event.call_id)
         called = self._running.pop(event.call_id, None)
@@ -147,7 +143,7 @@ class EventPrinter:
                 self.print(f"  {name}✗ {failure_code(event)}".rstrip(), "red")
 
     def _call_name(self, call_id: str) -> str:
-        """The name of a call's tool, if several calls are running."""
+        """The name of a call's tool and a space if several calls are running, else nothing."""
         called = self._running.get(call_id)
         if called is None or len(self._running) == 1:
             return ""
@@ -180,4 +176,4 @@ def _diff_lines(change: FileChange | None) -> Iterator[str]:
     lines = [*difflib.unified_diff(old, change.new_text.splitlines(), lineterm="", n=1)][2:]
     yield from lines[:_MAX_DIFF_LINES]
     if len(lines) > _MAX_DIFF_LINES:
-        yield f"… and {len(lines) - _MAX_DIFF_LINES} lines more"
+        yield f"… and {len(lines) - _MAX_DIFF_LINES} more lines"

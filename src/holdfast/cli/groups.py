@@ -1,4 +1,4 @@
-"""Click groups: one that imports commands lazily, one that prints their help in full."""
+"""Click groups: one imports its commands lazily, the other does not truncate their help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import click
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyCommand:
-    """Where a command is (`module:attribute`), and its line in the help."""
+    """Where to import a command from (`module:attribute`), and its line in the help."""
 
     target: str
     help: str
@@ -56,8 +56,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
 
 
-class Group(click.Group):
-    """A group whose help shows the whole first sentence of each command."""
+class FullHelpGroup(click.Group):
+    """A group whose help shows the first sentence of each command, without truncating it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)

@@ -1,17 +1,17 @@
-"""`holdfast keys`: the keys that sign the session context for remote servers."""
+"""`holdfast keys`: show and rotate the keys that sign the session context for remote servers."""
 
 import json
 
 import click
 
 from holdfast import settings
-from holdfast.cli.groups import Group
+from holdfast.cli.groups import FullHelpGroup
 from holdfast.token import Signer
 
 FOLDER = "keys"
 
 
-@click.group(cls=Group)
+@click.group(cls=FullHelpGroup)
 def keys() -> None:
     """Show and rotate the keys that sign a session's context.
 
@@ -36,12 +36,14 @@ def show() -> None:
 
 
 @keys.command()
-@click.option("--revoke", is_flag=True, help="Drop the old keys at once, because one leaked.")
+@click.option(
+    "--revoke", is_flag=True, help="Also make the old keys invalid at once, for example because one leaked."
+)
 def rotate(*, revoke: bool) -> None:
     """Create a new key and sign with it from now on.
 
-    Tokens that the old keys signed stay valid until they expire, in about a minute. Then give remote servers the
-    new public keys.
+    Give the new public keys to your remote servers. Tokens signed with the old keys stay valid until they expire,
+    after about a minute.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Open a session for one command: the options it takes, the host it runs on, the progress it shows."""
+"""Open a session for one command: its command-line options, its host, and a spinner while servers start."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from holdfast import settings, telemetry
 from holdfast.cli.open_store import check_data_dir
 from holdfast.cli.text import replace_unprintable
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import parse_trust
@@ -34,8 +34,8 @@ class SessionOptions:
     workspace: str
     trust: str | None
 
-    def to_opening(self, *, only: str | None = None) -> Opening:
-        """The session to open; with `only`, it gets this one server."""
+    def to_open_options(self, *, only_server: str | None = None) -> OpenOptions:
+        """The session to open; with `only_server`, it gets this one server."""
         try:
             cwd = self.cwd.absolute()
         except FileNotFoundError:
@@ -45,12 +45,12 @@ class SessionOptions:
                 f"The current folder{name} no longer exists.",
                 hint="Change to another folder.",
             ) from None
-        return Opening(
+        return OpenOptions(
             cwd=cwd,
             workspace=self.workspace,
             trust=parse_trust(self.trust) if self.trust is not None else None,
-            source="cli",
-            only=only,
+            opened_by="cli",
+            only_server=only_server,
         )
 
 
@@ -64,11 +64,14 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
     folder = click.Path(path_type=Path, file_okay=False, exists=True)
     for option in (
         click.option(
-            "--trust", help="direct or sandboxed. Cannot exceed what the workspace and the host allow."
+            "--trust",
+            metavar="LEVEL",
+            help="How much to trust the session: direct or sandboxed. The workspace and the host can only lower it.",
         ),
         click.option(
             "--workspace",
             default="",
+            metavar="NAME",
             help="The name of a workspace. Default: the one that contains the folder.",
         ),
         click.option(
@@ -80,7 +83,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
-    """Run a function with a host, and log as the settings say."""
+    """Run a function with a host, with logging configured from the settings."""
     loaded = settings.load()
     check_data_dir(loaded.data_dir)
     telemetry.configure(loaded.log.level, loaded.log.format)
@@ -93,12 +96,12 @@ def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
 
 
 @asynccontextmanager
-async def open_session(host: Host, opening: Opening) -> AsyncIterator[Session]:
-    """A session whose servers have started; at a terminal, a spinner names those that have not."""
-    session = await host.open(opening)
+async def open_session(host: Host, options: OpenOptions) -> AsyncIterator[Session]:
+    """Open a session and wait until its servers have started or failed. A terminal shows which are still starting."""
+    session = await host.open(options)
     try:
         with _spinner(session):
-            await session.settle()
+            await session.wait_for_servers()
         yield session
     finally:
         await host.close_session(session)

@@ -1,4 +1,4 @@
-"""Open the store that a command works on, to read it or to change it."""
+"""Open the store for a command, to read or to change it."""
 
 import asyncio
 import sqlite3
@@ -20,13 +20,13 @@ from holdfast.store.errors import translate_errors
 from holdfast.store.memory import MemoryStore
 from holdfast.store.query import SearchQuery
 from holdfast.store.readers import Readers
-from holdfast.store.rows import Page, SearchHit
 from holdfast.store.schema import migrations
 from holdfast.store.sqlite import SqliteStore, check_compatible
 from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
+from holdfast.store.types import Page, SearchHit
 
-FILE = "holdfast.db"
-CANNOT_READ = 3
+STORE_FILE = "holdfast.db"
+EXIT_UNREADABLE = 3
 """The exit code of a command that could not read the store."""
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def path_option(command: F) -> F:
-    """Add the option `--path`, which names another store file than the settings do."""
+    """Add the option `--path`: the store's file, if it is not the one in `data_dir`."""
     return click.option(
         "--path",
         type=click.Path(path_type=Path),
@@ -47,17 +47,19 @@ def store_file(path: Path | None) -> Path:
     if path is not None:
         if not path.name:
             raise HoldfastError(
-                codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.", hint="Name the store's file."
+                codes.STORE_UNREADABLE,
+                f"'{path}' is a folder, not a store.",
+                hint="Give the path of the store's file.",
             )
         return path
-    file = settings.load().data_dir / FILE
+    file = settings.load().data_dir / STORE_FILE
     with translate_errors(file):
         check_data_dir(file.parent)
     return file
 
 
 def check_data_dir(data_dir: Path) -> None:
-    """Raise unless the data directory is a folder or can be created."""
+    """Raise if the data directory, or a parent of it, exists and is not a folder."""
     existing = next((part for part in (data_dir, *data_dir.parents) if part.exists()), None)
     if existing is not None and not existing.is_dir():
         raise HoldfastError(
@@ -68,8 +70,8 @@ def check_data_dir(data_dir: Path) -> None:
 
 
 @contextmanager
-def exit_if_unreadable(code: int = CANNOT_READ) -> Iterator[None]:
-    """Exit with this code if the store cannot be found or read; the error is printed as usual."""
+def exit_if_unreadable(code: int = EXIT_UNREADABLE) -> Iterator[None]:
+    """Print the error and exit with this code if the store or the settings cannot be read."""
     try:
         yield
     except HoldfastError as error:
@@ -93,20 +95,20 @@ def run_writing(path: Path | None, work: Callable[[Store, Audit], Coroutine[Any,
 
 
 def run_reading(path: Path | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    """Run a function that only reads the store; works on a full or read-only disk, too."""
+    """Run a function that only reads the store. Works on a full or read-only disk, too."""
     file = store_file(path)
 
     async def run() -> T:
-        async with open_read_only(file, named=path is not None) as store:
+        async with open_read_only(file, must_exist=path is not None) as store:
             return await work(store)
 
     return asyncio.run(run())
 
 
-def open_read_only(file: Path, *, named: bool = False) -> AbstractAsyncContextManager[Store]:
-    """The store in this file. If there is none yet, an empty one; an error if the user `named` the file."""
+def open_read_only(file: Path, *, must_exist: bool = False) -> AbstractAsyncContextManager[Store]:
+    """Open the store in this file for reading. A missing file counts as an empty store, unless it `must_exist`."""
     with translate_errors(file, reading=True):
-        if named and not file.is_file():
+        if must_exist and not file.is_file():
             raise HoldfastError(
                 codes.STORE_UNREADABLE, f"There is no store at '{file}': nothing was recorded there yet."
             )
@@ -116,26 +118,28 @@ def open_read_only(file: Path, *, named: bool = False) -> AbstractAsyncContextMa
         check_compatible(file, known)
         with closing(connect_readonly(file)) as db:
             is_older = db.execute("PRAGMA user_version").fetchone()[0] < known
-    return SqliteStore(file) if is_older else _open_reading(file)  # SqliteStore migrates an older schema
+    return (
+        SqliteStore(file) if is_older else _open_read_only_store(file)
+    )  # SqliteStore migrates an older schema
 
 
 class ReadOnlyStore(Store):
-    """A store that can only be read; nothing is created and nothing is changed."""
+    """A store that can only be read. The only change it makes is to bring the search index up to date."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._readers = Readers(path)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        raise HoldfastError(codes.STORE_READ_ONLY, f"'{self._path}' was opened to be read only.")
+        raise HoldfastError(codes.STORE_READ_ONLY, f"'{self._path}' is open for reading only.")
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         return await self._readers.run(work)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        """Search after indexing what is not indexed yet; on a read-only disk, search what is indexed."""
+        """Index the messages that are not indexed yet, if the disk allows it; then search."""
         if query.cursor is None:
-            # If the file is broken, the read below reports it.
+            # If the file is damaged, the search below reports it.
             with suppress(HoldfastError, sqlite3.Error):
                 async with SqliteStore(self._path) as store:
                     await store.write(lambda tx: tx.index_messages())
@@ -149,7 +153,7 @@ class ReadOnlyStore(Store):
 
 
 @asynccontextmanager
-async def _open_reading(file: Path) -> AsyncIterator[Store]:
+async def _open_read_only_store(file: Path) -> AsyncIterator[Store]:
     store = ReadOnlyStore(file)
     try:
         yield store

@@ -1,4 +1,4 @@
-"""What commands print: tables, lines for programs, and errors."""
+"""Print tables and errors, and write lines to a new file."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print 
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their column names: as a table at a terminal, as plain columns that are never cut to a pipe."""
+    """Print a table. In a pipe, it has plain columns that are never wrapped or truncated."""
     rows = [[replace_unprintable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, rows)
@@ -38,7 +38,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(*columns, box=box.SIMPLE_HEAD)
-    # The first column holds names: wrap the others first.
+    # The first column has names: wrap the other columns first.
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(row[0]) for row in (columns, *rows)))
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
@@ -52,7 +52,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: HoldfastError) -> None:
-    """Print an error and its hint to standard error, without control characters from servers and files."""
+    """Print an error and its hint to standard error, with control characters replaced."""
     message = "\n".join(map(replace_unprintable, error.message.split("\n")))
     click.echo(f"Error: {message}", err=True)
     click.echo(f"Hint: {replace_unprintable(str(error.details.get('hint', error.code.hint)))}", err=True)
@@ -63,7 +63,7 @@ def output_option(command: F) -> F:
     return click.option(
         "--output",
         type=click.Path(path_type=Path),
-        help="Write to this new file. Default, or with -: standard output.",
+        help="The file to create. Default, and with -: standard output.",
     )(command)
 
 
@@ -92,7 +92,7 @@ def write_lines(output: Path | None, lines: Iterable[str]) -> None:
 
 
 def check_parent_folder(output: Path) -> None:
-    """Raise unless the folder of a file to create exists."""
+    """Raise if the folder of the output file does not exist."""
     folder = output.parent
     if folder.is_dir():
         return
@@ -109,5 +109,7 @@ def _write_error(output: Path, error: OSError) -> HoldfastError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     fix = "Free some space, then try again." if full else "Choose another file."
     return HoldfastError(
-        codes.FILE_ERROR, f"'{output}' cannot be written: {reason}. Nothing was left behind.", hint=fix
+        codes.FILE_ERROR,
+        f"'{output}' cannot be written: {reason}. No incomplete file was left behind.",
+        hint=fix,
     )

@@ -1,4 +1,4 @@
-"""Results that come in pages: `--limit`, `--all`, and how many more there are."""
+"""Collect results page by page: `--limit`, `--all`, and the number of results that are not shown."""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.store.query import MAX_PAGE_SIZE
-from holdfast.store.rows import Page
+from holdfast.store.types import Page
 
 T = TypeVar("T")
 
 _COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # counting more would take too long
 
-Fetch = Callable[[str | None], Awaitable[Page[T]]]
-"""Fetches the page after this cursor. All pages have the same size: a cursor works for one size only."""
+FetchPage = Callable[[str | None], Awaitable[Page[T]]]
+"""Fetches the page after this cursor. Every page must have the same size: a cursor is valid for one size only."""
 
 
 def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -25,21 +25,21 @@ def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[...,
         def with_limit(*args: Any, limit: int, every: bool, **kwargs: Any) -> None:
             command(*args, limit=None if every else limit, **kwargs)
 
-        with_limit = click.option("--all", "every", is_flag=True, help="Show all.")(with_limit)
+        with_limit = click.option("--all", "every", is_flag=True, help="Show all of them.")(with_limit)
         return click.option(
             "--limit",
             type=click.IntRange(1),
             metavar="N",
             default=default,
             show_default=True,
-            help="Show at most this many, the latest.",
+            help="Show at most the latest N.",
         )(with_limit)
 
     return decorate
 
 
-async def collect_pages(fetch: Fetch[T], limit: int | None) -> tuple[list[T], int]:
-    """The first `limit` results, or all, and the number of further ones, counted up to about ten thousand."""
+async def collect_pages(fetch: FetchPage[T], limit: int | None) -> tuple[list[T], int]:
+    """Return the first `limit` results (all for None) and how many more there are, counted up to about 10,000."""
     found: list[T] = []
     count = 0
     cursor: str | None = None
@@ -52,10 +52,11 @@ async def collect_pages(fetch: Fetch[T], limit: int | None) -> tuple[list[T], in
             return found, count - len(found)
 
 
-def print_more(shown: int, more: int) -> None:
+def print_remaining(shown: int, more: int) -> None:
     """Print to standard error how many more results there are, and how to see them."""
     if more:
         count = f"at least {more}" if more >= _COUNT_LIMIT else str(more)
         click.echo(
-            f"Showing the latest {shown}; {count} more. To see them: --limit {shown * 2}, or --all", err=True
+            f"Showing the latest {shown}; {count} more. To see more, add --limit {shown * 2} or --all.",
+            err=True,
         )

@@ -1,4 +1,4 @@
-"""`holdfast probe`: start an MCP server, show its version and tools, and end it."""
+"""`holdfast probe`: start an MCP server, show its version and tools, and stop it."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ _STDERR_BYTES = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
-    """A server's own description and tools, and how long it took to start."""
+    """What a server reports about itself, its tools, and how long it took to start."""
 
     info: ServerInfo
     tools: list[Tool]
@@ -43,8 +43,8 @@ class ServerReport:
 def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     """Start an MCP server and show its version and tools.
 
-    COMMAND is the server's command line, after `--`. It runs without a sandbox, with your rights: probe only
-    servers that you trust.
+    COMMAND is the server's command line; write it after `--`. The server runs without a sandbox, with your
+    permissions: probe only servers that you trust.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
 
 
 async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
-    me = PeerInfo(implementation=Implementation("holdfast", __version__))
+    client_info = PeerInfo(implementation=Implementation("holdfast", __version__))
     began = time.monotonic()
     with tempfile.TemporaryFile() as stderr, _start(command, stderr) as process:
         assert process.stdin
@@ -69,7 +69,7 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
         try:
             peer = Peer(limits=limits)
             async with connect_pipes(peer, process.stdout, process.stdin):
-                client = await negotiate(peer, me, timeout=timeout, limits=limits)
+                client = await negotiate(peer, client_info, timeout=timeout, limits=limits)
                 ready = time.monotonic() - began
                 offers_tools = "tools" in client.server_info.capabilities
                 tools = await client.list_tools(timeout=timeout) if offers_tools else []
@@ -83,7 +83,7 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
                 hint="Check that this command starts an MCP server on standard input and output.",
             ) from None
         finally:
-            await asyncio.to_thread(_end, process)
+            await asyncio.to_thread(_stop, process)
 
 
 def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -99,8 +99,8 @@ def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[byte
         ) from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server, whose input is already closed: wait for a second, then end its process group."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Wait a second for the server to exit, as its input is closed; then end its process group."""
     try:
         process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -134,7 +134,7 @@ def _print_report(report: ServerReport) -> None:
     info = report.info
     click.echo(
         f"{replace_unprintable(info.server.name) or '(no name)'} {replace_unprintable(info.server.version)} speaks MCP {info.version}"
-        f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tools."
+        f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tool{'s' * (len(report.tools) != 1)}."
     )
     if report.tools:
         rows = [

@@ -5,15 +5,15 @@ import json
 import click
 
 from holdfast import settings as current
-from holdfast.cli.groups import Group
+from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.output import json_option, print_table
 
 
-@click.group(cls=Group)
+@click.group(cls=FullHelpGroup)
 def settings() -> None:
     """Show the settings and where each comes from.
 
-    A value comes from the environment, else from the settings file, else it is the default.
+    A value comes from an environment variable, or else from the settings file, or else it is the default.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ import click
 
 from holdfast.audit.maintenance import backup as copy_store
 from holdfast.audit.maintenance import verify_file
-from holdfast.cli.groups import Group
+from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
 from holdfast.cli.output import check_parent_folder, json_option
 from holdfast.cli.text import replace_unprintable
@@ -21,7 +21,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.store import maintenance
 
 
-@click.group(cls=Group)
+@click.group(cls=FullHelpGroup)
 def store() -> None:
     """Check, back up and shrink the file in which sessions are stored.
 
@@ -36,7 +36,7 @@ def store() -> None:
 @json_option
 @path_option
 def check(*, as_json: bool, path: Path | None) -> None:
-    """Read the whole store and report problems; nothing is changed.
+    """Read the whole store and report problems, without changing anything.
 
     Exit codes: 0 intact, 1 damaged or tampered with, 2 invalid usage, 3 the store cannot be read.
 
@@ -65,12 +65,12 @@ def check(*, as_json: bool, path: Path | None) -> None:
 
 
 @store.command()
-@click.argument("copy", type=click.Path(path_type=Path))
+@click.argument("copy", metavar="FILE", type=click.Path(path_type=Path))
 @path_option
 def backup(*, copy: Path, path: Path | None) -> None:
-    """Copy the store to COPY, even while it is in use; COPY must not exist.
+    """Copy the store to a new file, even while it is in use.
 
-    The audit's anchor is copied too, so that the copy can be verified on its own.
+    FILE must not exist. The audit's anchor is copied too, so that the copy can be verified on its own.
 
     \b
     Example:
@@ -87,7 +87,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
 @store.command()
 @path_option
 def vacuum(*, path: Path | None) -> None:
-    """Rewrite the store to free the space of deleted sessions.
+    """Rewrite the store to free the space that deleted sessions used.
 
     \b
     Example:
@@ -95,7 +95,7 @@ def vacuum(*, path: Path | None) -> None:
     """
     with exit_if_unreadable():
         before, after = maintenance.vacuum(store_file(path))
-    click.echo(f"{before} bytes before, {after} bytes now.")
+    click.echo(f"{before} bytes before, {after} bytes after.")
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def _exit_on_signals() -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as `nohup` sets it
+        if handler is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, leave)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Text from servers, models and files, made safe for a terminal: nothing in it moves the cursor or hides a character."""
+"""Make text from servers, models and files safe to print: no control or invisible character reaches the terminal."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _MIN_WIDTH = 40
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace each control or invisible character by �."""
+    """Replace each control or invisible character with �."""
     return (
         text
         if text.isprintable()
@@ -19,7 +19,7 @@ def replace_unprintable(text: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Replace each control or invisible character by its escape, as in `\\u001b`."""
+    """Replace each control or invisible character with its JSON escape, such as `\\u001b`."""
     if text.isprintable():
         return text
     return "".join(
@@ -28,30 +28,30 @@ def escape_unprintable(text: str) -> str:
 
 
 def quote_lines(text: str) -> str:
-    """Replace control characters, and put a bar before each line after the first."""
+    """Replace control characters, and begin each line after the first with a bar."""
     first, *rest = text.splitlines() or [""]
     return "\n  | ".join([replace_unprintable(first), *map(replace_unprintable, rest)])
 
 
 def summarize_arguments(arguments: JsonObject) -> str:
-    """A call's arguments on one line, cut to `SUMMARY_LENGTH`."""
+    """A call's arguments on one line, truncated to `SUMMARY_LENGTH` characters."""
     line = _one_line(arguments)
     return line if len(line) <= SUMMARY_LENGTH else line[: SUMMARY_LENGTH - 1] + "…"
 
 
 def format_arguments(arguments: JsonObject, width: int) -> list[str]:
-    """All arguments of a call, in lines of at most this width; none if the summary shows them all."""
+    """All arguments of a call, in lines of at most `width` characters; no lines if the summary is complete."""
     if len(_one_line(arguments)) <= SUMMARY_LENGTH:
         return []
     return [
         piece
         for name, value in arguments.items()
-        for line in _lines(name, value)
+        for line in _argument_lines(name, value)
         for piece in _wrap(line, max(width, _MIN_WIDTH))
     ]
 
 
-def _lines(name: str, value: Json) -> Iterator[str]:
+def _argument_lines(name: str, value: Json) -> Iterator[str]:
     shown = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
     if isinstance(value, str) and "\n" in value:
         yield f"    {escape_unprintable(shown)}:"
@@ -63,7 +63,7 @@ def _lines(name: str, value: Json) -> Iterator[str]:
 
 
 def _wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap a long line. Each further line begins with a mark, so that no argument can imitate a prompt."""
+    """Wrap a long line. Each continuation begins with an arrow, so that no argument can imitate a prompt."""
     yield line[:width]
     step = width - 6
     for start in range(width, len(line), step):

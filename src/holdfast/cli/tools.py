@@ -1,4 +1,4 @@
-"""`holdfast tools`: the tools of a session in this folder."""
+"""`holdfast tools`: list the tools of a session in this folder."""
 
 import json
 
@@ -21,17 +21,17 @@ from holdfast.model.resolution import Refusal
 def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None:
     """List the tools of a session in this folder.
 
-    Starts the servers, asks each for its tools, and ends them again. With SERVER, only that one.
+    Starts the servers, lists their tools, and stops the servers. With SERVER, only that server.
 
     \b
     Examples:
       holdfast tools
       holdfast tools files
     """
-    opening = options.to_opening(only=server)
+    open_options = options.to_open_options(only_server=server)
 
     async def work(host: Host) -> tuple[tuple[CatalogTool, ...], tuple[Refusal, ...]]:
-        async with open_session(host, opening) as session:
+        async with open_session(host, open_options) as session:
             return await session.tools(), session.refusals
 
     found, refusals = run_with_host(work)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli.groups import Group
+from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.output import json_option, print_table
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
@@ -21,13 +21,13 @@ from holdfast.workspaces import InvalidWorkspace, Registry
 FOLDER = "workspaces"
 
 
-@click.group(cls=Group)
+@click.group(cls=FullHelpGroup)
 def workspaces() -> None:
     """Register folders, and set what their sessions may use.
 
     \b
     Examples:
-      holdfast workspaces add .                     sandboxed, named like the folder
+      holdfast workspaces add .                     sandboxed, named after the folder
       holdfast workspaces add ~/blog --trust direct --servers files,git
       holdfast workspaces show blog
     """
@@ -43,7 +43,7 @@ def workspaces() -> None:
 def add(
     path: Path, name: str | None, trust: str | None, servers: str | None, tools: str | None, *, as_json: bool
 ) -> None:
-    """Register a folder as a workspace; the folder itself is not touched.
+    """Register a folder as a workspace; the folder itself is not changed.
 
     \b
     Example:
@@ -131,7 +131,7 @@ def show(workspace: str, *, as_json: bool) -> None:
 @click.argument("slug")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def remove(slug: str, *, yes: bool) -> None:
-    """Remove a workspace; its folder is not touched.
+    """Remove a workspace; its folder is not changed.
 
     \b
     Example:
@@ -143,11 +143,11 @@ def remove(slug: str, *, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                "There is no terminal to ask at. Add --yes to remove it without confirmation."
+                "Cannot ask for confirmation without a terminal. Add --yes to remove the workspace without confirmation."
             )
-        click.confirm(f"Remove the workspace {slug!r}? Its folder is not touched", abort=True)
+        click.confirm(f"Remove the workspace {slug!r}? Its folder is not changed", abort=True)
     registry.remove(slug)
-    click.echo(f"Removed {slug!r}. Its folder was not touched.")
+    click.echo(f"Removed {slug!r}. Its folder was not changed.")
 
 
 def _registry() -> Registry:
@@ -155,7 +155,7 @@ def _registry() -> Registry:
 
 
 def _resolve_path(text: str) -> str:
-    """The workspace that the user typed; a path may be relative to the current folder."""
+    """Make a path absolute; return a name or slug unchanged."""
     if text.startswith((".", "~")) or "/" in text:
         return str(Path(text).expanduser().resolve())
     return text
@@ -171,10 +171,10 @@ def _parse_allowlist(text: str | None) -> Allowlist:
             return Allowlist(frozenset(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _format_allowlist(choice: Allowlist) -> str:
-    if choice.names is None:
+def _format_allowlist(allowlist: Allowlist) -> str:
+    if allowlist.names is None:
         return "all"
-    return ", ".join(sorted(choice.names)) or "none"
+    return ", ".join(sorted(allowlist.names)) or "none"
 
 
 def _row(workspace: Workspace) -> tuple[str, ...]:

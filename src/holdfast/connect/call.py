@@ -67,7 +67,7 @@ class ToolResult:
 
     @property
     def size(self) -> int:
-        """The size in bytes, as received."""
+        """The size of the content and the structured content, in bytes as received."""
         structured = self.result.structured_content
         return sum(map(len, self.result.content)) + (
             0 if isinstance(structured, UnsetType) else len(structured)
@@ -92,14 +92,14 @@ async def call(
     spec = tool.server
     link: Link | None = None
     stderr = ""
-    left = timeout
+    remaining = timeout
     try:
         found = links.get_live(scope, spec)
         if found is None:
             began = time.monotonic()
             async with asyncio.timeout(timeout):
                 found = await links.connect(scope, spec)
-            left -= time.monotonic() - began
+            remaining -= time.monotonic() - began
         link, connection = found
         with link.use():
             try:
@@ -107,7 +107,7 @@ async def call(
                     tool.definition.name,
                     Raw(tool_call.arguments),
                     meta=_build_meta(scope, tool, tool_call.meta, links.aliases),
-                    timeout=left,
+                    timeout=remaining,
                     on_progress=on_progress,
                 )
             except HoldfastError:
@@ -118,7 +118,7 @@ async def call(
     except PeerError as error:
         reason = Mask.of(secrets_in_spec(spec)).mask_line(error.message)
         tool_result = failed_result(
-            HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc})")
+            HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc_code})")
         )
     except HoldfastError as error:
         if error.code is codes.TIMEOUT and link is not None:
@@ -146,7 +146,7 @@ def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
 def _build_meta(
     scope: Scope, tool: CatalogTool, meta: JsonObject | None, aliases: ContextAliases
 ) -> JsonObject | None:
-    """The `_meta` of a call. A server that sessions share gets the context with every call."""
+    """The `_meta` of a call. If sessions share the server, it contains the context of the calling session."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
     if tool.server.lifetime is Lifetime.HOST:
         context = scope.context
@@ -156,13 +156,13 @@ def _build_meta(
 
 
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key, in any spelling that a server might read as the same key."""
+    """Whether only the host may set this key. Spellings that a server might take for the same key count, too."""
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
     return plain.startswith(_RESERVED) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
 
 
 def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
-    """A failure as the agent sees it; `stderr` is the end of the server's standard error."""
+    """The result of a call that failed. `stderr` is the end of the server's standard error."""
     message = f"{error.message}\n{stderr}" if stderr else error.message
     text = f"{error.code.name}: {message}"
     return ToolResult(
@@ -174,7 +174,7 @@ def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
 
 
 def _add_state_lost(tool_result: ToolResult, server: str) -> ToolResult:
-    """Report the restart of the server: to programs in `_meta`, to models as a text block."""
+    """Add that the server was restarted: in `_meta` for programs, as a text block for models."""
     notice = f"{codes.STATE_LOST.name}: {server} was restarted. Its state from earlier calls is lost."
     result = msgspec.structs.replace(
         tool_result.result,
@@ -203,7 +203,7 @@ def _decode_or_text(raw: Raw) -> Json:
 
 
 def _decode_block(raw: Raw) -> JsonObject:
-    """Decode a content block; anything else becomes a text block."""
+    """Decode a content block. If it is not a JSON object, return it as a text block."""
     value = _decode_or_text(raw)
     if isinstance(value, dict):
         return value

@@ -13,7 +13,7 @@ from holdfast.wire.mcp.tools import Tool
 
 MODEL_NAME_LENGTH = 64
 _MAX_COMPARED = 300  # difflib is slow with more names
-_NOT_FOR_MODELS = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Catalog:
     _by_name: Mapping[str, CatalogTool] = field(default_factory=dict[str, CatalogTool], repr=False)
 
     def find(self, name: str) -> CatalogTool:
-        """The tool of this display name or model name, or an error with a suggestion."""
+        """The tool with this display name or model name. Raise an error with a suggestion if there is none."""
         tool = self._by_name.get(name)
         if tool is None:
             raise HoldfastError(
@@ -45,14 +45,14 @@ class Catalog:
     def _suggestion(self, name: str) -> str:
         from difflib import get_close_matches
 
-        near = get_close_matches(name[:120], [tool.name for tool in self.tools[:_MAX_COMPARED]], n=1)
-        return f" Did you mean {near[0]!r}?" if near else ""
+        matches = get_close_matches(name[:120], [tool.name for tool in self.tools[:_MAX_COMPARED]], n=1)
+        return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
-    """A catalog of the tools that the specs allow. Names do not depend on the order of servers or tools."""
+    """Build the catalog of the tools that the specs allow. Names do not depend on the order of servers or tools."""
     named = [
-        (server, tool, _plain_name(server.name, tool.name), _plain_model_name(server.name, tool.name))
+        (server, tool, _display_name(server.name, tool.name), _model_name(server.name, tool.name))
         for server, offered in tools
         for tool in offered
         if server.tools.allows(tool.name)
@@ -71,18 +71,18 @@ def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog
 
 
 def could_belong_to(server: str, name: str) -> bool:
-    """Whether a tool of this display name or model name could be one of this server's."""
-    model_prefix = _plain_model_name(server, "")[: MODEL_NAME_LENGTH - 9]
-    return name.startswith((_plain_name(server, ""), model_prefix))
+    """Whether a tool with this display name or model name could belong to the server."""
+    model_prefix = _model_name(server, "")[: MODEL_NAME_LENGTH - 9]
+    return name.startswith((_display_name(server, ""), model_prefix))
 
 
 def _suffix(server: ServerSpec, tool: Tool) -> str:
     return hashlib.sha256(f"{server.name}\0{tool.name}".encode()).hexdigest()[:8]
 
 
-def _plain_name(server: str, tool: str) -> str:
+def _display_name(server: str, tool: str) -> str:
     return f"{server}.{tool}"
 
 
-def _plain_model_name(server: str, tool: str) -> str:
-    return _NOT_FOR_MODELS.sub("_", f"{server}__{tool}")
+def _model_name(server: str, tool: str) -> str:
+    return _INVALID_IN_MODEL_NAME.sub("_", f"{server}__{tool}")

@@ -20,14 +20,14 @@ from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
 
-EXTENSION = "dev.holdfast/session"
+CONTEXT_EXTENSION = "dev.holdfast/session"
 _MAX_ROUNDS = 10
-_STATE_ONLY_SECONDS = 0.1
+_POLL_SECONDS = 0.1  # the pause before a request is repeated that needs no input, only time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """Time-outs and limits of a host's connections."""
+    """Timeouts and limits of a host's connections."""
 
     limits: Limits = DEFAULT_LIMITS
     connect_seconds: float = DEFAULT_LINKS.connect_seconds
@@ -36,7 +36,7 @@ class ConnectOptions:
     end_seconds: float = 2.0
     """How long a server may take to exit by itself before it is killed."""
     eras: dict[str, Era] = field(default_factory=dict[str, Era])
-    """The era that each server used last, so that it is detected only once."""
+    """The era that each server used last, so that it need not be detected again."""
 
 
 class Connection:
@@ -55,14 +55,14 @@ class Connection:
         self.ended = ended
         """Set when the connection has ended."""
         self.stderr_tail = stderr_tail
-        """Returns the last lines of the server's standard error, secrets masked."""
+        """Returns the last lines of the server's standard error, with secrets masked."""
 
     @property
     def server_info(self) -> ServerInfo:
         return self._client.server_info
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """All tools of the server, unscreened."""
+        """All tools of the server, before screening."""
         return (
             await self._client.list_tools(timeout=timeout) if "tools" in self.server_info.capabilities else []
         )
@@ -76,7 +76,7 @@ class Connection:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallResult:
-        """Call a tool. Input requests of the server are answered as far as the session allows."""
+        """Call a tool. If the server asks for input first, answer as far as the session allows it."""
         if on_progress is not None:
             with self._notifications.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
@@ -101,7 +101,7 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        """Send any request, again with more input as long as the server asks for it."""
+        """Send a request. If the server asks for input, answer and send the request again."""
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request(method, {**(params or {}), **more}, meta=meta, timeout=timeout)
@@ -111,7 +111,7 @@ class Connection:
     async def _resolve_input_requests(
         self, raw: Raw, send: Callable[[Mapping[str, Any]], Awaitable[Raw]]
     ) -> Raw:
-        """Answer the input requests in a result and send the request again, until the result is complete."""
+        """If a result asks for input, answer and send the request again, until the result is complete."""
         for _ in range(_MAX_ROUNDS):
             try:
                 interim = _decode_interim(raw)
@@ -126,11 +126,11 @@ class Connection:
                     for key, request in interim.input_requests.items()
                 }
             else:
-                await asyncio.sleep(_STATE_ONLY_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             raw = await send(more)
         raise HoldfastError(
             codes.BAD_ANSWER,
-            f"{self.server_info.server.name[:80]!r} asked for input {_MAX_ROUNDS} times and never answered.",
+            f"{self.server_info.server.name[:80]!r} asked for input {_MAX_ROUNDS} times without answering the request.",
         )
 
 
@@ -148,10 +148,10 @@ class _Interim(msgspec.Struct, rename="camel"):
 _decode_interim = msgspec.json.Decoder(_Interim).decode
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a scope. Without a scope it carries no context: a shared server, a list of tools."""
+"""Opens a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
 
 
 def reads_context(server_info: ServerInfo) -> bool:
-    """Whether a server declares that it reads the session context of each request."""
+    """Whether the server declares that it reads the session context in each request."""
     extensions = server_info.capabilities.get("extensions")
-    return isinstance(extensions, dict) and EXTENSION in extensions
+    return isinstance(extensions, dict) and CONTEXT_EXTENSION in extensions

@@ -40,17 +40,17 @@ class Connector:
     """Factories of the in-process servers, by service name."""
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for a scope. Without a scope it carries no context: a shared server, a list of tools."""
+        """Open a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
         door = self.door(scope.session_scope) if scope is not None else None
         requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
         match spec.transport:
             case Stdio():
-                meta = _meta(scope, self.aliases, local=True)
+                meta = _connection_meta(scope, self.aliases, is_local=True)
                 return open_stdio(
                     spec, scope, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
                 )
             case Http() | Sse():
-                meta = _meta(scope, self.aliases, local=False)
+                meta = _connection_meta(scope, self.aliases, is_local=False)
                 return self.remote.open(
                     spec, scope, server_requests=requests, meta=meta, options=self.options
                 )
@@ -60,8 +60,8 @@ class Connector:
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
 
 
-def _meta(scope: Scope | None, aliases: ContextAliases, *, local: bool) -> JsonObject:
+def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:
     if scope is None:
         return {}
     context = scope.context
-    return {**aliases.meta(context, context.cwd if local else ""), **context_meta(context)}
+    return {**aliases.meta(context, context.cwd if is_local else ""), **context_meta(context)}

@@ -21,7 +21,7 @@ async def handshake(
     options: ConnectOptions,
     likely_era: Era | None = None,
 ) -> Client:
-    """Negotiate a session, starting with the era that this server used last time, else with `likely_era`."""
+    """Negotiate with the server. Try the era that it used last time first, or else `likely_era`."""
     client_info = PeerInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
     key = f"{spec.name} {spec.digest}"
     era = options.eras.get(key, likely_era)

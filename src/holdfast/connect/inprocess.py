@@ -1,4 +1,4 @@
-"""Connect to a first-party server in this process: the same protocol over an in-memory wire."""
+"""Connect to a built-in server in this process: the same protocol, over memory instead of a pipe."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]
 async def open_in_process(
     spec: ServerSpec, service: Service, *, server_requests: ServerRequests, options: ConnectOptions
 ) -> AsyncIterator[Connection]:
-    """Do the handshake. The service was made for this session, so requests carry no context."""
+    """Connect to the service. It was made for one session, so requests carry no context."""
     notifications = Notifications(server_requests)
     peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
     async with connect_memory(peer, server_peer(service, limits=options.limits)):

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class LinkState(StrEnum):
-    """`dead`: the server ended, or the link was idle for too long. `closed`: closed by the host."""
+    """`dead`: connecting failed, the server ended, or the link was idle for too long. `closed`: the host closed it."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -24,12 +24,12 @@ class LinkState(StrEnum):
 
 
 class Link:
-    """A task of its own opens, holds and closes the connection, so that any other task may use or close the link."""
+    """A link to one server. Its own task opens, holds and closes the connection, so any other task may use or close it."""
 
     def __init__(
         self,
         spec: ServerSpec,
-        opening: AbstractAsyncContextManager[Connection],
+        opener: AbstractAsyncContextManager[Connection],
         *,
         lost_state: bool = False,
         idle_seconds: float | None = None,
@@ -39,18 +39,18 @@ class Link:
         self.was_live = False
         self._lost_state = lost_state
         self._idle_seconds = idle_seconds
-        self._in_use = 0
+        self._use_count = 0
         self._usage = _Usage(self)
         self._last_used = time.monotonic()
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(_retrieve_exception)
-        self._task = asyncio.create_task(self._run(opening), name=f"link to {spec.name}")
+        self._task = asyncio.create_task(self._run(opener), name=f"link to {spec.name}")
         self._task.add_done_callback(self._on_task_done)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is connecting or live, and its server has not ended."""
+        """Whether the link is connecting or live, is not being closed, and its server has not ended."""
         if self._closing.is_set():
             return False
         if self.state is LinkState.LIVE:
@@ -59,16 +59,16 @@ class Link:
 
     @property
     def replacement_loses_state(self) -> bool:
-        """Whether the server's state is lost when another link takes the place of this one."""
+        """Whether a new link in place of this one starts without the state of earlier calls."""
         return self.was_live or self._lost_state
 
     async def connection(self) -> Connection:
-        """Wait for the connection; raise the reason if it fails."""
+        """Wait until the link is live. Raise the reason if connecting fails."""
         return await asyncio.shield(self._ready)
 
     @property
     def live_connection(self) -> Connection | None:
-        """The connection if the link is live already."""
+        """The connection if the link is live, else None."""
         return self._ready.result() if self.state is LinkState.LIVE else None
 
     def touch(self) -> None:
@@ -76,36 +76,36 @@ class Link:
         self._last_used = time.monotonic()
 
     def use(self) -> "_Usage":
-        """A context manager: the link is not idle inside of it."""
+        """Return a context manager. Inside its block the link does not count as idle."""
         return self._usage
 
     def begin_use(self) -> None:
-        self._in_use += 1
+        self._use_count += 1
 
     def end_use(self) -> None:
-        self._in_use -= 1
+        self._use_count -= 1
         self._last_used = time.monotonic()
 
     def pop_lost_state(self) -> bool:
-        """Whether the server has lost its state; True only once."""
+        """Whether the server has lost its state since an earlier link. The next call returns False."""
         lost, self._lost_state = self._lost_state, False
         return lost
 
     async def close(self) -> None:
-        """Close the connection and wait until it is gone. Errors of the server are logged, not raised."""
+        """Close the connection and wait until it is closed. Errors are logged, not raised."""
         if not self._closing.is_set():
             self._closing.set()
             if self.state is LinkState.CONNECTING:
-                self._task.cancel()  # only once: a second cancel would interrupt the clean-up
+                self._task.cancel()  # only once: a second cancel would interrupt the cleanup
         await asyncio.wait([self._task])
 
-    async def _run(self, opening: AbstractAsyncContextManager[Connection]) -> None:
+    async def _run(self, opener: AbstractAsyncContextManager[Connection]) -> None:
         try:
-            async with opening as connection:
+            async with opener as connection:
                 self.state, self.was_live = LinkState.LIVE, True
                 self.touch()
                 self._ready.set_result(connection)
-                await self._wait_until_over(connection)
+                await self._wait_until_finished(connection)
         except asyncio.CancelledError:
             self._fail(
                 HoldfastError(
@@ -121,7 +121,7 @@ class Link:
             )
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not self._ready.done():  # cancelled before the first step of the task
+        if not self._ready.done():  # the task was cancelled before it started to run
             self._fail(
                 HoldfastError(
                     codes.CONNECTION_CLOSED, f"{self.spec.name!r} was closed before it was connected."
@@ -135,26 +135,26 @@ class Link:
         elif not self._closing.is_set():
             log.warning("link failed", extra={"server": self.spec.name, "reason": error.message})
 
-    async def _wait_until_over(self, connection: Connection) -> None:
+    async def _wait_until_finished(self, connection: Connection) -> None:
         ended = asyncio.create_task(connection.ended.wait())
         closing = asyncio.create_task(self._closing.wait())
         try:
             while True:
-                left = self._seconds_left()
+                left = self._idle_seconds_left()
                 done, _ = await asyncio.wait(
                     (ended, closing), timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
-                if done or self._seconds_left() == 0:
+                if done or self._idle_seconds_left() == 0:
                     self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD
                     return
         finally:
             ended.cancel()
             closing.cancel()
 
-    def _seconds_left(self) -> float | None:
+    def _idle_seconds_left(self) -> float | None:
         if self._idle_seconds is None:
             return None
-        unused = 0.0 if self._in_use else time.monotonic() - self._last_used
+        unused = 0.0 if self._use_count else time.monotonic() - self._last_used
         return max(0.0, self._idle_seconds - unused)
 
 
@@ -174,6 +174,6 @@ class _Usage:
 
 
 def _retrieve_exception(ready: asyncio.Future[Connection]) -> None:
-    """Keep asyncio from warning of a failure that no task waited for."""
+    """Keep asyncio from warning about an exception that no task has retrieved."""
     if not ready.cancelled():
         ready.exception()

@@ -1,4 +1,4 @@
-"""All links of a host: one per server and scope, however many tasks ask for it."""
+"""All links of a host: one per server and scope, which all tasks of the scope use."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -51,13 +51,13 @@ class Links:
         return self._get_or_replace(links, spec.name, spec, owner)
 
     def get_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
-        """A link and its connection if it is live already, else None."""
+        """The link and its connection if it is live. None if it is connecting, or shared: `connect` checks shared servers."""
         link = self.get_or_open(scope, spec)
         connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
 
     async def connect(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
-        """A link and its connection, once it is live."""
+        """Wait for the link; return it and its connection. Refuse a shared server that does not read the context."""
         link = self.get_or_open(scope, spec)
         connection = await link.connection()
         if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
@@ -95,7 +95,7 @@ class Links:
     def _get_or_replace(
         self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None
     ) -> Link:
-        """The present link if it is usable and its spec is unchanged, else a new one in its place."""
+        """The current link if it is usable and its spec is unchanged. Otherwise replace it with a new one."""
         link = links.get(key)
         if link is not None and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
@@ -104,7 +104,7 @@ class Links:
             raise HoldfastError(
                 codes.TOO_MANY_LINKS,
                 f"{spec.name!r} was not connected: the limit of {self._max_links} connected servers is reached. "
-                "Close a session, or raise links.most.",
+                "Close a session, or raise links.max_open.",
             )
         if link is not None:
             self._start_closing(link)
@@ -116,7 +116,7 @@ class Links:
         return links[key]
 
     def _scopes_within(self, scope: Scope) -> list[Scope]:
-        """The scope and its runs, if they have links."""
+        """The scope itself and the scopes of its runs, without those that have no links."""
         return [inner for inner in self._by_scope if inner is scope or inner.session_scope is scope]
 
     def _start_closing(self, link: Link) -> asyncio.Task[None]:
@@ -126,7 +126,7 @@ class Links:
         return task
 
     async def _close_all(self, links: Iterable[Link]) -> None:
-        """Close links concurrently. If the caller is cancelled, they are closed all the same."""
+        """Close links concurrently. They are closed even if the caller is cancelled."""
         tasks = [self._start_closing(link) for link in links]
         if tasks:
             await asyncio.wait(tasks)
@@ -141,8 +141,8 @@ class Links:
 
 
 def _check_trust(scope: Scope, spec: ServerSpec) -> None:
-    """Refuse a spec that was looked up before the session's trust was lowered."""
-    if not spec.may_connect(scope.context.trust_level):
+    """Raise if the session's trust was lowered after it got this spec, and is now too low for the server."""
+    if not spec.may_be_connected_by(scope.context.trust_level):
         raise HoldfastError(
             codes.NOT_GRANTED, f"This session may not use {spec.name!r} any more: its trust was lowered."
         )

@@ -1,4 +1,4 @@
-"""What a server sends on its own: requests, the progress of a call, changes of its tools."""
+"""Messages that a server sends on its own: requests, the progress of calls, changes of its tools."""
 
 import asyncio
 import itertools
@@ -18,14 +18,14 @@ from holdfast.wire.mcp.eras import Era
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 1.0
+_RESUBSCRIBE_SECONDS = 1.0
 
 OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
 """Called with the params of each progress notification."""
 
 
 class Notifications:
-    """Passes requests to `ServerRequests` and progress to the call it belongs to; ignores other notifications."""
+    """Passes requests and tool changes to `ServerRequests`, and progress to its call. Ignores other notifications."""
 
     def __init__(self, server_requests: ServerRequests) -> None:
         self.server_requests = server_requests
@@ -57,7 +57,7 @@ class Notifications:
             del self._listeners[token]
 
     def report_progress(self, params: Mapping[str, Any]) -> None:
-        """Pass on the progress of a running call. Progress of a finished call is ignored."""
+        """Pass progress to the listener of its token. Progress of a finished call is ignored."""
         token = params.get("progressToken")
         listener = self._listeners.get(token) if isinstance(token, int) else None
         if listener is not None:
@@ -65,25 +65,25 @@ class Notifications:
 
 
 def needs_subscription(client: Client) -> bool:
-    """Whether the server announces changes of its tools to subscribers only, as in the modern era."""
+    """Whether the server announces tool changes, and only to subscribers, as in the modern era."""
     return client.server_info.era is Era.MODERN and _announces_tool_changes(client.server_info.capabilities)
 
 
 async def subscribe_to_tool_changes(client: Client, server_requests: ServerRequests) -> None:
-    """Subscribe to changes of the tools, again whenever the subscription ends."""
+    """Subscribe to tool changes. When the server ends the subscription, subscribe again; on an error, stop."""
     while True:
         try:
             await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         except HoldfastError as error:
             log.debug("subscription ended", extra={"reason": error.message})
             return
-        await asyncio.sleep(_RETRY_SECONDS)
-        server_requests.on_tools_changed()  # a change during the pause was not announced
+        await asyncio.sleep(_RESUBSCRIBE_SECONDS)
+        server_requests.on_tools_changed()  # in case the tools changed during the pause
 
 
 @asynccontextmanager
 async def tool_change_subscription(client: Client, server_requests: ServerRequests) -> AsyncIterator[None]:
-    """Subscribe to changes of the tools for the length of the block, if the server needs it."""
+    """Subscribe to tool changes for the length of the block, if the server requires a subscription."""
     task = (
         asyncio.create_task(subscribe_to_tool_changes(client, server_requests))
         if needs_subscription(client)

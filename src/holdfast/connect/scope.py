@@ -1,4 +1,4 @@
-"""The session or run that a piece of code belongs to, and that owns its links."""
+"""Scopes: which session or run the current code belongs to."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError
 
 
 class Scope:
-    """Owns links. Code that still runs in a closed scope gets an error, never a new server."""
+    """A session or one of its runs, as the owner of links. Code in a closed scope gets an error, never a new link."""
 
     __slots__ = ("_context", "is_closed", "session_scope")
 
@@ -18,11 +18,11 @@ class Scope:
         self._context = context
         self.is_closed = False
         self.session_scope: Scope = session_scope or self
-        """Owns the links of lifetime `session`. This scope owns those of lifetime `run`."""
+        """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
 
     @property
     def context(self) -> SessionContext:
-        """The session's current context: its trust may be lowered while it runs."""
+        """The session's current context. Its trust may be lowered while the session runs."""
         return self.session_scope._context
 
     def update_context(self, context: SessionContext) -> None:
@@ -34,7 +34,7 @@ class Scope:
         if self.is_closed or self.session_scope.is_closed:
             raise HoldfastError(
                 codes.SCOPE_CLOSED,
-                f"The session {self.context.session_id} is closed, but this task still runs in it.",
+                f"The session {self.context.session_id}, or the run of it that this task belongs to, is closed.",
             )
 
 
@@ -42,12 +42,12 @@ _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
 
 
 def current_scope() -> Scope | None:
-    """The scope this code runs in, if any. Tasks and `asyncio.to_thread` inherit it; plain executors do not."""
+    """The current scope, or None. Tasks and `asyncio.to_thread` inherit it; plain executors do not."""
     return _current.get()
 
 
 def require_scope() -> Scope:
-    """The open scope this code runs in, or an error."""
+    """The current scope. Raise if there is none or if it is closed."""
     scope = _current.get()
     if scope is None:
         raise HoldfastError(

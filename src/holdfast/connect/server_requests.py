@@ -23,7 +23,7 @@ def _ignore() -> None:
 
 
 class ServerRequests:
-    """Answers one server's requests: roots from the session, the others through the session's front door."""
+    """Answers the requests of one server: roots from the session's context, the others through the session's door."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ServerRequests:
         self._scope = scope
         self._door = door
         self.on_tools_changed = on_tools_changed
-        """Called when the server says that its tools have changed."""
+        """Called when the server announces that its tools have changed."""
 
     @property
     def capabilities(self) -> JsonObject:
@@ -78,8 +78,8 @@ class ServerRequests:
     def _is_allowed(self, what: str) -> bool:
         if not isinstance(self._spec.transport, Http | Sse):
             return self._spec.may_request(what)
-        # A remote server has no use for local paths. It has no confinement either, so that `may_request` cannot tell
-        # that the session is sandboxed.
+        # `may_request` allows everything to a server without confinement, and a remote server never has one. So a remote
+        # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         sandboxed = self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
         return (
             self._spec.allowed_requests.allows(what)

@@ -1,4 +1,4 @@
-"""Connect to a stdio server: start the program, do the handshake, end every process at the close."""
+"""Connect to a stdio server: start the program, do the handshake, and end all its processes on exit."""
 
 import asyncio
 import contextlib
@@ -26,9 +26,11 @@ from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
 _STDERR_BYTES = 16 * 1024
-_STDERR_MARGIN = 4 * 1024  # kept in addition, so that a secret at the cut is masked as a whole
+_STDERR_MARGIN = (
+    4 * 1024
+)  # kept in addition, so that a secret at the start of the tail is complete and can be masked
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
-_EXIT_SECONDS = 0.2
+_EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 
 
 @asynccontextmanager
@@ -43,7 +45,7 @@ async def open_stdio(
 ) -> AsyncIterator[Connection]:
     """Start the program and do the handshake. On exit, the program and all its child processes are gone."""
     assert isinstance(spec.transport, Stdio)
-    child = await keeper.spawn(_launch(spec, spec.transport, scope))
+    child = await keeper.spawn(_process_spec(spec, spec.transport, scope))
     try:
         tail, transport = await capture_stderr(child.stderr, Mask.of(secrets_in_spec(spec)))
         try:
@@ -65,11 +67,11 @@ async def open_stdio(
         finally:
             transport.close()
     finally:
-        child.close()  # if the caller is cancelled half-way, the pipes have no other owner yet
+        child.close()  # nothing else closes the pipes if the caller is cancelled before `connect_pipes`
         await child.end(options.end_seconds)
 
 
-def _launch(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> ProcessSpec:
+def _process_spec(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> ProcessSpec:
     return ProcessSpec(
         argv=(stdio.command, *stdio.args),
         env=stdio.env,
@@ -96,9 +98,9 @@ class StderrTail(asyncio.Protocol):
         self.closed.set()
 
     def text(self) -> str:
-        """The last lines, without terminal control sequences, secrets masked."""
+        """The last lines, without terminal control sequences and with secrets masked."""
         text = _ANSI.sub("", bytes(self._kept[-_STDERR_BYTES - _STDERR_MARGIN :]).decode(errors="replace"))
-        plain = "".join(letter for letter in text if letter == "\n" or letter.isprintable())
+        plain = "".join(char for char in text if char == "\n" or char.isprintable())
         return self._mask.mask_line(plain)[-_STDERR_BYTES:].strip()
 
 

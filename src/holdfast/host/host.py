@@ -1,4 +1,4 @@
-"""The host: opens sessions, finds them, and closes all of them."""
+"""The host: opens, finds and closes sessions."""
 
 import asyncio
 import logging
@@ -21,12 +21,12 @@ from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.connector import Connector
-from holdfast.connect.http.login_store import LOGINS
+from holdfast.connect.http.login_store import LOGIN_FOLDER
 from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.links import Links
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
 from holdfast.host.approvals import Approvals
-from holdfast.host.opening import Opening, Planner
+from holdfast.host.open_options import OpenOptions, Planner
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
@@ -47,9 +47,9 @@ from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session, SessionDeps
 from holdfast.settings import Settings
 from holdfast.store.errors import is_transient
-from holdfast.store.rows import NewSession, StoredSession
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
+from holdfast.store.types import NewSession, StoredSession
 from holdfast.token.signer import Signer
 from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import Registry
@@ -63,7 +63,7 @@ _MAX_ID_LENGTH = 256
 
 
 class Host:
-    """Keeps sessions and their servers: `async with Host() as host`, then `host.session(…)`."""
+    """Owns sessions and their servers: `async with Host() as host`, then `host.session(…)`."""
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Host:
         self._connect_options = connect_options or _connect_options(self.settings)
         self._sessions: dict[Scope, Session] = {}
         self._doors: dict[Scope, Door] = {}
+        self._opened_by_run: set[Scope] = set()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -89,20 +90,20 @@ class Host:
                 settings=self.settings,
                 builtins=builtin_servers(self.settings),
                 inline_servers=self._inline_servers,
-                no_sandbox=detected.reason,
+                sandbox_problem=detected.reason,
             )
             database = self.settings.data_dir / DATABASE
             self.store = self._given_store or await stack.enter_async_context(SqliteStore(database))
             self._planner = Planner(self.settings, self.registry, inputs, self.store)
             self.approvals = Approvals(self.store, pin_tools=self.settings.servers.pin_tools)
-            audit = Audit(self.store, _anchor(self.store), arguments=self.settings.audit.arguments)
+            audit = Audit(self.store, _anchor(self.store), keep_arguments=self.settings.audit.arguments)
             self._audit = await stack.enter_async_context(audit)
             await stack.enter_async_context(_in_background(recover_sessions(self.store, audit)))
             keeper = await stack.enter_async_context(Keeper(detected.sandbox))
             remote = await stack.enter_async_context(
                 RemoteConnector(
                     signer=Signer(self.settings.data_dir / KEYS),
-                    logins=self.settings.data_dir / LOGINS,
+                    logins=self.settings.data_dir / LOGIN_FOLDER,
                     reachable=self.settings.servers.reachable,
                 )
             )
@@ -119,7 +120,7 @@ class Host:
             links = self.settings.links
             self.links = Links(
                 connector.open,
-                max_links=links.most,
+                max_links=links.max_open,
                 idle_seconds=links.idle_seconds,
                 shared_idle_seconds=links.shared_idle_seconds,
                 aliases=self.settings.aliases,
@@ -144,11 +145,11 @@ class Host:
         trust: Trust | None = None,
         servers: Sequence[Json] = (),
     ) -> AsyncIterator[Session]:
-        """Open a session for a block: its servers are available when the block begins, and closed when it ends."""
-        opening = Opening(cwd=cwd or Path.cwd(), workspace=workspace, trust=trust, servers=tuple(servers))
-        session = await self.open(opening)
+        """Open a session for a block. Its servers are available (or refused) when the block begins, and closed when it ends."""
+        options = OpenOptions(cwd=cwd or Path.cwd(), workspace=workspace, trust=trust, servers=tuple(servers))
+        session = await self.open(options)
         try:
-            await session.settle()
+            await session.wait_for_servers()
             with enter_scope(session.scope):
                 yield session
         finally:
@@ -156,9 +157,11 @@ class Host:
 
     @asynccontextmanager
     async def run(self, *, isolate: bool = False) -> AsyncIterator[Session]:
-        """One run of an agent. Inside a session or another run it joins that one; only the outermost closes anything.
+        """One run of an agent.
 
-        With `isolate`, a run inside another gets its own session, and so its own servers.
+        Outside of a session, the run opens a session and closes it at the end. Inside a session, it uses that session,
+        and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and closes nothing.
+        With `isolate`, it always opens and closes its own session, and so has its own servers.
         """
         outer = current_scope()
         if outer is not None:
@@ -166,16 +169,17 @@ class Host:
         if outer is None or isolate:
             parent = outer.context if outer is not None else None
             cwd = parent.cwd if parent is not None and parent.cwd else Path.cwd()
-            session = await self.open(Opening(cwd=cwd, parent=parent))
+            session = await self.open(OpenOptions(cwd=cwd, parent=parent))
+            self._opened_by_run.add(session.scope)
             try:
-                await session.settle()
+                await session.wait_for_servers()
                 with enter_scope(session.scope):
                     yield session
             finally:
                 await self.close_session(session)
             return
         session = self._find_by_scope(outer)
-        if outer is not outer.session_scope:
+        if outer is not outer.session_scope or outer in self._opened_by_run:
             yield session
             return
         scope = Scope(outer.context, session_scope=outer)
@@ -185,10 +189,10 @@ class Host:
         finally:
             await run_to_completion(self.links.close_scope(scope))
 
-    async def open(self, opening: Opening) -> Session:
-        """Open a session; its servers are starting when this returns."""
-        context, workspace = self._planner.session_context(opening)
-        new = NewSession(context=context, title=opening.title, source=opening.source)
+    async def open(self, options: OpenOptions) -> Session:
+        """Open a session. Returns while its servers are starting."""
+        context, workspace = self._planner.new_session_context(options)
+        new = NewSession(context=context, title=options.title, source=options.opened_by)
 
         def create(tx: Tx) -> None:
             tx.create(new)
@@ -199,15 +203,15 @@ class Host:
 
         await self._acquire(create, undo)
         try:
-            return await self._start_session(context, workspace, opening)
+            return await self._start_session(context, workspace, options)
         except BaseException:
-            await run_to_completion(self._undo_opening(undo))
+            await run_to_completion(self._roll_back(undo))
             raise
 
-    async def reopen(self, session_id: str, opening: Opening) -> Session:
-        """Resume a stored session in its folder; a turn that a crash cut off is ended first."""
-        stored = await self.find_session(session_id, opening.user_id)
-        context, workspace = self._planner.session_context(opening)
+    async def reopen(self, session_id: str, options: OpenOptions) -> Session:
+        """Resume a stored session in its folder. A turn that a crash interrupted is ended first."""
+        stored = await self.find_session(session_id, options.user_id)
+        context, workspace = self._planner.new_session_context(options)
         kept = stored.context
         if context.cwd != kept.cwd:
             move = shlex.join(["holdfast", "sessions", "move", session_id, context.cwd])
@@ -229,10 +233,10 @@ class Host:
             trust_level=lowest_trust(context.trust_level, kept.trust_level),
             parent_session_id=kept.parent_session_id,
         )
-        return await self._start_session(context, workspace, opening)
+        return await self._start_session(context, workspace, options)
 
     async def _acquire(self, work: Callable[[Tx], None], undo: Callable[[Tx], None]) -> None:
-        """Acquire a session's lease, in one transaction with other work. If the caller is cancelled, all of it is undone."""
+        """Acquire a session's lease, in one transaction with other work. If the caller is cancelled, all of it is rolled back."""
         written = False
 
         async def write() -> None:
@@ -244,15 +248,15 @@ class Host:
             await run_to_completion(write())
         except asyncio.CancelledError:
             if written:
-                await run_to_completion(self._undo_opening(undo))
+                await run_to_completion(self._roll_back(undo))
             raise
 
-    async def _undo_opening(self, undo: Callable[[Tx], None]) -> None:
-        """Undo what was written for a session that is not opened after all; if it cannot be written now, later."""
+    async def _roll_back(self, undo: Callable[[Tx], None]) -> None:
+        """Undo the writes of a session open that failed. If the store is busy or full, the undo is deferred."""
         try:
             await self.store.write(undo)
         except HoldfastError as error:
-            log.warning("opening not undone yet", extra={"reason": error.message})
+            log.warning("could not roll back a failed session open", extra={"reason": error.message})
             if is_transient(error):
                 self.store.defer(undo)
 
@@ -267,36 +271,39 @@ class Host:
             known, stored = SessionId(""), None
         if stored is not None and stored.context.user_id == user_id:
             return stored
-        # The same work in both cases, so that the time it takes does not tell them apart.
-        reason = "it is another owner's" if stored is not None else "there is none"
+        # Both cases do the same work, so that their duration does not reveal which one it is.
+        reason = "it is another user's" if stored is not None else "there is none"
         context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
         denied = make_record(
             AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=reason
         )
         await run_to_completion(self._audit.record(denied))
-        named = session_id[:_MAX_ID_LENGTH]
-        raise HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {named[:80]!r}.", sessionId=named)
+        raise HoldfastError(
+            codes.UNKNOWN_SESSION,
+            f"There is no session {session_id[:80]!r}.",
+            session_id=session_id[:_MAX_ID_LENGTH],
+        )
 
     async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
-        """Delete a stored session of this user; a session that is open is refused."""
+        """Delete a stored session of this user. Raises SESSION_HELD if it is open."""
         context = (await self.find_session(session_id, user_id)).context
 
         def delete(tx: Tx) -> None:
-            # Interrupted calls are audited first: afterwards their events are gone.
+            # Audit interrupted calls first: deleting the session deletes their events.
             recover_session(tx, self._audit, context.session_id)
             tx.delete(context.session_id)
 
         await self.store.write(delete)
 
     async def _start_session(
-        self, context: SessionContext, workspace: Workspace | None, opening: Opening
+        self, context: SessionContext, workspace: Workspace | None, options: OpenOptions
     ) -> Session:
         async def resolve_again(new_context: SessionContext) -> Resolution:
-            return resolve(*await self._planner.prepare(opening, new_context, workspace))
+            return resolve(*await self._planner.prepare(options, new_context, workspace))
 
         scope = Scope(context)
         try:
-            loaded, context, policy = await self._planner.prepare(opening, context, workspace)
+            loaded, context, policy = await self._planner.prepare(options, context, workspace)
             resolution = resolve(loaded, context, policy)
             deps = SessionDeps(
                 links=self.links,
@@ -312,8 +319,8 @@ class Host:
             raise
         telemetry.add_mask(mask)
         self._sessions[scope] = session
-        if opening.door is not None:
-            self._doors[scope] = opening.door
+        if options.door is not None:
+            self._doors[scope] = options.door
         try:
             await session.open()
         except BaseException:
@@ -321,22 +328,23 @@ class Host:
             raise
         return session
 
-    async def plan(self, opening: Opening) -> tuple[LoadedEntries, Resolution]:
-        """Resolve an opening without opening a session: the configured entries, and which servers a session would get."""
-        context, workspace = self._planner.session_context(opening)
-        loaded, context, policy = await self._planner.prepare(opening, context, workspace)
+    async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
+        """The configured entries, and the servers a session would get, without opening one."""
+        context, workspace = self._planner.new_session_context(options)
+        loaded, context, policy = await self._planner.prepare(options, context, workspace)
         return loaded, resolve(loaded, context, policy)
 
     async def close_session(self, session: Session, reason: str = "closed") -> None:
         """Close a session: its links are closed, its events are on disk, and another host may resume it.
 
-        A cancelled caller waits for the end of it before the cancellation is raised.
+        If the caller is cancelled, the session is closed before the cancellation is raised.
         """
         await run_to_completion(self._close_session(session, reason))
 
     async def _close_session(self, session: Session, reason: str) -> None:
         known = self._sessions.pop(session.scope, None)
         self._doors.pop(session.scope, None)
+        self._opened_by_run.discard(session.scope)
         try:
             await session.close(reason)
         finally:
@@ -349,9 +357,9 @@ class Host:
         return await self._find_by_scope(require_scope()).call(name, arguments)
 
     async def tools(self, *, cwd: str | Path = "") -> tuple[CatalogTool, ...]:
-        """The tools a session in this folder would have. The servers are connected to for this, and closed again."""
-        opening = Opening(cwd=cwd or Path.cwd())
-        context, workspace = self._planner.session_context(opening)
+        """The tools that a session in this folder would have. Starts the servers, lists their tools, and closes them."""
+        options = OpenOptions(cwd=cwd or Path.cwd())
+        context, workspace = self._planner.new_session_context(options)
         scope = Scope(context)
 
         async def list_tools(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
@@ -361,11 +369,12 @@ class Host:
                     return spec, (await self.approvals.screen(spec, tools)).offered
             except HoldfastError as error:
                 log.warning(
-                    "tools of a server not listed", extra={"server": spec.name, "reason": error.message}
+                    "could not list the tools of a server",
+                    extra={"server": spec.name, "reason": error.message},
                 )
                 return spec, ()
 
-        specs = resolve(*await self._planner.prepare(opening, context, workspace)).servers
+        specs = resolve(*await self._planner.prepare(options, context, workspace)).servers
         return build_catalog(await asyncio.gather(*map(list_tools, specs))).tools
 
     def _find_by_scope(self, scope: Scope) -> Session:
@@ -382,14 +391,14 @@ class Host:
     async def _close_all(self) -> None:
         closing = [self.close_session(session, "the host was closed") for session in self._sessions.values()]
         for failure in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(failure, Exception):  # the other sessions are closed all the same
-                log.error("session not closed properly", exc_info=failure)
+            if isinstance(failure, Exception):
+                log.error("could not close a session cleanly", exc_info=failure)
         await self.links.close()
 
 
 @asynccontextmanager
 async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run work in the background of a block; it is cancelled when the block ends."""
+    """Run a coroutine in the background; cancel it when the block ends."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -1,4 +1,7 @@
-"""Which network addresses are blocked for untrusted callers: this machine, private networks, cloud metadata."""
+"""Which network addresses are blocked for sandboxed sessions and for servers that clients bring.
+
+Blocked are this machine, private networks and cloud metadata.
+"""
 
 import ipaddress
 import re
@@ -10,9 +13,9 @@ _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".intranet", ".lan", ".h
 
 
 def why_host_blocked(host: str) -> str | None:
-    """Why a host is blocked for untrusted callers; None for a host on the internet.
+    """Why a host is blocked; None for a host on the internet.
 
-    A name may still resolve to a blocked address: the caller checks that address when it connects.
+    A name may still resolve to a blocked address: the caller must check that address when it connects.
     """
     name = host.strip("[]").rstrip(".").lower().partition("%")[0]
     if not name:

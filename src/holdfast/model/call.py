@@ -19,11 +19,10 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meta:
-    """Facts about the call, in every envelope."""
+class CallStats:
+    """How long a call took, and which driven session it used. Every envelope has them in its `_meta`."""
 
     elapsed_ms: float = 0.0
-    estimated_tokens: int = 0
     session_id: str = ""
 
 
@@ -32,18 +31,18 @@ class Ok:
     """The tool succeeded."""
 
     data: JsonObject = field(default_factory=dict[str, Json])
-    meta: Meta = Meta()
+    stats: CallStats = CallStats()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The tool failed: a registered code, a message for users, and what to do next."""
+    """The tool failed, with a registered code and a message for users."""
 
     code: str
     message: str
     next_actions: tuple[str, ...] = ()
     details: JsonObject = field(default_factory=dict[str, Json])
-    meta: Meta = Meta()
+    stats: CallStats = CallStats()
 
 
 Envelope: TypeAlias = Ok | Failed

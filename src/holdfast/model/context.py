@@ -1,4 +1,4 @@
-"""The facts about a session that the host vouches for: the current context, and how it is carried to servers."""
+"""The facts about a session that the host vouches for: the current context, and how it is sent to servers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ META_KEY = "dev.holdfast/session"
 CONTEXT_HEADER = "Holdfast-Context"
 ENV_PREFIX = "HOLDFAST"
 SHARED_VARIABLE = "HOLDFAST_SHARED"
-"""Set for a server that sessions share: it learns the caller from each request."""
+"""Set for a server that sessions share: each request names the session that sends it."""
 
 CONTEXT_FIELDS = ("session_id", "workspace_id", "trust_level", "user_id", "parent_session_id")
 CONTEXT_VARIABLES = frozenset(
@@ -24,7 +24,7 @@ CONTEXT_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionContext:
-    """Who is calling. Set by the host only; no model, client or config file can change it."""
+    """Which session is calling. Set by the host only; no model, client or config file can change it."""
 
     session_id: SessionId
     trust_level: Trust
@@ -78,7 +78,10 @@ def context_meta(context: SessionContext) -> JsonObject:
 
 
 def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
-    """Parse the fields of a context; None if they are incomplete or invalid. The caller has verified their source."""
+    """Parse the fields of a context; None if they are incomplete or invalid.
+
+    The caller must have verified where the fields come from: this function cannot.
+    """
     facts = {field: fields.get(field) for field in CONTEXT_FIELDS}
     session_id, workspace_id, trust = facts["session_id"], facts["workspace_id"] or "", facts["trust_level"]
     user_id, parent = facts["user_id"], facts["parent_session_id"]
@@ -99,5 +102,5 @@ def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
 
 
 def context_from_env(environ: Mapping[str, str], prefix: str = ENV_PREFIX) -> SessionContext | None:
-    """The context in the environment of this process, set by the host that started it."""
+    """The context in the environment of this process, which the host set when it started it; None if it is incomplete."""
     return parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})

@@ -9,7 +9,7 @@ from holdfast.model import codes
 from holdfast.model.context import CONTEXT_FIELDS, META_KEY, SessionContext, context_env
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.reserved_variables import why_reserved
+from holdfast.model.reserved_variables import reserved_variable_reason
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -19,27 +19,29 @@ _MCP_PREFIXES = {"mcp", "modelcontextprotocol"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextAliases:
-    """Additional names for the context. A dotted `_meta` key means both the nested path and the flat key."""
+    """Additional names for the context. `a.b` is read from and written to both `_meta["a"]["b"]` and `_meta["a.b"]`."""
 
     env_prefixes: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Additional prefixes for the context's variables: `PARACHUTE` also gives servers"
-            " `PARACHUTE_SESSION_ID` and so on."
+            "help": "Additional prefixes for the context's variables, for tools written for another host. With"
+            " `OTHERHOST`, servers also get `OTHERHOST_SESSION_ID`, `OTHERHOST_WORKSPACE_ID` and so on."
         },
     )
     session_variables: tuple[str, ...] = field(
-        default=(), metadata={"help": "Additional variables for the session's id: `AGENT_SESSION_ID`."}
+        default=(),
+        metadata={"help": "Additional variables for the session's id, such as `AGENT_SESSION_ID`."},
     )
     workspace_keys: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Additional `_meta` keys for the workspace: `orbit.workspace` means `_meta.orbit.workspace` and"
-            ' `_meta["orbit.workspace"]`.'
+            "help": "Additional `_meta` keys for the workspace. `otherhost.workspace` is read from and written to both"
+            ' `_meta["otherhost"]["workspace"]` and `_meta["otherhost.workspace"]`.'
         },
     )
     session_keys: tuple[str, ...] = field(
-        default=(), metadata={"help": "Additional `_meta` keys for the session's id: `agent-session-id`."}
+        default=(),
+        metadata={"help": "Additional `_meta` keys for the session's id, such as `agent-session-id`."},
     )
 
     def __post_init__(self) -> None:
@@ -74,8 +76,8 @@ class ContextAliases:
     def meta(self, context: SessionContext, folder: str = "") -> JsonObject:
         """The context as entries of `_meta`, under the aliases.
 
-        `folder` is the workspace's path, which local tools for other hosts expect. Remote servers get the workspace's
-        id, never a local path.
+        `folder` is the session's folder: local tools for other hosts expect a path. Remote servers get the workspace's
+        slug, never a local path.
         """
         values: JsonObject = {}
         for key in self.session_keys:
@@ -87,9 +89,9 @@ class ContextAliases:
         return values
 
     def workspace_in(self, meta: Mapping[str, object]) -> str:
-        """The workspace that a client names in `_meta`, under our own key or an alias; empty if there is none.
+        """The workspace that a client gives in `_meta`, under Holdfast's own key or an alias; empty if there is none.
 
-        It names a workspace but proves nothing: `Registry.find` looks it up.
+        The value proves nothing: `Registry.find` looks up which workspace it means.
         """
         own = _as_mapping(meta.get(META_KEY))
         named = (own.get("workspace_id"), own.get("workspace"))
@@ -141,7 +143,7 @@ def _check_variable(name: str, written: str) -> None:
         raise HoldfastError(
             codes.BAD_SETTINGS, f"The alias {written[:80]!r} does not make a valid variable name."
         )
-    if why := why_reserved(name):
+    if why := reserved_variable_reason(name):
         raise HoldfastError(codes.BAD_SETTINGS, f"{name} cannot be an alias: {why}. Choose another name.")
 
 

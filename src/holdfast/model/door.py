@@ -1,4 +1,4 @@
-"""What a session can request from the door it was opened through: an editor, a client or a terminal."""
+"""How a session reaches its user: through an editor (`holdfast acp`) or a terminal (`holdfast chat`)."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,11 +20,11 @@ class DoorCapabilities:
 
 
 class Door(Protocol):
-    """An editor, a client or a terminal, as seen by a session."""
+    """An editor or a terminal, as seen by a session."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
-        """What this door supports; nothing else is requested from it."""
+        """What this door supports. The session calls no other methods."""
         ...
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
@@ -32,11 +32,11 @@ class Door(Protocol):
         ...
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user for input that a server needs, with MCP's params and result."""
+        """Ask the user for input that a server needs. The params and the result are those of MCP."""
         ...
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Let the client's model answer a server, with MCP's params and result."""
+        """Let the client's model answer a server. The params and the result are those of MCP."""
         ...
 
     async def read_text(self, path: str) -> str:

@@ -48,14 +48,14 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClosed:
-    """The session's servers were closed."""
+    """The session was closed, and with it the links to its servers."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersResolved:
-    """The servers of the session were resolved: which are available, and which were refused."""
+    """The session's servers were resolved: the names of those it can use, and the refusals."""
 
     servers: tuple[str, ...]
     refusals: tuple[Refusal, ...]
@@ -84,7 +84,7 @@ class ModeChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """The user sent a prompt, which starts a turn. The content blocks are unchanged."""
+    """The user sent a prompt, which starts a turn. `blocks` are its content blocks as received."""
 
     turn_id: str
     message_id: str
@@ -109,7 +109,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The agent's complete plan changed."""
+    """The agent sent a plan, which replaces the previous one."""
 
     entries: tuple[JsonObject, ...]
 

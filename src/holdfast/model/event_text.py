@@ -1,4 +1,4 @@
-"""What terminals and editors show alike of an event: tool names, plans, changed files, why a turn or a call ended."""
+"""The parts of events that terminals and editors show: tool names, plans, changed files, failures, stop reasons."""
 
 from dataclasses import dataclass
 
@@ -50,10 +50,10 @@ def plan_entries(plan: Planned) -> list[PlanEntry]:
 
 
 def file_change(called: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
-    """What a call of a built-in file tool changed.
+    """The file that a call of a built-in file tool changed; None for other calls.
 
-    Any server can claim to have changed a file, so only the built-in server is believed. No other server can take its
-    name, or declare that its tools edit.
+    Any server can claim to have changed a file, so only the built-in server is believed. No other server can have its
+    name, or set the kind of its tools to `edit`.
     """
     if called is None or called.server != FILES or called.kind != "edit":
         return None
@@ -75,14 +75,14 @@ def failure_code(ended: ToolEnded) -> str:
 
 
 def stop_text(reason: StopReason) -> str:
-    """What to say at the end of a turn; empty if it ended normally."""
+    """The text to show at the end of a turn; empty if it ended normally."""
     match reason:
         case StopReason.END_TURN:
             return ""
         case StopReason.CANCELLED:
             return "Cancelled."
         case StopReason.INTERRUPTED:
-            return "This turn was interrupted before it was over."
+            return "This turn was interrupted before it ended."
         case StopReason.MAX_TOKENS | StopReason.MAX_TURN_REQUESTS | StopReason.REFUSAL:
             return f"The turn ended early: {reason}."
 

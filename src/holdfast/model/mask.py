@@ -1,4 +1,4 @@
-"""Mask secrets in text and JSON: known values anywhere, and values under secret names."""
+"""Mask secrets in text and JSON: known secrets anywhere, and values under names such as `API_KEY`."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from holdfast.model.json import Json
 from holdfast.model.secrets import is_secret_value, value_name
 
 MASKED = "[masked]"
-# Shorter values occur in ordinary words, so they are masked under their name only.
+# Shorter values occur in ordinary words, so they are masked only as values of a secret name.
 MIN_SECRET_LENGTH = 6
 
 _SECRET_PATTERNS = (
@@ -26,7 +26,7 @@ _SECRET_PATTERNS = (
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The secrets to mask, longest first, in every encoding they are likely to occur in."""
+    """Known secrets, in every encoding they are likely to occur in, longest first."""
 
     secrets: tuple[str, ...] = ()
 
@@ -51,33 +51,33 @@ class Mask:
         return text
 
     def mask_line(self, text: str) -> str:
-        """Mask known secrets and what looks like one, in a log line or an error."""
+        """Mask known secrets and whatever looks like a secret, in a log line or an error."""
         text = self.mask_text(text)
         for pattern in _SECRET_PATTERNS:
             text = pattern.sub(rf"\1{MASKED}", text)
         return text
 
-    def mask_values(self, value: Json) -> Json:
-        """Mask known secrets in the keys and values of JSON."""
+    def mask_known_in_json(self, value: Json) -> Json:
+        """Mask known secrets in the keys and strings of JSON."""
         if not self.secrets:
             return value
-        return self._walk(value, names=False)
+        return self._mask_json(value, by_name=False)
 
-    def mask_json(self, value: Json) -> Json:
-        """Mask known secrets and values under secret names in JSON."""
-        return self._walk(value, names=True)
+    def mask_all_in_json(self, value: Json) -> Json:
+        """Mask known secrets, and every value under a secret name, in JSON."""
+        return self._mask_json(value, by_name=True)
 
-    def _walk(self, value: Json, *, names: bool) -> Json:
+    def _mask_json(self, value: Json, *, by_name: bool) -> Json:
         match value:
             case str():
                 return self.mask_text(value)
             case list():
-                return [self._walk(item, names=names) for item in value]
+                return [self._mask_json(item, by_name=by_name) for item in value]
             case dict():
                 return {
                     self.mask_text(key): MASKED
-                    if names and is_secret_value(value_name(key, value), item)
-                    else self._walk(item, names=names)
+                    if by_name and is_secret_value(value_name(key, value), item)
+                    else self._mask_json(item, by_name=by_name)
                     for key, item in value.items()
                 }
             case _:
@@ -98,7 +98,7 @@ def _encodings(value: str) -> set[str]:
 
 
 def _base64(raw: bytes) -> set[str]:
-    """The part of the value's base64 that does not depend on its position in a longer text."""
+    """The parts of the value's base64 that are the same wherever it occurs in a longer text, one for each alignment."""
     found: set[str] = set()
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode()

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from typing import Any
 
 from holdfast.model.json import Json
@@ -21,18 +22,25 @@ def mask_prompt(text: str, mask: Mask) -> str:
 def mask_prompts(texts: Iterable[str], mask: Mask) -> list[str]:
     """Mask the texts of one prompt. The JSON of a call may continue in the next text."""
     kept: list[str] = []
-    # None: no call is unfinished. Else: whether a secret may continue in the next text.
-    hides_secret: bool | None = None
+    unfinished = _Unfinished.NOTHING
     for text in texts:
-        if "/call" not in text and hides_secret is None:
+        if "/call" not in text and unfinished is _Unfinished.NOTHING:
             kept.append(mask.mask_text(text))
             continue
         pieces: list[str] = []
         for piece in _commands(text):
-            masked_text, hides_secret = _mask_command(piece, mask, hides_secret=hides_secret)
+            masked_text, unfinished = _mask_command(piece, mask, unfinished)
             pieces.append(masked_text)
         kept.append("\n".join(pieces))
     return kept
+
+
+class _Unfinished(Enum):
+    """What may continue in the next text: nothing, the arguments of a call, or a secret in them."""
+
+    NOTHING = auto()
+    ARGUMENTS = auto()
+    SECRET = auto()
 
 
 def _commands(text: str) -> Iterator[str]:
@@ -46,35 +54,33 @@ def _commands(text: str) -> Iterator[str]:
     yield "\n".join(piece)
 
 
-def _mask_command(piece: str, mask: Mask, *, hides_secret: bool | None) -> tuple[str, bool | None]:
-    """Mask a command, and return whether its JSON, or a secret in it, may continue in the next text."""
+def _mask_command(piece: str, mask: Mask, unfinished: _Unfinished) -> tuple[str, _Unfinished]:
+    """Mask a command, and return what may continue after it."""
     call = _CALL.fullmatch(piece)
     if call is None:
-        is_rest = hides_secret is not None and not piece.lstrip().startswith("/")
-        return (
-            _mask_invalid(piece, mask, hides_secret=bool(hides_secret))
-            if is_rest
-            else (mask.mask_text(piece), None)
-        )
+        if unfinished is _Unfinished.NOTHING or piece.lstrip().startswith("/"):
+            return mask.mask_text(piece), _Unfinished.NOTHING
+        return _mask_invalid(piece, mask, unfinished)
     head, rest = call[1], call[2]
     try:
         arguments, end = _DECODER.raw_decode(rest)
-        masked = mask.mask_json(arguments)
+        masked = mask.mask_all_in_json(arguments)
         after = rest[end:]
         if after.partition("\n")[0].strip():
             raise ValueError("There is more than one value.")
     except (ValueError, RecursionError):
-        masked_text, hides_secret = _mask_invalid(rest, mask)
-        return mask.mask_text(head) + masked_text, hides_secret
+        masked_text, unfinished = _mask_invalid(rest, mask, _Unfinished.ARGUMENTS)
+        return mask.mask_text(head) + masked_text, unfinished
     if masked == arguments:
-        return mask.mask_text(piece), None
-    return mask.mask_text(head) + _encode(masked) + mask.mask_text(after), None
+        return mask.mask_text(piece), _Unfinished.NOTHING
+    return mask.mask_text(head) + _encode(masked) + mask.mask_text(after), _Unfinished.NOTHING
 
 
-def _mask_invalid(text: str, mask: Mask, *, hides_secret: bool = False) -> tuple[str, bool]:
-    """Mask text that is not valid JSON. All of it, if a secret may begin in it: its end cannot be found."""
-    hides_secret = hides_secret or any(map(is_secret_name, _WORD.findall(text)))
-    return (MASKED if hides_secret else mask.mask_text(text)), hides_secret
+def _mask_invalid(text: str, mask: Mask, unfinished: _Unfinished) -> tuple[str, _Unfinished]:
+    """Mask text that is not valid JSON. If a secret may begin in it, mask all of it: the secret's end cannot be found."""
+    if unfinished is _Unfinished.SECRET or any(map(is_secret_name, _WORD.findall(text))):
+        return MASKED, _Unfinished.SECRET
+    return mask.mask_text(text), _Unfinished.ARGUMENTS
 
 
 def _encode(arguments: Json) -> str:

@@ -19,15 +19,13 @@ class Confinement:
     """What a confined process may access: folders, hosts (none by default), and its quota."""
 
     roots: tuple[str, ...] = ()
-    """Folders it may read and write, by their real paths (without symbolic links)."""
+    """The real paths (without symbolic links) of the folders it may read and write."""
     readable: tuple[str, ...] = ()
     """Other paths it may read, such as the folder of a script; set by the host or the user."""
-    hidden: tuple[str, ...] = ()
-    """Folders that appear empty, even inside a root: the host's own keys and data."""
     network: tuple[str, ...] = ()
-    """Hosts it may reach, as `host/host` or `host:port`."""
-    reachable: tuple[str, ...] = ()
-    """Which of these hosts may be private or local; set only by the host's own config."""
+    """Hosts it may reach, as `example.org` or `example.org:443`."""
+    allowed_private_hosts: tuple[str, ...] = ()
+    """Hosts that it may reach even at a private or local address; set only by the host's settings."""
     quota: Quota = Quota()
 
 

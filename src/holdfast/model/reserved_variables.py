@@ -1,4 +1,7 @@
-"""Environment variables that a config may not set: the session context, and variables that load other code.
+"""Environment variables that workspace files, projects and clients may not set: Holdfast's own, and risky ones.
+
+A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
+trusts. Entries from the host's and the user's config may set them.
 
 No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
 own code can do is the job of the sandbox.
@@ -11,7 +14,7 @@ from holdfast.model.context import ENV_PREFIX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableGroup:
-    """Variables with the same effect, by prefix and by name, with the exceptions that are harmless."""
+    """Variables with the same effect: by prefix, by name, and the exceptions that are harmless."""
 
     reason: str
     prefixes: str = ""
@@ -19,7 +22,7 @@ class VariableGroup:
     harmless: str = ""
 
 
-LOADER_VARIABLES = (
+RISKY_VARIABLES = (
     VariableGroup(
         reason="it makes the dynamic loader put other code into the program",
         prefixes="LD_ DYLD_ __XPC_ MALLOC LTTNG_",
@@ -104,16 +107,16 @@ LOADER_VARIABLES = (
         " PYTHONHTTPSVERIFY GIT_SSL_NO_VERIFY GIT_SSL_CAINFO GIT_SSL_CAPATH DENO_CERT DENO_TLS_CA_STORE",
     ),
 )
-"""Variables that change which code runs. Compared case-insensitively, because Windows and npm read them so."""
+"""Compared case-insensitively, because Windows and npm ignore case."""
 
 
-def is_context_variable(name: str) -> bool:
-    """Whether a variable belongs to Holdfast: session context or host settings."""
+def is_holdfast_variable(name: str) -> bool:
+    """Whether a variable is one of `HOLDFAST_*`: the session context and Holdfast's settings."""
     return name.upper().startswith(_OWN)
 
 
-def why_loader_variable(name: str) -> str | None:
-    """What a variable can do to a program that is started with it; None if it is harmless."""
+def risky_variable_reason(name: str) -> str | None:
+    """Why a variable is risky; None if it is not known to be."""
     upper = name.upper()
     if upper in _HARMLESS:
         return None
@@ -124,15 +127,15 @@ def why_loader_variable(name: str) -> str | None:
     return next(reason for prefix, reason in _BY_PREFIX.items() if upper.startswith(prefix))
 
 
-def why_reserved(name: str) -> str | None:
-    """Why a config may not set this variable; None if it may."""
-    if is_context_variable(name):
+def reserved_variable_reason(name: str) -> str | None:
+    """Why a workspace file or an alias may not set this variable; None if it may."""
+    if is_holdfast_variable(name):
         return "only the host may set it"
-    return why_loader_variable(name)
+    return risky_variable_reason(name)
 
 
 _OWN = f"{ENV_PREFIX}_"
-_HARMLESS = frozenset(name for group in LOADER_VARIABLES for name in group.harmless.split())
-_BY_NAME = {name: group.reason for group in LOADER_VARIABLES for name in group.names.split()}
-_BY_PREFIX = {prefix: group.reason for group in LOADER_VARIABLES for prefix in group.prefixes.split()}
+_HARMLESS = frozenset(name for group in RISKY_VARIABLES for name in group.harmless.split())
+_BY_NAME = {name: group.reason for group in RISKY_VARIABLES for name in group.names.split()}
+_BY_PREFIX = {prefix: group.reason for group in RISKY_VARIABLES for prefix in group.prefixes.split()}
 _PREFIXES = tuple(_BY_PREFIX)

@@ -24,6 +24,7 @@ class Refusal:
     """A refused server, with the stage and the reason to show to the user."""
 
     server: str
+    """Its name. If the name is unknown: the path of the config file, or `mcpServers[0]` for a client's first entry."""
     stage: Stage
     reason: str
 

@@ -11,7 +11,7 @@ from holdfast.model.process import Confinement
 from holdfast.model.trust import Trust
 
 FILES = "files"
-"""The name of the built-in file server, which no other server can take."""
+"""The name of the built-in file server. No other server can have this name."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -26,7 +26,7 @@ class Source(StrEnum):
 
 
 class Lifetime(StrEnum):
-    """How long a link to the server is kept: for one run, one session, or shared by the host's sessions."""
+    """How long a link to the server is kept: for one run, for one session, or for the host, which shares it between sessions."""
 
     RUN = "run"
     SESSION = "session"
@@ -41,9 +41,9 @@ class Stdio:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _EMPTY, repr=False, hash=False)
     network: tuple[str, ...] = ()
-    """Hosts it may reach while confined."""
+    """Hosts it may reach while confined, as `example.org` or `example.org:443`."""
     readable: tuple[str, ...] = ()
-    """What it may read while confined, besides its roots."""
+    """Paths it may read while confined, besides the session's folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Sse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcess:
-    """A built-in server in the host's own process, by name."""
+    """A built-in server that runs in the host's process; `service` is its name."""
 
     service: str
 
@@ -84,24 +84,27 @@ class ServerSpec:
     digest: str = ""
     """A hash of the entry as written; the user approves this hash."""
     trust: Trust = Trust.DIRECT
+    """The least trusted kind of session that may use it."""
     lifetime: Lifetime = Lifetime.SESSION
     tools: Allowlist = ALLOW_ALL
     allowed_requests: Allowlist = ALLOW_NONE
-    """What it may request from the session while confined: roots, sampling, elicitation."""
+    """Which requests it may send to the session while confined: roots, sampling, elicitation."""
     confinement: Confinement | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The host's own secrets that its entry refers to."""
+    """The values of secret variables that its entry refers to; they are masked."""
 
     def may_request(self, what: str) -> bool:
-        """Whether it may make this kind of request: any if it is not confined, else only those allowed."""
+        """Whether it may send this kind of request. A server that is not confined may send any."""
         return self.confinement is None or self.allowed_requests.allows(what)
 
-    def may_connect(self, trust: Trust) -> bool:
-        """Whether a session of this trust may connect to it, given its confinement."""
+    def may_be_connected_by(self, trust: Trust) -> bool:
+        """Whether a session of this trust may connect to it: for a sandboxed session, a local program must be confined."""
         if trust is Trust.DIRECT:
             return True
-        return self.admits(trust) and (self.confinement is not None or not isinstance(self.transport, Stdio))
+        return self.may_be_used_by(trust) and (
+            self.confinement is not None or not isinstance(self.transport, Stdio)
+        )
 
-    def admits(self, trust: Trust) -> bool:
-        """Whether a session of this trust may use it: sandboxed sessions need a mark for it, or their client to provide it."""
+    def may_be_used_by(self, trust: Trust) -> bool:
+        """Whether a session of this trust may use it. A sandboxed session also gets the servers that its client brings."""
         return trust is Trust.DIRECT or self.trust is Trust.SANDBOXED or self.source is Source.CLIENT

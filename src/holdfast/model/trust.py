@@ -7,13 +7,14 @@ from holdfast.model.errors import HoldfastError
 
 
 class Trust(StrEnum):
-    """`direct` sessions have the host's rights; `sandboxed` sessions get confined servers only."""
+    """A `direct` session has the host's rights; in a `sandboxed` session, local servers are confined."""
 
     DIRECT = "direct"
     SANDBOXED = "sandboxed"
 
 
-_WORDS = {
+# `trusted`, `full`, `vault` and `untrusted` are the words of other hosts: config files written for them can be used.
+_TRUST_BY_NAME = {
     "direct": Trust.DIRECT,
     "trusted": Trust.DIRECT,
     "full": Trust.DIRECT,
@@ -25,14 +26,14 @@ _WORDS = {
 
 def parse_trust(text: str) -> Trust:
     """Parse a trust level; an unknown word is an error, never `direct`."""
-    trust = _WORDS.get(text.strip().lower())
+    trust = _TRUST_BY_NAME.get(text.strip().lower())
     if trust is None:
         raise HoldfastError(
-            codes.BAD_TRUST, f"{text[:80]!r} is not a trust level. Use one of: {', '.join(_WORDS)}."
+            codes.BAD_TRUST, f"{text[:80]!r} is not a trust level. Use one of: {', '.join(_TRUST_BY_NAME)}."
         )
     return trust
 
 
 def lowest_trust(first: Trust, *others: Trust) -> Trust:
-    """The lowest trust: `sandboxed` if any is."""
+    """The lowest of these levels: `sandboxed` if any of them is."""
     return Trust.SANDBOXED if Trust.SANDBOXED in (first, *others) else Trust.DIRECT

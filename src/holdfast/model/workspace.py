@@ -19,7 +19,7 @@ _NO_ENV: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A registered folder: its slug, the initial trust of its sessions, and the servers and tools they may use."""
+    """A registered folder: its slug, the highest trust of its sessions, and the servers and tools they may use."""
 
     slug: str
     name: str
@@ -31,24 +31,25 @@ class Workspace:
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
     """Environment variables for servers, by server name."""
     model: str | None = None
+    """Stored only; not used yet."""
 
 
 def is_slug(text: str) -> bool:
-    """Whether a text is a valid slug."""
+    """Whether the text is a valid slug."""
     return len(text) <= SLUG_LENGTH and _SLUG.fullmatch(text) is not None
 
 
 def parse_slug(text: str) -> str:
-    """Check that a text is a slug."""
+    """Return the text if it is a valid slug, else raise BAD_WORKSPACE."""
     if len(text) > SLUG_LENGTH:
         raise HoldfastError(
             codes.BAD_WORKSPACE,
-            f"The workspace name {text[:20]!r}… has {len(text)} characters; the maximum is {SLUG_LENGTH}.",
+            f"The workspace slug {text[:20]!r}… has {len(text)} characters; the maximum is {SLUG_LENGTH}.",
         )
     if not _SLUG.fullmatch(text):
         raise HoldfastError(
             codes.BAD_WORKSPACE,
-            f"{text!r} is not a workspace name. Use a-z, 0-9 and hyphens; begin and end with a letter or digit.",
+            f"{text!r} is not a workspace slug. Use a-z, 0-9 and hyphens; begin and end with a letter or digit.",
         )
     return text
 
@@ -58,7 +59,8 @@ def slug_for(name: str, taken: Collection[str] = ()) -> str:
     base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
     if not base:
         raise HoldfastError(
-            codes.BAD_WORKSPACE, f"{name[:80]!r} has no letter or digit for a workspace name."
+            codes.BAD_WORKSPACE,
+            f"{name[:80]!r} has no letter or digit that a slug can use (a-z, 0-9).",
         )
     slug, number = base, 1
     while slug in taken:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from holdfast.model.address import why_host_blocked
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.reserved_variables import is_context_variable
+from holdfast.model.reserved_variables import is_holdfast_variable
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
@@ -15,30 +15,32 @@ from holdfast.model.trust import Trust
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfinePolicy:
-    """What confinement depends on: the session's folders and quota, the machine, the settings."""
+    """What the stage needs to know about the session, the machine and the settings."""
 
     roots: tuple[str, ...] = ()
     quota: Quota = field(default_factory=Quota)
-    no_sandbox: str = ""
-    """Why there is no working sandbox on this machine, and what to install; empty if there is one."""
+    sandbox_problem: str = ""
+    """Why the sandbox does not work on this machine, and what to install; empty if it works."""
     protected: tuple[str, ...] = ()
-    """Holdfast's own folders: no confined server may see them."""
-    reachable: tuple[str, ...] = ()
-    """Private hosts that the settings allow nevertheless."""
+    """Holdfast's own folders, which no confined server may see."""
+    allowed_private_hosts: tuple[str, ...] = ()
+    """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    pass_on: Collection[str] = ()
+    """The host's environment."""
+    extra_variables: Collection[str] = ()
+    """Names of variables that direct servers get besides the usual ones (`servers.pass_on`)."""
 
 
 def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Resolution:
-    """Confine every local server of a sandboxed session. Refuse a server that cannot be confined or may not be reached."""
+    """Confine the local servers of a sandboxed session. Refuse those that cannot be confined or may not be reached."""
     kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
     return replace(kept, servers=tuple(_apply_confinement(server, trust, policy) for server in kept.servers))
 
 
 def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
     if isinstance(server.transport, Stdio):
-        if trust is Trust.SANDBOXED and policy.no_sandbox:
-            return f"This session is sandboxed, and there is no working sandbox. {policy.no_sandbox}"
+        if trust is Trust.SANDBOXED and policy.sandbox_problem:
+            return f"This session is sandboxed, and there is no working sandbox. {policy.sandbox_problem}"
         return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
         return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
@@ -46,7 +48,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
         return None
     host = urlsplit(server.transport.url).hostname or ""
     why = why_host_blocked(host)
-    if why is None or host in policy.reachable:
+    if why is None or host in policy.allowed_private_hosts:
         return None
     return f"This session may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
 
@@ -66,14 +68,14 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         return server
     stdio = server.transport
     if trust is Trust.DIRECT:
-        env = {**direct_environment(policy.environ, policy.pass_on), **stdio.env}
+        env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
     env = {**confined_environment(policy.environ), **stdio.env}
     confinement = Confinement(
         roots=policy.roots,
         readable=stdio.readable,
         network=stdio.network,
-        reachable=policy.reachable,
+        allowed_private_hosts=policy.allowed_private_hosts,
         quota=policy.quota,
     )
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
@@ -87,18 +89,18 @@ _CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
 
 
 def direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
-    """The variables that a direct server starts with; `extra` names those that the settings add."""
+    """The variables that a direct server starts with: the usual ones, and those named in `extra`."""
     return {
         name: value
         for name, value in environ.items()
-        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_context_variable(name))
+        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_holdfast_variable(name))
     }
 
 
 def confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a confined server starts with: none names the user or the home folder."""
+    """The variables that a confined server starts with. None of them reveals the user or the home folder."""
     kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
-    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # private to the sandbox
+    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
 
 
 def _is_listed(name: str, names: Collection[str]) -> bool:

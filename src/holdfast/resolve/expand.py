@@ -7,11 +7,11 @@ _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[
 
 
 class MissingVariableError(ValueError):
-    """A variable is neither set nor has a default."""
+    """A variable is not set and has no default."""
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """The text with its variables expanded. Values are not expanded again."""
+    """Expand the variables in a text. The values are not expanded themselves."""
 
     def value(found: re.Match[str]) -> str:
         name, default = found["name"], found["default"]

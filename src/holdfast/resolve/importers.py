@@ -15,12 +15,14 @@ from holdfast.wire.strict_json import StrictJsonError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientApp:
-    """An MCP client: where its config files are, relative to the home folder, and under which keys the servers are."""
+    """An MCP client whose servers can be imported."""
 
     title: str
     linux: tuple[str, ...]
+    """Its config files on Linux, relative to the home folder."""
     macos: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
+    """The paths of keys that lead to servers in a config file; `*` stands for any key."""
 
     def files(self, home: Path) -> tuple[Path, ...]:
         """Its config files on this platform, whether they exist or not."""
@@ -55,7 +57,7 @@ CLIENT_APPS: Mapping[str, ClientApp] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedServer:
-    """A server of another client, converted to our format, with remarks for the user."""
+    """A server of another client, converted to Holdfast's format, with remarks for the user."""
 
     name: str
     entry: JsonObject
@@ -63,7 +65,7 @@ class ImportedServer:
 
 
 def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServer, ...]:
-    """All servers in another client's config file. Of two with one name, the first is kept."""
+    """All servers in another client's config file. If a name occurs twice, the first server is kept."""
     try:
         content = read_json(text)
     except StrictJsonError as error:
@@ -97,7 +99,7 @@ def _convert_entry(name: str, entry: JsonObject) -> ImportedServer:
     kept = {key: _convert_value(entry[key], remarks) for key in _KEPT_KEYS if key in entry}
     dropped = [key for key in entry if key not in _KEPT_KEYS]
     if dropped:
-        remarks.append(f"left out: {', '.join(sorted(dropped))}")
+        remarks.append(f"these keys were not imported: {', '.join(sorted(dropped))}")
     return ImportedServer(name=name, entry=kept, remarks=tuple(dict.fromkeys(remarks)))
 
 
@@ -116,7 +118,7 @@ def _convert_value(value: Json, remarks: list[str]) -> Json:
 def _convert_text(text: str, remarks: list[str]) -> str:
     def replace_input(found: re.Match[str]) -> str:
         variable = re.sub(r"[^A-Z0-9]+", "_", found[1].upper()).strip("_")
-        remarks.append(f"set the variable {variable}: the editor asked for it")
+        remarks.append(f"set the environment variable {variable}: the other program asked for its value")
         return f"${{{variable}}}"
 
     return _ENV.sub(r"${\1}", _INPUT.sub(replace_input, text)).replace("${userHome}", "${HOME}")

@@ -14,21 +14,21 @@ from holdfast.model.process import Quota
 from holdfast.model.secrets import secrets_in_json
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.approvals import SERVER_SUBJECT_PREFIX
+from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
 from holdfast.resolve.confine import ConfinePolicy
 from holdfast.resolve.load import LoadedEntries, ServerEntry, load, read_config_files
-from holdfast.resolve.protected import protected_folders
+from holdfast.resolve.protected import folders_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
 INLINE_ORIGIN = "the program that runs the host"
-# An unapproved project's file may contain secrets, which must be masked. But the project must not be able to mask words
-# of its choice, in a question to the user for example. So its values are masked only if they look like generated keys:
-# no word, path, host or command does.
+# The file of an unapproved project may contain secrets, which must be masked. But the project must not be able to hide
+# words of its choice, for example in a question to the user. So its values are masked only if they look like generated
+# keys; words, paths, hosts and commands do not.
 _LOOKS_GENERATED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{16,}")
-_MAX_PROJECT_SECRETS = 100  # every secret slows masking down
+_MAX_PROJECT_SECRETS = 100  # every further secret makes masking slower
 
 
 def _any_session(context: SessionContext) -> bool:
@@ -40,7 +40,7 @@ class BuiltinServer:
     """A server that ships with Holdfast, and which sessions get it."""
 
     spec: ServerSpec
-    is_for: Callable[[SessionContext], bool] = _any_session
+    is_offered_to: Callable[[SessionContext], bool] = _any_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,8 @@ class ResolveInputs:
     builtins: tuple[BuiltinServer, ...] = ()
     inline_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the embedding program passed to the host."""
-    no_sandbox: str = ""
+    sandbox_problem: str = ""
+    """Why the sandbox does not work on this machine; empty if it works."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
 
@@ -62,7 +63,7 @@ async def prepare_resolution(
     workspace: Workspace | None,
     client_servers: Sequence[Json] = (),
 ) -> tuple[LoadedEntries, ResolvePolicy]:
-    """Read the config files and approvals now: a changed file takes effect with the next session."""
+    """Read the config files and approvals, once for every session: a change takes effect in the next one."""
     servers = inputs.settings.servers
     project = Path(context.cwd) if context.cwd else None
     files = await asyncio.to_thread(read_config_files, servers.host_file, servers.user_file, project)
@@ -71,9 +72,9 @@ async def prepare_resolution(
         ServerEntry(name=name, source=Source.HOST, origin=INLINE_ORIGIN, value=value)
         for name, value in inputs.inline_servers.items()
     )
-    approvals = await store.read(lambda tx: tx.approvals(SERVER_SUBJECT_PREFIX))
+    approvals = await store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
     policy = ResolvePolicy(
-        builtins=tuple(builtin.spec for builtin in inputs.builtins if builtin.is_for(context)),
+        builtins=tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
         approved=frozenset(approval.content_hash for approval in approvals),
         restrictions=_restrictions(workspace),
@@ -82,11 +83,11 @@ async def prepare_resolution(
         confinement=ConfinePolicy(
             roots=context.roots,
             quota=workspace.quota if workspace is not None else Quota(),
-            no_sandbox=inputs.no_sandbox,
-            protected=protected_folders(inputs.settings),
-            reachable=servers.reachable,
+            sandbox_problem=inputs.sandbox_problem,
+            protected=folders_hidden_from_sandboxes(inputs.settings),
+            allowed_private_hosts=servers.reachable,
             environ=inputs.environ,
-            pass_on=servers.pass_on,
+            extra_variables=servers.pass_on,
         ),
     )
     entries = (*inline, *from_files.entries)
@@ -96,7 +97,7 @@ async def prepare_resolution(
 
 
 def _iter_secrets(entries: Sequence[ServerEntry], client_servers: Iterable[Json]) -> Iterator[str]:
-    for value in client_servers:  # also if the value is not a valid entry
+    for value in client_servers:  # including values that are not valid entries
         yield from secrets_in_json(value)
     for entry in entries:
         if entry.source is not Source.PROJECT:
@@ -111,6 +112,6 @@ def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:
         return ()
     return (
         Restriction(
-            owner=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools
+            imposed_by=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools
         ),
     )

@@ -24,11 +24,12 @@ _TRAILING_COMMA = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEntry:
-    """A server as written, before validation. `origin` is the file or the client it comes from."""
+    """A server as it is written in a config file or a client's request, before validation."""
 
     name: str
     source: Source
     origin: str
+    """The path of the file, or another description of where the entry comes from."""
     value: Json = field(repr=False)
 
     @property
@@ -40,12 +41,12 @@ class ServerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedEntries:
-    """The entries that were read, and refusals of those that could not be."""
+    """The entries that were read, and refusals of files and entries that could not be read."""
 
     entries: tuple[ServerEntry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Secrets to mask, of all entries, including those that are refused later."""
+    """The secrets in all entries, including entries that are refused later. They must be masked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class ConfigFile:
 
 
 def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> LoadedEntries:
-    """All entries, the most trusted source first: the host, the user, the project, the client."""
+    """Read all entries, in order of trust: the host's, the user's, the project's, the client's."""
     parts = [_from_file(file) for file in files]
     parts.append(_from_client(tuple(client_servers)))
     order = list(Source)
@@ -85,7 +86,9 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
         )
     servers = content.get("mcpServers", content.get("servers", {})) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        return refused('It has no object "mcpServers". Write {"mcpServers": {"name": {"command": "…"}}}.')
+        return refused(
+            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.'
+        )
     return LoadedEntries(
         entries=tuple(
             ServerEntry(name=name, source=file.source, origin=file.path, value=value)
@@ -97,11 +100,11 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
 def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
     entries: list[ServerEntry] = []
     refusals: list[Refusal] = []
-    for place, value in enumerate(client_servers):
+    for index, value in enumerate(client_servers):
         name = value.get("name") if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(name, str) or not name:
-            reason = 'A server is an object with a "name".'
-            refusals.append(Refusal(server=f"mcpServers[{place}]", stage=Stage.LOAD, reason=reason))
+            reason = 'It must be an object with a "name".'
+            refusals.append(Refusal(server=f"mcpServers[{index}]", stage=Stage.LOAD, reason=reason))
         else:
             entries.append(
                 ServerEntry(
@@ -115,7 +118,7 @@ def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
 
 
 def _normalize_client_entry(entry: JsonObject) -> JsonObject:
-    """Convert the client's `{name, value}` lists to objects, as in files. An invalid list is left for `validate`."""
+    """Convert the client's lists of `{name, value}` to objects, as files have them. `validate` refuses invalid lists."""
     value = {key: inner for key, inner in entry.items() if key not in ("name", "_meta")}
     for key in ("env", "headers"):
         pairs = value.get(key)
@@ -135,7 +138,7 @@ class _Pair(msgspec.Struct):
 
 
 def read_json(text: bytes) -> Json:
-    """Decode a file: strict JSON, or JSON with comments and trailing commas as editors allow them."""
+    """Decode a config file: strict JSON, or JSON with comments and trailing commas."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     try:
         return _decode_strict(text)
@@ -156,7 +159,7 @@ def _decode_strict(text: bytes) -> Json:
 
 
 def read_config_files(host_file: Path, user_file: Path, project: Path | None) -> tuple[ConfigFile, ...]:
-    """The config files of the host, the user and the project. A missing file is not an error."""
+    """Read the config files of the host, the user and the project. A missing file is skipped."""
     return tuple(_read_all(host_file, user_file, project))
 
 
@@ -171,7 +174,7 @@ def _read_all(host_file: Path, user_file: Path, project: Path | None) -> Iterato
 
 
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
-    """One config file; None if there is none. If it cannot be read, `problem` says why."""
+    """Read one config file; None if it does not exist. If it cannot be read, `problem` says why."""
     try:
         if not path.is_file():
             return None

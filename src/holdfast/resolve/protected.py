@@ -7,13 +7,13 @@ from holdfast import settings as settings_module
 from holdfast.settings import Settings
 
 
-def protected_folders(settings: Settings) -> tuple[str, ...]:
-    """The folders that no sandbox may contain. Symlinks are resolved, because sandboxes mount real paths."""
+def folders_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
+    """The folders that no sandbox may show. Symlinks are resolved, because sandboxes mount real paths."""
     return _resolve_paths(settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
 
 
-def protected_paths(settings: Settings) -> tuple[str, ...]:
-    """The paths that no built-in tool may touch: folders that are Holdfast's alone, and its files in other folders."""
+def paths_closed_to_tools(settings: Settings) -> tuple[str, ...]:
+    """The paths that no built-in tool may touch: the folders that only Holdfast uses, and its files elsewhere."""
     servers = settings.servers
     config_folder = settings_module.default_file({}).parent
     return _resolve_paths(

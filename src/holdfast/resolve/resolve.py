@@ -17,12 +17,13 @@ from holdfast.resolve.validate import validate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvePolicy:
-    """What the stages decide by. All of it comes from settings, workspaces and approvals, none from a model."""
+    """What the decisions of all stages depend on. It comes from settings, workspaces and approvals, never from a model."""
 
     builtins: tuple[ServerSpec, ...] = ()
     reserved_names: Collection[str] = ()
     """The names of all built-in servers, including those that this session does not get."""
     approved: Collection[str] = ()
+    """The digests of the approved entries."""
     restrictions: tuple[Restriction, ...] = ()
     env_overrides: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]], repr=False
@@ -32,7 +33,7 @@ class ResolvePolicy:
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
-    """The servers of one session and the refused ones. Does no I/O."""
+    """Decide which servers a session gets and which are refused. Does no I/O."""
     trust = context.trust_level
     resolution = validate(
         loaded,

@@ -1,4 +1,8 @@
-"""Screen a server's tools: a definition that is new or has changed is not offered until a person approves it."""
+"""Screen a server's tools before they are offered to a model.
+
+Invalid tools are withheld, and the texts of the others are cleaned. The tools that a server has on its first use count as
+approved. After that, a tool that is new or has changed is withheld until a person approves it.
+"""
 
 import asyncio
 import hashlib
@@ -17,40 +21,61 @@ from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
-DESCRIPTION_LENGTH = 8 * 1024
-SCHEMA_BYTES = 256 * 1024
+MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
+MAX_SCHEMA_BYTES = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
-_INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Cn"}
+_INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn"}
 _SLICE_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnapprovedTool:
-    """A tool that is not offered, and why. The fingerprint is empty if approval would not help."""
+class WithheldTool:
+    """A tool that is not offered, and why: it awaits approval, or it is invalid."""
 
     name: str
     reason: str
     fingerprint: str = ""
+    """Of the definition to approve; empty if the tool is invalid."""
     description: str = ""
+
+    @property
+    def is_approvable(self) -> bool:
+        return bool(self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenedTools:
-    """The tools to offer, cleaned, and those that are not approved."""
+    """The tools to offer, with cleaned texts, and those that are withheld."""
 
     offered: tuple[Tool, ...] = ()
-    unapproved: tuple[UnapprovedTool, ...] = ()
-    flags: tuple[str, ...] = ()
-    """What was removed from the offered tools."""
+    withheld: tuple[WithheldTool, ...] = ()
+    cleanup_notes: tuple[str, ...] = ()
+    """What was removed from the texts of the offered tools."""
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The fingerprints of the offered tools, by name."""
+
+    @property
+    def awaiting_approval(self) -> tuple[WithheldTool, ...]:
+        """The withheld tools that a person can approve."""
+        return tuple(tool for tool in self.withheld if tool.is_approvable)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to tell the user: which tools are invalid, and what was removed from the others."""
+        invalid = (
+            f"The tool {tool.name!r} is not offered. {tool.reason}"
+            for tool in self.withheld
+            if not tool.is_approvable
+        )
+        return (*invalid, *self.cleanup_notes)
 
 
 def screen_tools(tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None) -> ScreenedTools:
-    """Offer the tools whose definition is approved.
+    """Offer the valid tools that are approved.
 
-    `approved` holds the approved fingerprints by tool name. It is None on the first use of a server: then every valid
-    tool is offered.
+    `approved` holds the approved fingerprints by tool name. It is None if no approval is needed, as on the first use of
+    a server: then every valid tool is offered.
     """
     steps = _screening_steps(tools, approved)
     while True:
@@ -63,10 +88,10 @@ def screen_tools(tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] |
 async def screen_tools_async(
     tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None
 ) -> ScreenedTools:
-    """The same as `screen_tools`, but sleep for a millisecond after every millisecond of work.
+    """Do the same as `screen_tools`, but sleep for a millisecond after every millisecond of work.
 
     `asyncio.sleep(0)` would let other tasks run, but not other threads: the store's writer thread, which every session
-    waits for, would have to request the GIL again and again, at 5 ms each time.
+    waits for, would need 5 ms each time to get the GIL.
     """
     steps = _screening_steps(tools, approved)
     until = time.monotonic() + _SLICE_SECONDS
@@ -84,21 +109,21 @@ def _screening_steps(
     tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None
 ) -> Generator[None, None, ScreenedTools]:
     offered: dict[str, Tool] = {}
-    unapproved: list[UnapprovedTool] = []
-    flags: list[str] = []
+    withheld: list[WithheldTool] = []
+    cleanup_notes: list[str] = []
     fingerprints: dict[str, str] = {}
     for tool in tools:
         yield
         reason = _why_invalid(tool, offered)
         if reason is not None:
-            unapproved.append(UnapprovedTool(name=strip_invisible(tool.name)[:128], reason=reason))
+            withheld.append(WithheldTool(name=strip_invisible(tool.name)[:128], reason=reason))
             continue
-        clean, found = clean_tool(tool)
+        clean, notes = clean_tool(tool)
         digest = fingerprint(tool)
         known = None if approved is None else approved.get(tool.name, frozenset[str]())
         if known is not None and digest not in known:
-            unapproved.append(
-                UnapprovedTool(
+            withheld.append(
+                WithheldTool(
                     name=tool.name,
                     reason=_why_unapproved(known),
                     fingerprint=digest,
@@ -108,40 +133,42 @@ def _screening_steps(
             continue
         offered[tool.name] = clean
         fingerprints[tool.name] = digest
-        flags += [f"{tool.name}: {flag}" for flag in found]
+        cleanup_notes += [f"{tool.name}: {note}" for note in notes]
     return ScreenedTools(
         offered=tuple(offered.values()),
-        unapproved=tuple(unapproved),
-        flags=tuple(flags),
+        withheld=tuple(withheld),
+        cleanup_notes=tuple(cleanup_notes),
         fingerprints=fingerprints,
     )
 
 
 def fingerprint(tool: Tool) -> str:
-    """A hash of the whole definition of a tool; the order of keys does not matter."""
+    """A hash of a tool's whole definition. It does not depend on the order of keys."""
     text = json.dumps(_as_dict(tool), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
-    """The tool without invisible characters and overlong texts, and what was removed."""
-    flags: set[str] = set()
+    """Remove invisible characters from a tool's texts and shorten long ones. Return the tool and notes on what was done."""
+    notes: set[str] = set()
     fields: dict[str, Any] = {
-        "title": _clean_text(tool.title, flags),
-        "description": _clean_text(tool.description, flags),
-        "input_schema": _clean_schema(tool.input_schema, flags),
-        "output_schema": _clean_schema(tool.output_schema, flags),
-        "annotations": _clean_schema(tool.annotations, flags),
+        "title": _clean_text(tool.title, "its title", notes),
+        "description": _clean_text(tool.description, "its description", notes),
+        "input_schema": _clean_json(tool.input_schema, "its input schema", notes),
+        "output_schema": _clean_json(tool.output_schema, "its output schema", notes),
+        "annotations": _clean_json(tool.annotations, "its annotations", notes),
     }
-    return msgspec.structs.replace(tool, **fields), tuple(sorted(flags))
+    return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
 
 def strip_invisible(text: str) -> str:
-    """The text without control sequences and invisible characters."""
+    """Remove control sequences and invisible characters from a text."""
     if text.isascii() and text.isprintable():
         return text
     bare = _ANSI.sub("", text)
-    return "".join(char for char in bare if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE)
+    return "".join(
+        char for char in bare if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE_CATEGORIES
+    )
 
 
 def _why_invalid(tool: Tool, offered: Mapping[str, Tool]) -> str | None:
@@ -149,19 +176,19 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool]) -> str | None:
         return "Its name must have 1 to 128 letters, digits or _ . / - characters."
     if tool.name in offered:
         return "Another tool of this server has the same name."
-    for what, schema in (
-        ("input", tool.input_schema),
-        ("output", tool.output_schema),
+    for part, raw in (
+        ("input schema", tool.input_schema),
+        ("output schema", tool.output_schema),
         ("annotations", tool.annotations),
     ):
-        if isinstance(schema, UnsetType):
+        if isinstance(raw, UnsetType):
             continue
-        if len(schema) > SCHEMA_BYTES:
-            return f"Its {what} schema has {len(schema)} bytes; the maximum is {SCHEMA_BYTES}."
+        if len(raw) > MAX_SCHEMA_BYTES:
+            return f"The size of its {part} is {len(raw)} bytes; the maximum is {MAX_SCHEMA_BYTES}."
         try:
-            check_json(schema, DEFAULT_LIMITS)
+            check_json(raw, DEFAULT_LIMITS)
         except StrictJsonError as error:
-            return f"Its {what} schema cannot be read: {error}."
+            return f"Its {part} cannot be read: {error}."
     return None
 
 
@@ -175,34 +202,34 @@ def _as_dict(tool: Tool) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(tool))
 
 
-def _clean_text(text: str | None, flags: set[str]) -> str | None:
+def _clean_text(text: str | None, part: str, notes: set[str]) -> str | None:
     if text is None:
         return None
-    shown = strip_invisible(text)
-    if shown != text:
-        flags.add("invisible characters were removed from its description")
-    if len(shown) > DESCRIPTION_LENGTH:
-        flags.add(f"its description of {len(shown)} characters was shortened")
-        shown = shown[:DESCRIPTION_LENGTH] + "…"
-    return shown
+    clean = strip_invisible(text)
+    if clean != text:
+        notes.add(f"invisible characters were removed from {part}")
+    if len(clean) > MAX_TEXT_LENGTH:
+        notes.add(f"a text of {len(clean)} characters in {part} was shortened to {MAX_TEXT_LENGTH}")
+        clean = clean[:MAX_TEXT_LENGTH] + "…"
+    return clean
 
 
-def _clean_schema(schema: Raw | UnsetType, flags: set[str]) -> Raw | UnsetType:
-    if isinstance(schema, UnsetType):
+def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | UnsetType:
+    if isinstance(raw, UnsetType):
         return UNSET
-    plain = msgspec.json.decode(schema)
-    clean = _clean_strings(plain, flags)
-    return schema if clean == plain else Raw(msgspec.json.encode(clean))
+    value = msgspec.json.decode(raw)
+    clean = _clean_strings(value, part, notes)
+    return raw if clean == value else Raw(msgspec.json.encode(clean))
 
 
-def _clean_strings(value: Any, flags: set[str]) -> Any:
-    """Clean every string, at any depth: instructions may hide in the description of a parameter or in an example."""
+def _clean_strings(value: Any, part: str, notes: set[str]) -> Any:
+    """Clean every string, at any depth: the description of a parameter or an example may hide instructions too."""
     match value:
         case str():
-            return _clean_text(value, flags)
+            return _clean_text(value, part, notes)
         case list():
-            return [_clean_strings(inner, flags) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_clean_strings(inner, part, notes) for inner in value]  # pyright: ignore[reportUnknownVariableType]
         case dict():
-            return {key: _clean_strings(inner, flags) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+            return {key: _clean_strings(inner, part, notes) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
         case _:
             return value

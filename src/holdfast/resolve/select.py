@@ -12,9 +12,10 @@ _NO_OVERRIDES: Mapping[str, Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """The servers and tools that a session may use. `owner` names who says so: `the workspace my-project`."""
+    """The servers and tools that a session may use."""
 
-    owner: str
+    imposed_by: str
+    """For messages: `the workspace my-project`."""
     servers: Allowlist = ALLOW_ALL
     tools: Allowlist = ALLOW_ALL
 
@@ -24,7 +25,7 @@ def select(
     *restrictions: Restriction,
     env_overrides: Mapping[str, Mapping[str, str]] = _NO_OVERRIDES,
 ) -> Resolution:
-    """Keep the servers and tools that every restriction allows, then apply the workspace's overrides of variables."""
+    """Keep the servers and tools that every restriction allows, then set the variables that the workspace overrides."""
     for restriction in restrictions:
         resolution = _restrict(resolution, restriction)
     return replace(
@@ -37,7 +38,7 @@ def _restrict(resolution: Resolution, restriction: Restriction) -> Resolution:
         lambda server: (
             None
             if restriction.servers.allows(server.name)
-            else f"It is not among the servers that {restriction.owner} allows."
+            else f"It is not among the servers that {restriction.imposed_by} allows."
         ),
         stage=Stage.SELECT,
     )

@@ -1,4 +1,4 @@
-"""Stage two: turn entries into server specs. An invalid entry is refused by itself, with a reason to act on."""
+"""Stage two: turn entries into server specs. An invalid entry is refused alone, with a reason that says what to do."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.reserved_variables import why_loader_variable
+from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
 from holdfast.model.secrets import secrets_in_mapping
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
@@ -17,16 +17,21 @@ from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.expand import MissingVariableError, expand, referenced_variables
 from holdfast.resolve.load import LoadedEntries, ServerEntry
 
-NAME_LENGTH = 128
+MAX_NAME_LENGTH = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
-# Keys that have an effect only in the host's and the user's config: a project or a client cannot vouch for itself.
+# Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
+# anything.
 _HOST_AND_USER_ONLY = ("trust_level", "lifetime", "network", "readable", "asks")
+_ASKS = (
+    '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
+    '"elicitation".'
+)
 
 
 class _EntryFields(msgspec.Struct, rename={"kind": "type"}):
-    """The keys of an entry. Keys of other programs (`timeout`, `autoApprove`, …) are ignored."""
+    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other programs use them."""
 
     command: str | None = None
     args: list[str] = []
@@ -43,8 +48,8 @@ class _EntryFields(msgspec.Struct, rename={"kind": "type"}):
     disabled: bool = False
 
 
-class _InvalidEntryError(ValueError):
-    """Why an entry is refused."""
+class _RefusedEntryError(ValueError):
+    """An entry is refused. The message is the reason, for the user."""
 
 
 def validate(
@@ -54,7 +59,10 @@ def validate(
     reserved_names: Collection[str] = (),
     environ: Mapping[str, str],
 ) -> Resolution:
-    """The built-in servers, then the valid entries. Of two entries with one name, the more trusted source's wins."""
+    """Keep the built-in servers and the valid entries.
+
+    If two entries have the same name, the one from the more trusted source is kept and the other is refused.
+    """
     servers = {server.name: server for server in builtins}
     refusals = list(loaded.refusals)
     warnings: list[ServerWarning] = []
@@ -63,7 +71,7 @@ def validate(
             _check_name(entry, servers, reserved_names)
             fields = _parse(entry)
             servers[entry.name] = _build_server(entry, fields, environ)
-        except _InvalidEntryError as error:
+        except _RefusedEntryError as error:
             refusals.append(Refusal(server=entry.name, stage=Stage.VALIDATE, reason=str(error)))
             continue
         warnings += _warnings(entry, fields)
@@ -73,32 +81,36 @@ def validate(
 def _check_name(
     entry: ServerEntry, servers: Mapping[str, ServerSpec], reserved_names: Collection[str]
 ) -> None:
-    if not entry.name.strip() or len(entry.name) > NAME_LENGTH or not entry.name.isprintable():
-        raise _InvalidEntryError(f"A server's name must have 1 to {NAME_LENGTH} printable characters.")
+    if not entry.name.strip() or len(entry.name) > MAX_NAME_LENGTH or not entry.name.isprintable():
+        raise _RefusedEntryError(f"A server's name must have 1 to {MAX_NAME_LENGTH} printable characters.")
     taken = servers.get(entry.name)
     if entry.name in reserved_names or (taken is not None and taken.source is Source.BUILTIN):
-        raise _InvalidEntryError("This is the name of a built-in server. Choose another.")
+        raise _RefusedEntryError("A built-in server has this name. Choose another name.")
     if taken is not None:
-        raise _InvalidEntryError(f"There is a server of this name in {taken.origin}. Rename one of them.")
+        raise _RefusedEntryError(f"A server in {taken.origin} has the same name. Rename one of them.")
 
 
 def _parse(entry: ServerEntry) -> _EntryFields:
     try:
         return msgspec.convert(entry.value, _EntryFields)
     except msgspec.ValidationError as error:
-        raise _InvalidEntryError(f"{_describe(error)}. Correct it in {entry.origin}.") from None
+        raise _RefusedEntryError(f"{_describe(error)} Correct it in {entry.origin}.") from None
 
 
 def _describe(error: msgspec.ValidationError) -> str:
-    what, _, path = str(error).partition(" - at ")
-    return f"{path.strip('`').removeprefix('$.') or 'The entry'}: {what}"
+    problem, _, path = str(error).partition(" - at ")
+    key = path.strip("`").removeprefix("$.")
+    explanation = f" {_ASKS}" if key.startswith("asks") else ""
+    return f"{key or 'The entry'}: {problem}.{explanation}"
 
 
 def _build_server(entry: ServerEntry, fields: _EntryFields, environ: Mapping[str, str]) -> ServerSpec:
     if fields.disabled:
-        raise _InvalidEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
+        raise _RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
     if entry.source is Source.CLIENT:
-        expand_text: Callable[[str], str] = str  # a client's values are literal
+        expand_text: Callable[[str], str] = (
+            str  # a client cannot refer to variables of the host's environment
+        )
     else:
         expand_text = _expander(environ)
     is_trusted = entry.source in (Source.HOST, Source.USER)
@@ -117,7 +129,7 @@ def _build_server(entry: ServerEntry, fields: _EntryFields, environ: Mapping[str
 
 
 def _expanded_secrets(fields: _EntryFields, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets of the host's environment that the entry refers to."""
+    """The secrets among the variables that the entry refers to."""
     texts = [fields.command or "", fields.url or "", *fields.args, *fields.env.values()]
     names = {name for text in (*texts, *fields.headers.values()) for name in referenced_variables(text)}
     return secrets_in_mapping({name: environ[name] for name in sorted(names) if name in environ})
@@ -128,7 +140,7 @@ def _expander(environ: Mapping[str, str]) -> Callable[[str], str]:
         try:
             return expand(text, environ)
         except MissingVariableError as missing:
-            raise _InvalidEntryError(
+            raise _RefusedEntryError(
                 f"The variable {missing} is not set. Set it, or give a default: ${{{missing}:-…}}."
             ) from None
 
@@ -137,46 +149,48 @@ def _expander(environ: Mapping[str, str]) -> Callable[[str], str]:
 
 def _transport(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Transport:
     if fields.command is not None and fields.url is not None:
-        raise _InvalidEntryError('It has both "command" and "url". Keep one.')
+        raise _RefusedEntryError('It has both "command" and "url". Keep one.')
     if fields.command is not None:
         if fields.kind not in (None, "stdio"):
-            raise _InvalidEntryError(f'The type of a server with a "command" is stdio, not {fields.kind}.')
+            raise _RefusedEntryError(
+                f'"type" must be stdio for a server with a "command", not {fields.kind}.'
+            )
         return _stdio(entry, fields, expand_text)
     if fields.url is not None:
         if fields.kind == "stdio":
-            raise _InvalidEntryError('The type of a server with a "url" is http or sse, not stdio.')
+            raise _RefusedEntryError('"type" must be http or sse for a server with a "url", not stdio.')
         headers = {name: expand_text(value) for name, value in fields.headers.items()}
         _check_headers(headers)
         url = _check_url(expand_text(fields.url))
         return Sse(url=url, headers=headers) if fields.kind == "sse" else Http(url=url, headers=headers)
-    raise _InvalidEntryError('It has neither a "command" nor a "url".')
+    raise _RefusedEntryError('It has neither a "command" nor a "url". Add one of them.')
 
 
 def _stdio(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Stdio:
     command = expand_text(fields.command or "")
     if not command.strip():
-        raise _InvalidEntryError('"command" is empty.')
+        raise _RefusedEntryError('"command" is empty.')
     args = tuple(expand_text(arg) for arg in fields.args)
     env = {name: expand_text(value) for name, value in fields.env.items()}
     for name, value in env.items():
         if not _VARIABLE.fullmatch(name):
-            raise _InvalidEntryError(f"env: {name!r} is not a valid variable name.")
-        if entry.source in (Source.PROJECT, Source.CLIENT) and (why := why_loader_variable(name)):
-            raise _InvalidEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
+            raise _RefusedEntryError(f"env: {name!r} is not a valid variable name.")
+        if entry.source in (Source.PROJECT, Source.CLIENT) and (why := risky_variable_reason(name)):
+            raise _RefusedEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
         if "\0" in value:
-            raise _InvalidEntryError(f"env: the value of {name} has a NUL character.")
+            raise _RefusedEntryError(f"env: the value of {name} contains a NUL character.")
     if any("\0" in word for word in (command, *args)):
-        raise _InvalidEntryError('"command" and "args" cannot have a NUL character.')
+        raise _RefusedEntryError('"command" and "args" must not contain a NUL character.')
     is_trusted = entry.source in (Source.HOST, Source.USER)
     for host in fields.network:
         if not _HOST.fullmatch(host):
-            raise _InvalidEntryError(
+            raise _RefusedEntryError(
                 f"network: {host!r} is not a host name. Write example.org or example.org:443."
             )
     readable = tuple(expand_text(path) for path in fields.readable)
     for path in readable:
         if not path.startswith("/"):
-            raise _InvalidEntryError(f"readable: {path!r} is not an absolute path.")
+            raise _RefusedEntryError(f"readable: {path!r} is not an absolute path.")
     return Stdio(
         command=command,
         args=args,
@@ -191,24 +205,26 @@ def _check_url(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise _InvalidEntryError(f"{url[:100]!r} is not a URL.") from None
+        raise _RefusedEntryError(f"{url[:100]!r} is not a URL.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _InvalidEntryError(f"{url[:100]!r} is not an http or https URL.")
+        raise _RefusedEntryError(f"{url[:100]!r} is not an http or https URL.")
     if parts.username is not None or parts.password is not None:
-        raise _InvalidEntryError(
+        raise _RefusedEntryError(
             'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.'
         )
     if not url.isprintable() or " " in url:
-        raise _InvalidEntryError("The URL has a space or a control character.")
+        raise _RefusedEntryError("The URL contains a space or a control character.")
     return url
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
-            raise _InvalidEntryError(f"headers: {name[:80]!r} is not a valid header name.")
+            raise _RefusedEntryError(f"headers: {name[:80]!r} is not a valid header name.")
         if any(char in value for char in "\r\n\0"):
-            raise _InvalidEntryError(f"headers: the value of {name} has a line break or a NUL character.")
+            raise _RefusedEntryError(
+                f"headers: the value of {name} contains a line break or a NUL character."
+            )
 
 
 def _trust(fields: _EntryFields) -> Trust:
@@ -217,17 +233,17 @@ def _trust(fields: _EntryFields) -> Trust:
     try:
         return parse_trust(fields.trust_level)
     except HoldfastError as error:
-        raise _InvalidEntryError(f"trust_level: {error.message}") from None
+        raise _RefusedEntryError(f"trust_level: {error.message}") from None
 
 
-def _allowlist(tools: Any) -> Allowlist:
-    match tools:
+def _allowlist(names: Any) -> Allowlist:
+    match names:
         case "all":
             return ALLOW_ALL
         case "none":
             return ALLOW_NONE
         case _:
-            return Allowlist(frozenset(tools))
+            return Allowlist(frozenset(names))
 
 
 def _warnings(entry: ServerEntry, fields: _EntryFields) -> list[ServerWarning]:
@@ -237,5 +253,8 @@ def _warnings(entry: ServerEntry, fields: _EntryFields) -> list[ServerWarning]:
     ignored = [key for key in _HOST_AND_USER_ONLY if getattr(fields, key) != getattr(defaults, key)]
     if not ignored:
         return []
-    text = f"{', '.join(ignored)} cannot be set in {entry.origin} and has no effect."
+    text = (
+        f"These keys have no effect in {entry.origin}: {', '.join(ignored)}. "
+        "Only the config files of the host and the user can set them."
+    )
     return [ServerWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]

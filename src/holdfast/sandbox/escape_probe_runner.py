@@ -27,7 +27,7 @@ QUOTA = Quota(memory_bytes=512 << 20, processes=64, file_bytes=64 << 20, descrip
 
 ESCAPE_PROBES: Mapping[str, str] = {
     "read_outside": "read a file outside its roots",
-    "read_by_link": "read it through a symbolic link in a root",
+    "read_by_link": "read outside its roots by a symbolic link",
     "read_host_environment": "read the host's environment",
     "see_processes": "see other processes",
     "signal_processes": "signal other processes",
@@ -49,7 +49,7 @@ ESCAPE_PROBES: Mapping[str, str] = {
     "take_memory": "allocate more memory than its quota",
     "open_files": "open more files than its quota",
     "write_large_file": "write a larger file than its quota",
-    "survive": "leave a daemon running after its end",
+    "survive": "leave a daemon running after it has ended",
 }
 """Every probe, with a description for users."""
 _OFF_MACHINE = frozenset({"reach_metadata", "resolve_names"})  # unconfined, these would send to the network
@@ -66,10 +66,11 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTargets:
-    """What the probes attack: a secret file, listeners, a process; and the folder they may use."""
+    """What the probes attack: a secret file, listeners, a process. They may write to `root`."""
 
     folder: Path
-    facts: Mapping[str, object]
+    message: Mapping[str, object]
+    """Tells the probes where the targets are."""
 
     @property
     def root(self) -> Path:
@@ -79,23 +80,23 @@ class ProbeTargets:
 async def run_escape_probes(
     keeper: Keeper, *, confined: bool = True, python: str = ""
 ) -> tuple[ProbeResult, ...]:
-    """Run every probe in a server of this keeper; unconfined, only those that stay on this machine.
+    """Run every probe in a server of this keeper. If it is not confined, skip those that would send to the network.
 
-    `python` is the interpreter inside, if it is not the host's: a container image has its own.
+    `python` is the interpreter that runs the probes. The default is the host's; a container image has its own.
     """
     with make_targets() as targets:
         probes = [name for name in ESCAPE_PROBES if confined or name not in _OFF_MACHINE]
         child = await keeper.spawn(_probe_process(targets, python or _own_python(), confined=confined))
         try:
             async with asyncio.timeout(_SECONDS):
-                achieved = await _send_targets(child, _encode_targets(targets, probes, confined=confined))
+                achieved = await _run_probes(child, _encode_targets(targets, probes, confined=confined))
             child.stdin.close()
             await child.end(_GRACE)
         finally:
-            child.end_now()
+            child.terminate()
             child.close()
         if "survive" in achieved:
-            achieved["survive"] = _find_survivor(targets)
+            achieved["survive"] = _kill_survivor(targets)
     return tuple(
         ProbeResult(probe=name, stopped=achieved[name] is None, achieved=achieved[name] or "")
         for name in probes
@@ -112,7 +113,7 @@ def make_targets() -> Iterator[ProbeTargets]:
         root.mkdir()
         (folder / "canary").write_text(secret)
         victim = stack.enter_context(_start_victim(mark, secret))
-        facts = {
+        message = {
             "root": str(root),
             "canary": str(folder / "canary"),
             "secret": secret,
@@ -124,14 +125,14 @@ def make_targets() -> Iterator[ProbeTargets]:
         }
         stack.enter_context(_listen(socket.AF_UNIX, socket.SOCK_STREAM, str(root / "stream")))
         stack.enter_context(_listen(socket.AF_UNIX, socket.SOCK_DGRAM, str(root / "datagrams")))
-        yield ProbeTargets(folder=folder, facts=facts)
+        yield ProbeTargets(folder=folder, message=message)
 
 
 def _encode_targets(targets: ProbeTargets, probes: list[str], *, confined: bool) -> bytes:
-    # Inside, process 1 belongs to the sandbox and may be traced; outside, only the victim is.
-    traceable = [1] if confined else [targets.facts["victim"]]
-    facts = {**targets.facts, "probes": probes, "traceable": traceable, "quota": asdict(QUOTA)}
-    return json.dumps(facts).encode() + b"\n"
+    # In a sandbox, process 1 is the sandbox's own. Outside, it is the machine's init, so only the victim is traced.
+    trace_targets = [1] if confined else [targets.message["victim"]]
+    message = {**targets.message, "probes": probes, "trace_targets": trace_targets, "quota": asdict(QUOTA)}
+    return json.dumps(message).encode() + b"\n"
 
 
 def _probe_process(targets: ProbeTargets, python: str, *, confined: bool) -> ProcessSpec:
@@ -148,7 +149,7 @@ def _own_python() -> str:
     return os.path.realpath(sys.executable)
 
 
-async def _send_targets(child: Child, message: bytes) -> dict[str, str | None]:
+async def _run_probes(child: Child, message: bytes) -> dict[str, str | None]:
     reader = asyncio.StreamReader(limit=1 << 20)
     loop = asyncio.get_running_loop()
     pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
@@ -165,8 +166,8 @@ async def _send_targets(child: Child, message: bytes) -> dict[str, str | None]:
     return json.loads(line)
 
 
-def _find_survivor(targets: ProbeTargets) -> str | None:
-    """Whether the daemon still holds its lock. If it does, kill it."""
+def _kill_survivor(targets: ProbeTargets) -> str | None:
+    """Kill the daemon if it still holds its lock; return what it achieved, None if it was gone."""
     with (targets.root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,8 @@
 """The escape probes: a program that tries to break out of its sandbox, and reports what succeeded.
 
-Runs as a script, `python -I -S escape_probes.py`, inside a sandbox, or outside, where most probes succeed. It
-undoes what it achieves. Each probe returns None if it was stopped, else what it achieved.
+Runs as a script, `python -I -S escape_probes.py`, inside a sandbox, or outside, where most probes succeed. Each
+probe returns None if it was stopped, else what it achieved. Some leave files in the root, and `_survive` leaves a
+daemon; the runner removes both.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ def _signal_processes(targets: Targets) -> str | None:
 
 
 def _trace_processes(targets: Targets) -> str | None:
-    for pid in targets["traceable"]:
+    for pid in targets["trace_targets"]:
         if _libc.ptrace(ctypes.c_long(_PTRACE_SEIZE), ctypes.c_long(pid), None, None) == 0:
             return f"traces process {pid}"
     return None
@@ -207,7 +208,7 @@ def _take_memory(targets: Targets) -> str | None:
 def _open_files(targets: Targets) -> str | None:
     wanted = targets["quota"]["descriptors"] + 1
     opened: list[int] = []
-    with contextlib.suppress(ValueError, OSError):  # the hard limit decides; either way it stops the probe
+    with contextlib.suppress(ValueError, OSError):  # if the limit cannot be raised, `dup` fails below
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + 10, wanted + 10))
     try:
         opened.extend(os.dup(1) for _ in range(wanted))
@@ -230,7 +231,7 @@ def _write_large_file(targets: Targets) -> str | None:
 
 
 def _survive(targets: Targets) -> str | None:
-    """Leave a daemon behind that holds a lock; the host checks whether it survives."""
+    """Leave a daemon behind that holds a lock. The runner checks later whether it still runs."""
     ready, started = os.pipe()
     if os.fork() == 0:
         os.setsid()

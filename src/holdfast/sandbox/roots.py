@@ -27,13 +27,13 @@ _SYSTEM_FOLDERS = (
 
 
 def open_root(path: str) -> int:
-    """A descriptor of the folder itself: later changes of the path do not affect it."""
+    """Open a root. The descriptor stays on this folder even if the path is changed later."""
     _check_path(path)
-    return open_real(path, folder=True)
+    return open_no_symlinks(path, folder=True)
 
 
-def open_real(path: str, *, folder: bool = False) -> int:
-    """A descriptor (`O_PATH`) of this path, which may contain no symbolic link."""
+def open_no_symlinks(path: str, *, folder: bool = False) -> int:
+    """Open a path with `O_PATH`. Fail if any part of it is a symbolic link."""
     flags = os.O_PATH | os.O_CLOEXEC | (os.O_DIRECTORY if folder else 0)
     try:
         return _openat2(path, flags)
@@ -44,35 +44,35 @@ def open_real(path: str, *, folder: bool = False) -> int:
 def server_user(root_fd: int | None) -> tuple[int, int]:
     """The uid and gid that a confined server runs with.
 
-    A host that is not root uses its own. Root uses the owner of the server's first root, given by descriptor
-    because a path may be swapped, or nobody if the server has no roots.
+    A host that is not root uses its own. A root host uses the owner of the server's first root, or nobody if the
+    server has no roots. The root is given by descriptor, because its path may be swapped.
     """
     if os.geteuid() != 0:
         return os.geteuid(), os.getegid()
     return owner_ids(os.fstat(root_fd)) if root_fd is not None else (NOBODY, NOBODY)
 
 
-def owner_ids(folder: os.stat_result) -> tuple[int, int]:
-    """A folder's owner, with the owner's primary group.
+def owner_ids(status: os.stat_result) -> tuple[int, int]:
+    """The owner of the folder with this `status`, and the primary group of the owner's account.
 
-    Never the folder's own group: that may be `docker` or root's, and would give the server its rights. An owner
+    Never the folder's group: it may be `docker` or root's, and the server would get that group's access. An owner
     without an account gets the group of nobody.
     """
     try:
-        return folder.st_uid, pwd.getpwuid(folder.st_uid).pw_gid
+        return status.st_uid, pwd.getpwuid(status.st_uid).pw_gid
     except KeyError:
-        return folder.st_uid, NOBODY
+        return status.st_uid, NOBODY
 
 
 def _check_path(path: str) -> None:
     if not path.startswith("/") or "\0" in path or os.path.normpath(path) != path:
         raise HoldfastError(
-            codes.SPAWN_FAILED, f"{path!r} cannot be a root: give the folder's absolute, normal path."
+            codes.SPAWN_FAILED, f"{path!r} cannot be a root: use the folder's absolute, normalized path."
         )
     if path == "/" or any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM_FOLDERS):
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"{path!r} cannot be a root: it belongs to the system. Choose a folder of your own.",
+            f"{path!r} cannot be a root: it belongs to the system. Use a folder of your own.",
         )
 
 
@@ -96,19 +96,10 @@ def _openat2(path: str, flags: int) -> int:
 
 def _open_error(path: str, error: OSError) -> HoldfastError:
     if error.errno == errno.ELOOP:
-        text = f"{path!r} is, or leads through, a symbolic link. Name the real folder{_real(path)}."
+        text = f"{path!r} is, or contains, a symbolic link. Use the real path: {os.path.realpath(path)!r}."
     elif error.errno == errno.ENOSYS:
-        text = (
-            f"{path!r} cannot be opened safely: Linux {platform.release()} has no openat2. Use 5.6 or newer."
-        )
+        text = f"{path!r} cannot be opened safely: Linux {platform.release()} has no openat2. Use Linux 5.6 or newer."
     else:
         reason = (error.strerror or "unknown error").lower()
-        text = f"{path!r} cannot be opened: {reason}. Name another one."
+        text = f"{path!r} cannot be opened: {reason}. Use another path."
     return HoldfastError(codes.SPAWN_FAILED, text)
-
-
-def _real(path: str) -> str:
-    try:
-        return f": {os.path.realpath(path)!r}"
-    except OSError:  # the path has changed since
-        return ""

@@ -1,4 +1,4 @@
-"""What every sandbox backend offers, and which backend this machine uses."""
+"""The interface of the sandbox backends, and the choice between them."""
 
 import os
 import socket
@@ -40,11 +40,11 @@ class Sandbox(Protocol):
         ...
 
     async def check(self) -> Availability:
-        """Whether it works here: tested once by running it, then remembered."""
+        """Test whether it works on this machine. Later calls return the same result."""
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
-        """Turn a process with a confinement into a request to start it confined. Reads files, so call it in a thread."""
+        """Build the request that starts this process confined. `spec` needs a confinement. Blocks: call it in a thread."""
         ...
 
 
@@ -57,7 +57,7 @@ class DetectedSandbox:
 
 
 async def detect_sandbox(engine: str = "", image: str = "") -> DetectedSandbox:
-    """Containers if an engine (`podman`, `docker`) is configured, else bubblewrap; checked."""
+    """Create the sandbox that the settings select, and check that it works."""
     sandbox = make_sandbox(engine, image)
     availability = await sandbox.check()
     if not availability.works:
@@ -66,18 +66,18 @@ async def detect_sandbox(engine: str = "", image: str = "") -> DetectedSandbox:
 
 
 def make_sandbox(engine: str = "", image: str = "") -> Sandbox:
-    """The sandbox that the settings name, whether it works or not."""
+    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Does not check it."""
     if engine:
-        from holdfast.sandbox.container.container import Container
+        from holdfast.sandbox.container.container import ContainerSandbox
 
-        return Container(engine=engine, image=image)
-    from holdfast.sandbox.bwrap.bwrap import Bwrap
+        return ContainerSandbox(engine=engine, image=image)
+    from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 
-    return Bwrap()
+    return BwrapSandbox()
 
 
 def open_memory_file(content: bytes, resources: ExitStack) -> int:
-    """A descriptor of an anonymous file with this content, closed with the resources."""
+    """Create an anonymous file with this content. Return its descriptor, which `resources` closes."""
     fd = os.memfd_create("holdfast")
     resources.callback(os.close, fd)
     os.write(fd, content)

@@ -18,28 +18,29 @@ _STDERR_BYTES = 2000
 
 
 class ProcessStarter(Protocol):
-    """Starts processes and can end them: the keeper client, or process groups."""
+    """Starts processes: the keeper client, or process groups."""
 
     async def start(self, request: SpawnRequest) -> Child: ...
 
 
 async def start_confined(starter: ProcessStarter, sandbox: Sandbox | None, spec: ProcessSpec) -> Child:
-    """Start a server in the sandbox. If there is none, or it does not work, raise."""
+    """Check the sandbox, then start a server in it. Raise if there is no sandbox, or if it does not work."""
     if sandbox is None:
         raise HoldfastError(
             codes.NO_SANDBOX,
-            f"Could not start {_name(spec)!r}: it must be confined, and no sandbox works here. Run `holdfast doctor`.",
+            f"Could not start {_program(spec)!r}: it must be confined, but there is no working sandbox. Run `holdfast doctor`.",
         )
     availability = await sandbox.check()
     if not availability.works:
         raise HoldfastError(
-            codes.NO_SANDBOX, f"Could not start {_name(spec)!r}: it must be confined. {availability.reason}"
+            codes.NO_SANDBOX,
+            f"Could not start {_program(spec)!r}: it must be confined, but the sandbox does not work. {availability.reason}",
         )
-    return await start_in_sandbox(starter, sandbox, spec)
+    return await start_confined_unchecked(starter, sandbox, spec)
 
 
-async def start_in_sandbox(starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec) -> Child:
-    """Start a server in a sandbox without checking the sandbox first; return once it is set up."""
+async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec) -> Child:
+    """Start a server in a sandbox that is not checked first. Return once the sandbox is set up."""
     prepared = await _prepare(sandbox, spec)
     proxy = EgressProxy(spec.confinement) if spec.confinement and prepared.egress_channel else None
     child: Child | None = None
@@ -55,11 +56,13 @@ async def start_in_sandbox(starter: ProcessStarter, sandbox: Sandbox, spec: Proc
         if proxy is not None:
             proxy.close()
         if child is not None:
-            child.end_now()
+            child.terminate()
             child.close()
         if isinstance(error, OSError):  # includes TimeoutError
-            text = str(error) or "It was not ready in time."
-            raise HoldfastError(codes.NO_SANDBOX, f"{sandbox.name} does not work. {text}") from None
+            text = str(error) or f"it was not ready within {_SETUP_SECONDS:g} seconds"
+            raise HoldfastError(
+                codes.NO_SANDBOX, f"{sandbox.name} could not set up the sandbox: {text}."
+            ) from None
         raise
     finally:
         _close_channels(prepared)
@@ -67,7 +70,7 @@ async def start_in_sandbox(starter: ProcessStarter, sandbox: Sandbox, spec: Proc
 
 
 async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
-    """Prepare in a thread; if the caller is cancelled, close what the thread opened once it is done."""
+    """Prepare the process in a thread. If the caller is cancelled, close what the thread has opened when it finishes."""
     work = asyncio.get_running_loop().run_in_executor(None, sandbox.prepare, spec)
     try:
         return await asyncio.shield(work)
@@ -77,7 +80,7 @@ async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
     except OSError as error:
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"Could not start {_name(spec)!r}: {error.filename or 'a file'} cannot be mounted in its sandbox: {error.strerror}.",
+            f"Could not start {_program(spec)!r}: {error.filename or 'a file'} cannot be mounted in its sandbox: {error.strerror}.",
         ) from None
 
 
@@ -100,11 +103,11 @@ async def _start(starter: ProcessStarter, sandbox: Sandbox, request: SpawnReques
     try:
         return await starter.start(request)
     except HoldfastError as error:
-        raise HoldfastError(codes.NO_SANDBOX, f"{sandbox.name} does not start. {error.message}") from None
+        raise HoldfastError(codes.NO_SANDBOX, f"The sandbox failed. {error.message}") from None
 
 
 async def _wait_until_ready(prepared: PreparedProcess, child: Child) -> None:
-    """Wait until the sandbox is set up. If it closes the pipe without writing, the server was not started."""
+    """Wait until the sandbox is set up. Raise if it closes the pipe without writing: then it failed."""
     if prepared.ready_fd is None:
         return
     received = b""
@@ -118,15 +121,15 @@ async def _wait_until_ready(prepared: PreparedProcess, child: Child) -> None:
     if received:
         return
     await child.wait()
-    stderr = _read_stderr(child)
-    raise HoldfastError(codes.NO_SANDBOX, f"The sandbox could not be set up. {stderr}".rstrip())
+    reason = _read_stderr(child) or "it printed no error"
+    raise HoldfastError(codes.NO_SANDBOX, f"The sandbox could not be set up: {reason}.")
 
 
 def _read_stderr(child: Child) -> str:
     os.set_blocking(child.stderr.fileno(), False)
     with contextlib.suppress(BlockingIOError):
         text = (child.stderr.read(_STDERR_BYTES) or b"").decode(errors="replace")
-        return "Its output: " + " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(".")
     return ""
 
 
@@ -140,5 +143,5 @@ async def _wait_readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def _name(spec: ProcessSpec) -> str:
+def _program(spec: ProcessSpec) -> str:
     return spec.argv[0] if spec.argv else ""

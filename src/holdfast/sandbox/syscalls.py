@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 # The number on x86_64 and on aarch64; None if the call does not exist there.
 _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
-    # Rings and handles that bypass the filter.
+    # They get around the filter or the mounts: io_uring, file handles, descriptors of other processes.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438),
     # Other processes.
@@ -25,33 +25,36 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
     # The clock.
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    # Denied with some arguments only: see `CONDITIONAL`.
+    # These have rules of their own: see `SPECIAL_CASES`.
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
     "mknod": (133, None), "mknodat": (259, 33),
 }  # fmt: skip
-CONDITIONAL = frozenset(
+SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
     | {"creat", "openat", "openat2", "mknod", "mknodat"}
 )
-"""Denied with some arguments only; `bwrap/seccomp.py` and `container/seccomp.py` say which."""
+"""Calls that are denied for some arguments only, or, like `clone3` and `openat2`, always with ENOSYS.
+
+The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
+"""
 RESTRICTED = frozenset(_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A processor architecture: its audit number in the kernel, and its system call numbers."""
+    """A processor architecture: its `AUDIT_ARCH_*` constant, and its system call numbers."""
 
-    audit: int
+    audit_arch: int
     numbers: Mapping[str, int]
-    x32: bool
+    has_x32: bool
     """Whether the kernel accepts a second set of numbers, with bit 30 set."""
 
     @property
     def denied(self) -> tuple[int, ...]:
-        """The numbers of calls that are always denied."""
-        return tuple(number for name, number in self.numbers.items() if name not in CONDITIONAL)
+        """The numbers of the calls that are always denied with EPERM."""
+        return tuple(number for name, number in self.numbers.items() if name not in SPECIAL_CASES)
 
 
 def find_architecture(machine: str) -> Architecture | None:
@@ -59,11 +62,11 @@ def find_architecture(machine: str) -> Architecture | None:
     return _ARCHITECTURES.get(machine)
 
 
-def _column(index: int) -> dict[str, int]:
+def _numbers_of(index: int) -> dict[str, int]:
     return {name: number for name, row in _NUMBERS.items() if (number := row[index]) is not None}
 
 
 _ARCHITECTURES = {
-    "x86_64": Architecture(audit=0xC000003E, numbers=_column(0), x32=True),
-    "aarch64": Architecture(audit=0xC00000B7, numbers=_column(1), x32=False),
+    "x86_64": Architecture(audit_arch=0xC000003E, numbers=_numbers_of(0), has_x32=True),
+    "aarch64": Architecture(audit_arch=0xC00000B7, numbers=_numbers_of(1), has_x32=False),
 }

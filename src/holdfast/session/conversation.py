@@ -16,7 +16,7 @@ from holdfast.model.ids import new_call_id, new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.mask_prompt import mask_prompts
-from holdfast.session.permission import Permissions
+from holdfast.session.permission import PermissionPolicy
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.session import Session, encode_arguments
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 BeforeTurn = Callable[[], Awaitable[str]]
 """Runs before each turn; the text it returns is sent before the agent's reply."""
 _TITLE_LENGTH = 80
-APOLOGY = "Something went wrong inside Holdfast; its log has the details. The session goes on."
+INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
 
 
 class Conversation:
@@ -42,7 +42,7 @@ class Conversation:
     ) -> None:
         self.session = session
         self.agent = agent
-        self.permissions = Permissions(session.record, door)
+        self.permissions = PermissionPolicy(session.record, door)
         self._has_title = has_title
         self._before_turn = before_turn
         self._turn_lock = asyncio.Lock()
@@ -117,7 +117,7 @@ class Conversation:
             await record.append(Replied(message_id=new_message_id(), text=error.message))
         except Exception:
             log.exception("turn crashed")
-            await record.append(Replied(message_id=new_message_id(), text=APOLOGY))
+            await record.append(Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY))
         return StopReason.END_TURN
 
     async def _end(self, ended: TurnEnded) -> None:
@@ -126,7 +126,7 @@ class Conversation:
 
 
 class _PendingPrompt:
-    """A prompt whose turn is running or waiting. Cancelling ends its answer; the prompt and its end are still stored."""
+    """A prompt whose turn is running or waiting. If it is cancelled, it is still stored, with the end of its turn."""
 
     def __init__(self, blocks: Sequence[JsonObject], *, cancelled: bool) -> None:
         self.blocks = blocks
@@ -139,7 +139,7 @@ class _PendingPrompt:
             self._answering.cancel()
 
     async def run(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
-        """Answer the prompt. If it was cancelled, the turn is cancelled, even if the agent swallows the cancellation."""
+        """Answer the prompt. A cancelled prompt ends as cancelled, even if the agent swallows the cancellation."""
         if self.cancelled:
             return StopReason.CANCELLED
         self._answering = asyncio.create_task(answer())
@@ -153,7 +153,7 @@ class _PendingPrompt:
 class _TurnContext:
     """The `TurnContext` of one turn of a session."""
 
-    def __init__(self, session: Session, permissions: Permissions) -> None:
+    def __init__(self, session: Session, permissions: PermissionPolicy) -> None:
         self._session = session
         self._permissions = permissions
         self._message_id = new_message_id()

@@ -14,7 +14,12 @@ from holdfast.store.store import Store
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], Awaitable[None]]
+"""Gets each event once it is durable.
+
+A listener that raises `HoldfastError` gets no further events. Any other exception is logged, and the next event follows.
+"""
 BatchListener = Callable[[Sequence[Event]], Awaitable[None]]
+"""Like `Listener`, but gets events that became durable together in one call."""
 _WINDOW = 1024
 """How many events may be in flight, to the disk and to the listener together."""
 
@@ -26,7 +31,7 @@ class EventStream:
         self._appender = store.appender(session_id, window=_WINDOW)
         self._listener: BatchListener | None = None
         self._unpublished: deque[tuple[PendingEvent, Event]] = deque()
-        self._late: list[Event] = []
+        self._deferred: list[Event] = []
         self._in_flight = 0
         self._has_space = asyncio.Event()
         self._has_space.set()
@@ -60,26 +65,26 @@ class EventStream:
         """Like `listen`, but events that became durable together are published together."""
         self._listener = listener
 
-    def publish_late(self, event: Event) -> None:
-        """Publish an event that the store wrote by itself, before those that are in flight."""
+    def publish_deferred(self, event: Event) -> None:
+        """Publish an event whose write was deferred, now that the store has written it; events in flight come after it."""
         if self._listener is not None:
-            self._late.append(event)
+            self._deferred.append(event)
             self._start_publisher(self._listener)
 
     async def append(
-        self, event: Event, on_append: OnAppend | None = None, *, after: PendingEvent | None = None
+        self, event: Event, on_append: OnAppend | None = None, *, depends_on: PendingEvent | None = None
     ) -> PendingEvent:
         """Append an event; waits only while too many are in flight."""
         if (broken := self._appender.error) is not None:
             raise broken
         if self._listener is None:
-            return await self._appender.append(event, on_append=on_append, after=after)
+            return await self._appender.append(event, on_append=on_append, depends_on=depends_on)
         while self._in_flight >= _WINDOW:
             self._has_space.clear()
             await self._has_space.wait()
         self._in_flight += 1
         try:
-            pending = await self._appender.append(event, on_append=on_append, after=after)
+            pending = await self._appender.append(event, on_append=on_append, depends_on=depends_on)
         except BaseException:
             self._release(1)
             raise
@@ -100,24 +105,24 @@ class EventStream:
     async def _publish(self, listener: BatchListener) -> None:
         unpublished = self._unpublished
         try:
-            while unpublished or self._late:
-                if self._late:
-                    late, self._late = self._late, []
-                    await _notify(listener, late)
+            while unpublished or self._deferred:
+                if self._deferred:
+                    deferred, self._deferred = self._deferred, []
+                    await _notify(listener, deferred)
                     continue
-                if not await unpublished[0][0].wait():
+                if not await unpublished[0][0].wait_settled():
                     self._skip_failed()
                     continue
                 durable: list[tuple[PendingEvent, Event]] = []
-                while unpublished and unpublished[0][0].is_durable and not self._late:
+                while unpublished and unpublished[0][0].is_durable and not self._deferred:
                     durable.append(unpublished.popleft())
                 try:
-                    # An event that was stored before (the end of a call, say) was published then.
+                    # An event that was stored before, such as the end of a call, was published then.
                     await _notify(listener, [event for pending, event in durable if pending.is_new])
                 finally:
                     self._release(len(durable))
         except HoldfastError as error:
-            # The listener is gone. Events are still stored.
+            # The listener takes no more events: its client has disconnected, for example. Events are still stored.
             log.warning("events are no longer published", extra={"reason": error.message})
             self._listener = None
             self._release(len(unpublished))
@@ -139,7 +144,7 @@ class EventStream:
 
 
 async def _notify(listener: BatchListener, events: Sequence[Event]) -> None:
-    """Call the listener. If a batch raises, each of its events is published alone, so that one bug costs one event."""
+    """Call the listener. If it raises, call it for each event alone, so that only bad ones are lost."""
     if not events:
         return
     try:

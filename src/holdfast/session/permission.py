@@ -21,23 +21,26 @@ from holdfast.session.record import Record
 
 
 class Mode(StrEnum):
-    """What happens before a tool that may change something runs: the user is asked, nothing, or it is refused."""
+    """What a session does with calls of tools that may change something."""
 
     ASK = "ask"
+    """Asks the user before each call."""
     AUTO = "auto"
+    """Makes the call without asking."""
     READ_ONLY = "read-only"
+    """Refuses the call."""
 
 
-class Permission(StrEnum):
-    """Whether a call may run."""
+class Access(StrEnum):
+    """Whether a tool may be called in a mode."""
 
     ALLOWED = "allowed"
     MUST_ASK = "must ask"
     REFUSED = "refused"
 
 
-class Permissions:
-    """Decides about a session's calls, and asks the user where the mode says so."""
+class PermissionPolicy:
+    """Decides whether a session's calls may run, and asks the user if the mode is `ask`."""
 
     def __init__(self, record: Record, door: Door | None) -> None:
         self.mode = Mode.ASK
@@ -53,54 +56,58 @@ class Permissions:
 
     async def check(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
         """Return None if the call may run, else a result that says why not."""
-        if self._permission(tool) is not Permission.MUST_ASK:
-            return self._refusal(tool)
+        if self._access(tool) is not Access.MUST_ASK:
+            return self._mode_refusal(tool)
         if self._door is None or not self._door.capabilities.permission:
-            return _denied(
+            return _refused_result(
                 f"{tool.name} needs permission, and this session has no user to ask. "
                 f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
             )
         async with self._asking[_key(tool)]:  # the first answer may be for all calls of this tool
             try:
                 if (
-                    self._permission(tool) is Permission.MUST_ASK
+                    self._access(tool) is Access.MUST_ASK
                     and await self._ask(self._door, tool_call, tool) is Decision.REJECT
                 ):
-                    return _denied(f"{tool.name} was not permitted.")
+                    return _refused_result(f"{tool.name} was not permitted.")
             except HoldfastError as error:
                 if error.code is not codes.TOO_LARGE:
                     raise
-                return _denied(
+                return _refused_result(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return self._refusal(tool)
+        return self._mode_refusal(tool)
 
-    def _permission(self, tool: CatalogTool) -> Permission:
-        """The permission as of now. *Always allow* replaces asking; the mode `read-only` still refuses."""
-        permission = check_permission(tool, self.mode)
-        if permission is Permission.MUST_ASK and _key(tool) in self._always_allowed:
-            return Permission.ALLOWED
-        return permission
+    def _access(self, tool: CatalogTool) -> Access:
+        """The access as of now. *Always allow* replaces asking; the mode `read-only` still refuses."""
+        access = decide_access(tool, self.mode)
+        if access is Access.MUST_ASK and _key(tool) in self._always_allowed:
+            return Access.ALLOWED
+        return access
 
-    def _refusal(self, tool: CatalogTool) -> ToolResult | None:
-        if self._permission(tool) is not Permission.REFUSED:
+    def _mode_refusal(self, tool: CatalogTool) -> ToolResult | None:
+        if self._access(tool) is not Access.REFUSED:
             return None
-        return _denied(
+        return _refused_result(
             f"{tool.name} may change something, and this session's mode is {self.mode}. "
             f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
         )
 
     async def _ask(self, door: Door, tool_call: ToolCall, tool: CatalogTool) -> Decision:
         await self._record.wait_published()  # the user sees what the question is about
-        decision = await door.request_permission(self._masked(tool_call), tool.definition.title or tool.name)
+        decision = await door.request_permission(
+            self._mask_arguments(tool_call), tool.definition.title or tool.name
+        )
         await self._record.add_decision(tool_call, decision)
         if decision is Decision.ALLOW_ALWAYS:
             self._always_allowed.add(_key(tool))
         return decision
 
-    def _masked(self, tool_call: ToolCall) -> ToolCall:
+    def _mask_arguments(self, tool_call: ToolCall) -> ToolCall:
         arguments: Json = msgspec.json.decode(tool_call.arguments)
-        return replace(tool_call, arguments=msgspec.json.encode(self._record.mask.mask_json(arguments)))
+        return replace(
+            tool_call, arguments=msgspec.json.encode(self._record.mask.mask_all_in_json(arguments))
+        )
 
 
 def stored_mode(settings: JsonObject) -> Mode:
@@ -111,11 +118,11 @@ def stored_mode(settings: JsonObject) -> Mode:
         return Mode.ASK
 
 
-def check_permission(tool: CatalogTool, mode: Mode) -> Permission:
+def decide_access(tool: CatalogTool, mode: Mode) -> Access:
     """Decide by the mode and the tool's read-only hint. The hint is part of the approved definition, so it counts."""
     if mode is Mode.AUTO or is_read_only(tool):
-        return Permission.ALLOWED
-    return Permission.MUST_ASK if mode is Mode.ASK else Permission.REFUSED
+        return Access.ALLOWED
+    return Access.MUST_ASK if mode is Mode.ASK else Access.REFUSED
 
 
 def is_read_only(tool: CatalogTool) -> bool:
@@ -152,5 +159,5 @@ def _key(tool: CatalogTool) -> tuple[str, str]:
     return tool.server.name, tool.definition.name
 
 
-def _denied(reason: str) -> ToolResult:
+def _refused_result(reason: str) -> ToolResult:
     return replace(failed_result(HoldfastError(codes.NOT_PERMITTED, reason)), outcome=Outcome.REFUSED)

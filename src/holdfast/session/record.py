@@ -1,4 +1,4 @@
-"""The only writer of a session's events: each is stored, then published."""
+"""The writer of an open session's events: each is stored, then published."""
 
 import asyncio
 import logging
@@ -34,10 +34,10 @@ from holdfast.session.event_stream import BatchListener, EventStream, Listener
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.store.appender import OnAppend, PendingEvent
 from holdfast.store.errors import is_transient
-from holdfast.store.interrupted import closing_events
+from holdfast.store.interrupted import missing_ends
 from holdfast.store.masking import mask_event
-from holdfast.store.rows import SessionChange
 from holdfast.store.store import ReadTx, Store, Tx
+from holdfast.store.types import SessionChange
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Record:
         self._context = context
         self._audit = audit
         self.mask = mask
-        """Hides secrets in everything that is written."""
+        """Masks the secrets in everything that is written."""
         self._stream = EventStream(context.session_id, store)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
@@ -87,16 +87,16 @@ class Record:
     async def add(self, event: Event) -> None:
         """Append an event and wait until it is durable."""
         await self.recover()
-        await (await self.append(event)).durable()
+        await (await self.append(event)).wait_durable()
 
     async def append(
-        self, event: Event, on_append: OnAppend | None = None, *, after: PendingEvent | None = None
+        self, event: Event, on_append: OnAppend | None = None, *, depends_on: PendingEvent | None = None
     ) -> PendingEvent:
         """Append an event without waiting for the disk."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
         # Masked here, so that the published event equals the stored one.
-        return await self._stream.append(mask_event(event, self.mask), on_append, after=after)
+        return await self._stream.append(mask_event(event, self.mask), on_append, depends_on=depends_on)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -115,7 +115,7 @@ class Record:
         """
         if self._stream.broken is None and not self._is_interrupted and not self._recovering.locked():
             return
-        await run_to_completion(self._recover())  # a part that is done twice would be published twice
+        await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
 
     async def _recover(self) -> None:
         async with self._recovering:
@@ -126,16 +126,19 @@ class Record:
                 await self._stream.recover()
             if self._is_interrupted:
                 running = set(self._running_calls)  # a copy: the read runs in another thread
-                for write in await self._store.read(lambda tx: self._missing_endings(tx, running)):
+                for write in await self._store.read(lambda tx: self._missing_end_writes(tx, running)):
                     await self._write_durably(write)
                 self._is_interrupted = False
 
-    def _missing_endings(self, tx: ReadTx, running: Set[str]) -> "list[_EventWrite]":
-        """The ends of turns and calls that have none and are not running. Deferred ends are written before this read."""
+    def _missing_end_writes(self, tx: ReadTx, running: Set[str]) -> "list[_EventWrite]":
+        """The ends to write for turns and calls that have none and are not running.
+
+        An end that the store has deferred may be among them. It is written only once, as both have the same key.
+        """
         return [
-            _EventWrite(ending.event, self._audit_interrupted(ending.called))
-            for ending in closing_events(tx, self._context.session_id)
-            if ending.called is None or ending.called.call_id not in running
+            _EventWrite(end.event, self._audit_interrupted(end.called))
+            for end in missing_ends(tx, self._context.session_id)
+            if end.called is None or end.called.call_id not in running
         ]
 
     def _audit_interrupted(self, called: ToolCalled | None) -> OnAppend | None:
@@ -144,10 +147,10 @@ class Record:
     async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
         """Store which servers are available and which were refused; each new refusal is audited in the same commit."""
         await self.recover()
-        await (await self.append(resolved, self.audit_refusals(new))).durable()
+        await (await self.append(resolved, self.audit_refusals(new))).wait_durable()
 
     def audit_refusals(self, new: Sequence[Refusal]) -> OnAppend:
-        """Return what writes an audit record for each of these refusals."""
+        """Return an `on_append` callback that writes an audit record for each of these refusals."""
         records = [
             make_record(
                 AuditKind.REFUSAL,
@@ -175,10 +178,10 @@ class Record:
                 tx.change(session_id, SessionChange(settings={**stored.settings, "mode": mode}))
 
         await self.recover()
-        await (await self.append(ModeChanged(mode=mode), on_append)).durable()
+        await (await self.append(ModeChanged(mode=mode), on_append)).wait_durable()
 
     async def add_call(self, tool_call: ToolCall, *, title: str = "", kind: str = "other") -> None:
-        """Append the request for a call. It is not waited for: the call's later events are stored after it, in order."""
+        """Append the request for a call, without waiting for the disk: later events of the call are stored after it."""
         await self.recover()
         event = ToolCalled(
             call_id=tool_call.call_id,
@@ -202,9 +205,9 @@ class Record:
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
-        """Store that a call starts. It may run when this returns: from then on, a crash leaves a trace of it."""
+        """Store that a call starts. When this returns, the call may run: a crash would leave a trace of it."""
         called = self._running_calls[tool_call.call_id]
-        await (await self.append(ToolStarted(call_id=tool_call.call_id), after=called)).durable()
+        await (await self.append(ToolStarted(call_id=tool_call.call_id), depends_on=called)).wait_durable()
 
     async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Store the end of a call and its audit record, in one commit."""
@@ -220,11 +223,11 @@ class Record:
             ),
             duration_ms=round(seconds * 1000, 3),
             arguments_hash=hash_arguments(tool_call.arguments),
-            arguments=self._arguments(tool_call),
+            arguments=self._audit_arguments(tool_call),
         )
         called = self._running_calls.get(tool_call.call_id)
         try:
-            if called is not None and await called.wait():
+            if called is not None and await called.wait_settled():
                 await self._write_or_defer(_EventWrite(event, self._audit.recorder(record, self.mask)))
             else:  # the request was not stored, so the call was not made
                 await self._audit.record(record, self.mask)
@@ -236,7 +239,7 @@ class Record:
         writes = [_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last]
         self._is_closed = True
         if self._turns:
-            self._turns, self._is_interrupted = 0, True  # the running turn will not be ended otherwise
+            self._turns, self._is_interrupted = 0, True  # so that `recover` ends the running turn
         try:
             await self.recover()
             while writes:
@@ -245,10 +248,12 @@ class Record:
         except HoldfastError as error:
             log.warning("end of the session not stored yet", extra={"reason": error.message})
             if is_transient(error):
-                self._store.defer(lambda tx: self._write_in(tx, [*self._missing_endings(tx, set()), *writes]))
+                self._store.defer(
+                    lambda tx: self._write_in(tx, [*self._missing_end_writes(tx, set()), *writes])
+                )
 
     async def _write_or_defer(self, write: "_EventWrite") -> None:
-        """Store what became of a call. The call took place, so if this fails, the store writes it later."""
+        """Store a decision about a call, or its end. If the disk is full or locked, the store writes it later."""
         try:
             await self.recover()
             await self._write_durably(write)
@@ -257,12 +262,12 @@ class Record:
                 deferred = replace(write, event=_without_result(write.event))
                 self._store.defer(
                     lambda tx: self._write_in(tx, [deferred]),
-                    lambda: self._stream.publish_late(deferred.event),
+                    lambda: self._stream.publish_deferred(deferred.event),
                 )
             raise
 
     async def _write_durably(self, write: "_EventWrite") -> None:
-        await (await self._stream.append(write.event, write.on_append)).durable()
+        await (await self._stream.append(write.event, write.on_append)).wait_durable()
 
     def _write_in(self, tx: Tx, writes: "Sequence[_EventWrite]") -> None:
         for write in writes:
@@ -281,7 +286,7 @@ class Record:
         )
         return mask_event(event, self.mask)
 
-    async def add_denial(self, tool_call: ToolCall, result: ToolResult) -> None:
+    async def add_unknown_tool(self, tool_call: ToolCall, result: ToolResult) -> None:
         """Audit a call of a tool that this session does not have."""
         record = replace(
             make_record(
@@ -292,17 +297,17 @@ class Record:
                 reason=result.message,
             ),
             arguments_hash=hash_arguments(tool_call.arguments),
-            arguments=self._arguments(tool_call),
+            arguments=self._audit_arguments(tool_call),
         )
         await run_to_completion(self._audit.record(record, self.mask))
 
-    def _arguments(self, tool_call: ToolCall) -> JsonObject | None:
+    def _audit_arguments(self, tool_call: ToolCall) -> JsonObject | None:
         return limit_arguments(tool_call.arguments) if self._audit.keeps_arguments else None
 
 
 @dataclass(slots=True)
 class _EventWrite:
-    """An event to store, and what to write in the same commit."""
+    """An event to store, and a callback that writes more in the same commit."""
 
     event: Event
     on_append: OnAppend | None

@@ -34,8 +34,8 @@ class ServerTools:
         """The last reason that was logged, so that a repeated failure is logged once."""
         self._list_tools = list_tools
         self._on_listed = on_listed
-        self._stale = asyncio.Event()
-        self._fresh = asyncio.Event()
+        self._relist_requested = asyncio.Event()
+        self._up_to_date = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"tools of {spec.name}")
 
     @property
@@ -44,13 +44,13 @@ class ServerTools:
         return self.screened is None and self.refusal is None
 
     def mark_changed(self) -> None:
-        """List the tools again soon: the server says that they changed."""
-        self._fresh.clear()
-        self._stale.set()
+        """List the tools again soon, as they may have changed."""
+        self._up_to_date.clear()
+        self._relist_requested.set()
 
     async def wait_ready(self) -> None:
-        """Wait for the listing that follows the last change; a later change does not prolong the wait."""
-        await self._fresh.wait()
+        """Wait until the running listing, or else the requested one, has ended. Later changes do not prolong the wait."""
+        await self._up_to_date.wait()
 
     async def close(self) -> None:
         """Stop listing."""
@@ -60,28 +60,28 @@ class ServerTools:
     async def _run(self) -> None:
         try:
             await self._list_once()
-            pause = _MIN_PAUSE_SECONDS  # the first listing included the server's start, so it sets no pace
+            pause = _MIN_PAUSE_SECONDS  # the first listing includes the server's start, so its duration does not count
             while True:
                 await self._on_listed()
-                self._fresh.set()
-                if self._stale.is_set():
-                    self._fresh.clear()
+                self._up_to_date.set()
+                if self._relist_requested.is_set():
+                    self._up_to_date.clear()
                 await asyncio.sleep(pause)
-                await self._stale.wait()
-                self._stale.clear()
+                await self._relist_requested.wait()
+                self._relist_requested.clear()
                 began = time.monotonic()
                 await self._list_once()
                 pause = max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began))
         finally:
-            self._fresh.set()
+            self._up_to_date.set()
 
     async def _list_once(self) -> None:
         try:
             self.screened, self.refusal = await self._list_tools(self.spec), None
         except HoldfastError as error:
             reason = error.message
-            if is_transient(error):  # the disk was full, say: try again without waiting for a change
-                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._stale.set)
+            if is_transient(error):  # on a full disk, for example: try again without waiting for a change
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._relist_requested.set)
         except Exception:
             log.exception("tools not listed", extra={"server": self.spec.name})
             reason = "Its tools could not be listed: an unexpected error, see the log."

@@ -26,7 +26,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
-from holdfast.resolve.screen import ScreenedTools, UnapprovedTool
+from holdfast.resolve.screen import ScreenedTools, WithheldTool
 from holdfast.session.permission import tool_kind
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
@@ -73,7 +73,7 @@ class Session:
         self._catalog = Catalog()
         self._lowering = asyncio.Lock()
         self._lowering_unfinished = False
-        """Whether the trust was lowered, but that could not be stored yet, on a full disk say."""
+        """Whether the trust was lowered but could not be stored yet, as on a full disk."""
         self._stored_refusals: list[Refusal] = []
         self._stored_resolution: ServersResolved | None = None
         self._storing = asyncio.Lock()
@@ -103,20 +103,20 @@ class Session:
 
     @property
     def warnings(self) -> tuple[ServerWarning, ...]:
-        """What is suspicious about the available servers: what they claimed to be, what their tools tried to hide."""
-        flags = (
-            ServerWarning(server=name, stage=Stage.CONNECT, text=flag)
+        """Warnings about servers that were not refused: about their entries and about the definitions of their tools."""
+        about_tools = (
+            ServerWarning(server=name, stage=Stage.CONNECT, text=text)
             for name, server in self._servers.items()
             if server.screened is not None
-            for flag in server.screened.flags
+            for text in server.screened.warnings
         )
-        return (*self._resolution.warnings, *flags)
+        return (*self._resolution.warnings, *about_tools)
 
     @property
-    def awaiting_approval(self) -> Mapping[str, tuple[UnapprovedTool, ...]]:
+    def awaiting_approval(self) -> Mapping[str, tuple[WithheldTool, ...]]:
         """The tools that await approval, by server."""
         return {
-            name: server.screened.unapproved
+            name: server.screened.awaiting_approval
             for name, server in self._servers.items()
             if server.screened is not None
         }
@@ -147,7 +147,7 @@ class Session:
         for server in [*self._servers.values()]:
             await server.wait_ready()
 
-    async def settle(self) -> None:
+    async def wait_for_servers(self) -> None:
         """Wait for all servers, then store which are available and which were refused."""
         await self.wait_ready()
         await self._store_servers()
@@ -212,7 +212,7 @@ class Session:
             tool = await self._find(tool_call.tool)
         except HoldfastError as error:
             result = failed_result(error)
-            await self._record.add_denial(tool_call, result)
+            await self._record.add_unknown_tool(tool_call, result)
             return result
         tool_call = replace(tool_call, server=tool.server.name, tool=tool.definition.name)
         result = CANCELLED
@@ -245,7 +245,7 @@ class Session:
             await run_to_completion(self._record.add_end(tool_call, result, time.monotonic() - began))
         return result
 
-    async def resources(self, server: str) -> list[dict[str, Any]]:
+    async def list_resources(self, server: str) -> list[dict[str, Any]]:
         """List a server's resources."""
         return await self._list_all(server, "resources/list", "resources")
 
@@ -253,11 +253,11 @@ class Session:
         """Read one resource."""
         return await self._request(server, "resources/read", {"uri": uri})
 
-    async def prompts(self, server: str) -> list[dict[str, Any]]:
+    async def list_prompts(self, server: str) -> list[dict[str, Any]]:
         """List a server's prompts."""
         return await self._list_all(server, "prompts/list", "prompts")
 
-    async def prompt(
+    async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Get one prompt, filled in with the arguments."""
@@ -269,10 +269,10 @@ class Session:
             if self.context.trust_level is Trust.SANDBOXED and not self._lowering_unfinished:
                 return
             self._lowering_unfinished = True
-            # First, so that nothing that was resolved before can be connected to any more.
+            # First, so that servers of the old resolution cannot be connected to any more.
             self.scope.update_context(replace(self.context, trust_level=Trust.SANDBOXED))
             self._record.set_context(self.context)
-            await self._close_servers()
+            await self._stop_listing()
             self._resolution = replace(self._resolution, servers=())
             self._start_servers()
             await self._deps.links.close_links(self.scope)
@@ -281,21 +281,22 @@ class Session:
             self._resolution = await self._deps.resolve(self.context)
             self._stored_refusals = []  # they belong to the old resolution
             self._start_servers()
-            await self.settle()
+            await self.wait_for_servers()
 
     def refresh_tools(self, server: str) -> None:
-        """List and screen a server's tools again: the server says that they changed."""
+        """List and screen a server's tools again, as they may have changed."""
         known = self._servers.get(server)
         if known is not None:
             known.mark_changed()
 
     async def close(self, reason: str = "closed") -> None:
         """Close every link, cancel the running calls, and store the end of the session."""
-        stopped = asyncio.create_task(self._close_servers())
+        stopped = asyncio.create_task(self._stop_listing())
         await self._deps.links.close_scope(self.scope)
         await stopped
         self._closing = True
-        while calls := set(self._calls):  # on shared links, or waiting for the user
+        # Calls on shared links, and calls that wait for the user, are still running.
+        while calls := set(self._calls):
             for task in calls:
                 task.cancel()
             await asyncio.wait(calls)
@@ -315,7 +316,7 @@ class Session:
             for spec in self._resolution.servers
         }
 
-    async def _close_servers(self) -> None:
+    async def _stop_listing(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
 
     async def _list_tools(self, spec: ServerSpec) -> ScreenedTools:
@@ -345,9 +346,8 @@ class Session:
 
     async def _store_servers(self, *, final: bool = True) -> None:
         """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
-        await run_to_completion(
-            self._store_servers_now(final=final)
-        )  # `_stored_refusals` must match the disk
+        # To the end, even if the caller is cancelled: `_stored_refusals` must match the disk.
+        await run_to_completion(self._store_servers_now(final=final))
 
     async def _store_servers_now(self, *, final: bool) -> None:
         async with self._storing:
@@ -361,7 +361,7 @@ class Session:
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
         """The state of the servers, and the refusals that are not stored yet."""
         resolved = ServersResolved(servers=self.available, refusals=self.refusals)
-        return resolved, _without(resolved.refusals, self._stored_refusals)
+        return resolved, _new_refusals(resolved.refusals, self._stored_refusals)
 
     def _update_catalog(self) -> None:
         self._catalog = build_catalog(
@@ -371,7 +371,7 @@ class Session:
         )
 
     def _run_scope(self) -> Scope:
-        """The scope of the run this code is part of, or the session's."""
+        """The scope of the agent run (`host.run()`) that this code is part of, or else the session's own scope."""
         scope = current_scope()
         return scope if scope is not None and scope.session_scope is self.scope else self.scope
 
@@ -403,7 +403,7 @@ class Session:
                     cursor = page.get("nextCursor")
                     if cursor is None:
                         return found
-        raise HoldfastError(codes.BAD_ANSWER, f"{server!r} lists its {key} without end.")
+        raise HoldfastError(codes.BAD_ANSWER, f"{server!r} returned more than {_MAX_PAGES} pages of {key}.")
 
     async def _request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         link, connection = await self._deps.links.connect(self._run_scope(), self.server(server))
@@ -413,7 +413,7 @@ class Session:
         return result if isinstance(result, dict) else {}
 
 
-def _without(refusals: Sequence[Refusal], stored: Sequence[Refusal]) -> list[Refusal]:
+def _new_refusals(refusals: Sequence[Refusal], stored: Sequence[Refusal]) -> list[Refusal]:
     left = [*refusals]
     for refusal in stored:
         if refusal in left:

@@ -42,7 +42,7 @@ class SettingValue:
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Load and check all settings. A file given by `path` or `HOLDFAST_CONFIG` must exist."""
+    """Load and check all settings. The file must exist if `path` or `HOLDFAST_CONFIG` gives it."""
     file = path or default_file(environ)
     must_exist = path is not None or bool(environ.get("HOLDFAST_CONFIG"))
     source = _Source(file=file, text=_read_text(file, must_exist=must_exist), environ=environ)
@@ -53,9 +53,9 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
 
 
 def default_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The settings file that is used if the caller gives none."""
-    if named := environ.get("HOLDFAST_CONFIG"):
-        return Path(named).expanduser()
+    """The settings file that is used if no path is given."""
+    if path := environ.get("HOLDFAST_CONFIG"):
+        return Path(path).expanduser()
     from platformdirs import user_config_path
 
     return user_config_path("holdfast") / "config.toml"
@@ -85,16 +85,16 @@ def _display(value: object) -> str | int:
             return str(value)
 
 
-def _declared(kind: type[Any], prefix: str = "") -> Iterator[Setting]:
+def _declared_settings(kind: type[Any], prefix: str = "") -> Iterator[Setting]:
     """The settings that a dataclass and its sections declare, in order."""
     for each in fields(kind):
         if is_dataclass(each.type):
-            yield from _declared(cast(type[Any], each.type), f"{prefix}{each.name}.")
+            yield from _declared_settings(cast(type[Any], each.type), f"{prefix}{each.name}.")
         elif "help" in each.metadata:
-            yield _setting(prefix + each.name, each)
+            yield _make_setting(prefix + each.name, each)
 
 
-def _setting(key: str, declared: Field[Any]) -> Setting:
+def _make_setting(key: str, declared: Field[Any]) -> Setting:
     default: Callable[[], Any] = (
         (lambda: declared.default) if declared.default_factory is MISSING else declared.default_factory
     )
@@ -139,12 +139,12 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
     return parse
 
 
-def _number(least: int, most: int) -> Callable[[object], int]:
+def _number(minimum: int, maximum: int) -> Callable[[object], int]:
     def parse(raw: object) -> int:
         if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,20}", raw):
             raw = int(raw)
-        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}")
+        if isinstance(raw, bool) or not isinstance(raw, int) or not minimum <= raw <= maximum:
+            raise ValueError(f"must be a whole number from {minimum} to {maximum}")
         return raw
 
     return parse
@@ -160,7 +160,7 @@ def _path(raw: object) -> Path:
 
 
 def _boolean(raw: object) -> bool:
-    """A boolean in the file, or its name in the environment."""
+    """A boolean in the file; `true` or `false` in the environment."""
     if raw is True or raw == "true":
         return True
     if raw is False or raw == "false":
@@ -169,7 +169,7 @@ def _boolean(raw: object) -> bool:
 
 
 def _names(raw: object) -> tuple[str, ...]:
-    """A list in the file, or names separated by commas in the environment."""
+    """A list in the file; names separated by commas in the environment."""
     names: object = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[object], names)):
         raise ValueError("must be a list of names")
@@ -197,7 +197,7 @@ _PARSERS: dict[Any, Callable[[object], Any]] = {
     Trust: _trust,
 }
 
-SETTINGS = tuple(_declared(Settings))
+SETTINGS = tuple(_declared_settings(Settings))
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
 
@@ -217,7 +217,7 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Source:
-    """Finds the value of each setting, and collects the origins and all problems."""
+    """Reads the value of each setting, and collects the origins and every problem."""
 
     file: Path
     text: str
@@ -239,7 +239,7 @@ class _Source:
         self.problems.sort()
 
     def get(self, setting: Setting) -> Any:
-        """The value of a setting. If it is invalid, note the problem and return the default."""
+        """The value of a setting. If it is invalid, add to `problems` and return the default."""
         location, raw = "", None
         if value := self.environ.get(setting.variable):
             location, raw = setting.variable, value
@@ -268,7 +268,7 @@ def _repr(raw: object) -> str:
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """The keys of nested tables, joined by dots down to the depth of the settings."""
+    """The keys and values of nested tables, with keys joined by dots as in `Setting.key`."""
     for name, value in table.items():
         key = prefix + name
         if isinstance(value, dict) and any(setting.key.startswith(f"{key}.") for setting in SETTINGS):

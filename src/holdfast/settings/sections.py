@@ -42,22 +42,22 @@ class LogSettings:
     level: Level = field(
         default="info",
         metadata={
-            "help": "The lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries always log from"
-            " `warning`."
+            "help": "The lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries log only"
+            " warnings and errors."
         },
     )
     format: Format = field(
         default="auto",
         metadata={
             "help": "`human`, `json`, or `auto`: human on a terminal, JSON lines elsewhere. Logs go to standard error."
-            " If a pipe is not read, lines are dropped and counted."
+            " If standard error is a pipe that is not read, lines are dropped and counted."
         },
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The files that list servers, and what the host allows servers."""
+    """The files that list servers, and what the host lets servers use."""
 
     host_file: Path = field(
         default=Path("/etc/holdfast/mcp.json"),
@@ -74,28 +74,30 @@ class ServerSettings:
     pass_on: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Variables of Holdfast's own environment that direct servers get, besides the usual ones (`PATH`,"
-            " `HOME`, `LANG`, …)."
+            "help": "Names of variables in Holdfast's own environment that the servers of direct sessions also get, besides"
+            " the usual ones (`PATH`, `HOME`, `LANG`, …)."
         },
     )
     reachable: tuple[str, ...] = field(
         default=(),
-        metadata={"help": "Private hosts that sandboxed sessions and servers from clients may reach."},
+        metadata={
+            "help": "Hosts with a private address that sandboxed sessions and servers from clients may reach."
+        },
     )
     pin_tools: Pinning = field(
         default="all",
         metadata={
-            "help": "Which servers' tools need approval again when they change after first use: those of `all` servers,"
-            " or only those of servers from a `project`."
+            "help": "Which servers' tools need approval again when they change after their first use: those of `all`"
+            " servers, or with `project` only those of servers that a project or a client defines."
         },
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """How many servers are connected at once, and their time-outs."""
+    """How many servers are connected at once, and their timeouts."""
 
-    most: int = field(
+    max_open: int = field(
         default=1000,
         metadata={
             "help": "The maximum number of servers that are connected at once, over all sessions.",
@@ -106,8 +108,8 @@ class LinkSettings:
     idle_seconds: int = field(
         default=0,
         metadata={
-            "help": "Disconnect a session's server after this time without use. The next call starts it again and"
-            " returns `STATE_LOST`. 0 means never.",
+            "help": "Disconnect a session's server after this time without use. The next call starts it again, and"
+            " its result says `STATE_LOST`. 0 means never.",
             "min": 0,
             "max": _YEAR,
         },
@@ -142,7 +144,7 @@ class LinkSettings:
     )
     call_seconds: int = field(
         default=600,
-        metadata={"help": "How long a call may take if its caller sets no time-out.", "min": 1, "max": _DAY},
+        metadata={"help": "How long a call may take if its caller sets no timeout.", "min": 1, "max": _DAY},
     )
 
 
@@ -156,28 +158,29 @@ class SandboxSettings:
     engine: Engine = field(
         default="",
         metadata={
-            "help": "Confine servers in containers of `podman` or `docker`; without it, with bubblewrap."
+            "help": "Confine servers in containers of `podman` or `docker`. If it is not set, bubblewrap is used."
         },
     )
-    image: str = field(default="", metadata={"help": "The image of the containers."})
+    image: str = field(
+        default="", metadata={"help": "The image of the containers; required with `sandbox.engine`."}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What the audit keeps of a call."""
+    """What the audit stores about a call."""
 
     arguments: bool = field(
         default=False,
         metadata={
-            "help": "Whether the audit keeps the arguments of every call, masked and up to 16 KiB each, in addition to"
-            " their hash."
+            "help": "Whether the audit stores the arguments of every call (masked, up to 16 KiB), not only their hash."
         },
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value comes from; `where` names the file or variable, and is empty for a default."""
+    """Where a value comes from; `where` is the file or the variable, and empty for a default."""
 
     kind: Literal["environment", "file", "default"]
     where: str = ""
@@ -185,7 +188,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, the path of the settings file, and the origin of each value by key."""
+    """All settings, the path of the settings file, and the origin of each value, by key."""
 
     data_dir: Path = field(
         default_factory=_user_data_path,
@@ -203,7 +206,7 @@ class Settings:
     audit: AuditSettings
     trust_ceiling: Trust = field(
         default=Trust.DIRECT,
-        metadata={"help": "The highest trust that a session gets: `direct` or `sandboxed`."},
+        metadata={"help": "The highest trust that any session can have: `direct` or `sandboxed`."},
     )
     aliases: ContextAliases
     file: Path

@@ -14,8 +14,8 @@ from holdfast.model.event import Event
 from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
 from holdfast.store.masking import mask_event
-from holdfast.store.projection import LOG_ONLY_EVENTS
-from holdfast.store.rows import AppendResult
+from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION
+from holdfast.store.types import AppendResult
 
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
@@ -25,7 +25,7 @@ Write = Callable[[Callable[["Tx"], Any]], Awaitable[Any]]
 
 
 class PendingEvent:
-    """A queued event: it becomes durable, or it fails."""
+    """A queued event. It is settled when it is durable or has failed."""
 
     __slots__ = ("_appended", "_error", "_waiter")
 
@@ -54,8 +54,8 @@ class PendingEvent:
         """Why the event could not be stored."""
         return self._error
 
-    async def durable(self) -> int:
-        """Wait until the event is on the disk, and return its number in the log. Raises if it failed."""
+    async def wait_durable(self) -> int:
+        """Wait until the event is on the disk, and return its number. Raises if it failed."""
         if self._appended is None and self._error is None:
             if self._waiter is None:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -64,15 +64,15 @@ class PendingEvent:
             raise self._error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
-    async def wait(self) -> bool:
+    async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
         if self._appended is None:
-            with suppress(Exception):  # `durable` raises the reason
-                await self.durable()
+            with suppress(Exception):  # `error` keeps the reason
+                await self.wait_durable()
         return self.is_durable
 
     def settle(self, result: AppendResult | Exception) -> None:
-        """Set the result and wake the waiting tasks."""
+        """Set the result or the error, and wake the waiting tasks."""
         if isinstance(result, AppendResult):
             self._appended = result
         else:
@@ -120,21 +120,21 @@ class Appender:
         *,
         key: str | None = None,
         on_append: OnAppend | None = None,
-        after: PendingEvent | None = None,
+        depends_on: PendingEvent | None = None,
     ) -> PendingEvent:
         """Queue an event; waits only while the window is full.
 
-        `on_append` runs in the event's transaction, unless the event is already there. If the event `after` failed,
-        this one fails too, even after a `reset`.
+        `on_append` runs in the event's transaction, unless an event with its key was already there. If the event
+        `depends_on` has failed, this one fails too, even after a `reset`.
         """
         await self._slots.acquire()
         entry = _QueuedEvent(mask_event(event, self._mask), key, on_append)
-        error = self._error or (after.error if after is not None else None)
+        error = self._error or (depends_on.error if depends_on is not None else None)
         if error is not None:
             self._settle(entry, self._after_failure(error))
         else:
             self._queue.append(entry)
-            self._start()
+            self._start_committer()
         return entry.pending
 
     async def flush(self) -> None:
@@ -163,7 +163,7 @@ class Appender:
         elif self._committer is not None:
             await asyncio.shield(self._committer)
 
-    def _start(self) -> None:
+    def _start_committer(self) -> None:
         if self._committer is None and self._queue:
             self._committer = asyncio.get_running_loop().create_task(self._run())
 
@@ -178,7 +178,10 @@ class Appender:
                 self._settle(self._queue.popleft(), self._after_failure(self._error))
 
     async def _commit(self, entries: list[_QueuedEvent], *, one_by_one: bool = False) -> None:
-        """Commit entries together; if that fails, one by one, to find the bad one."""
+        """Commit the entries in one transaction. If one cannot be appended, commit those before it and fail the others.
+
+        `append_many` does not say which event failed; then the entries are appended again, one by one.
+        """
         stored_count = 0
 
         def append_all(tx: "Tx") -> list[AppendResult]:
@@ -190,14 +193,14 @@ class Appender:
                 stored_count += 1
             return appended
 
-        together = not one_by_one and len(entries) > 1 and all(map(_is_log_only, entries))
+        together = not one_by_one and len(entries) > 1 and all(map(_can_batch, entries))
         events = [entry.event for entry in entries]
         try:
             results = await self._write(
                 (lambda tx: tx.append_many(self._session_id, events)) if together else append_all
             )
         except asyncio.CancelledError:
-            # Only closing the event loop cancels this task: it is unknown whether these were stored.
+            # Only closing the event loop cancels this task. It is unknown whether the entries were stored.
             self._error = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
             self._fail(entries, self._error)
             raise
@@ -228,7 +231,7 @@ class Appender:
         self._slots.release()
 
     def _after_failure(self, reason: Exception) -> HoldfastError:
-        # Keep the code of a transient error, such as a full disk, so that callers can retry.
+        # Keep the code of an error after which a retry may succeed, such as a full disk.
         code = codes.STREAM_BROKEN
         if isinstance(reason, HoldfastError) and reason.code.retryable:
             code = reason.code
@@ -246,5 +249,7 @@ def _append(tx: "Tx", session_id: SessionId, entry: _QueuedEvent) -> AppendResul
     return appended
 
 
-def _is_log_only(entry: _QueuedEvent) -> bool:
-    return entry.key is None and entry.on_append is None and isinstance(entry.event, LOG_ONLY_EVENTS)
+def _can_batch(entry: _QueuedEvent) -> bool:
+    return (
+        entry.key is None and entry.on_append is None and isinstance(entry.event, EVENTS_WITHOUT_PROJECTION)
+    )

@@ -5,32 +5,32 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
-from holdfast.store.rows import NewSession, SessionChange, StoredSession
+from holdfast.store.types import NewSession, SessionChange, StoredSession
 
 CALLED_PREFIX, ENDED_PREFIX = "called:", "ended:"
-MOST_TAGS = 64
-LONGEST_TAG = 128
-LONGEST_TITLE = 1000
-MOST_SETTINGS = 256
+MAX_TAGS = 64
+MAX_TAG_LENGTH = 128
+MAX_TITLE_LENGTH = 1000
+MAX_SETTINGS = 256
 
 
 def check_new(new: NewSession) -> NewSession:
     """Raise if a field of the new session is too large."""
-    _check(new.title, new.tags, new.settings)
+    _check_sizes(new.title, new.tags, new.settings)
     return new
 
 
 def check_change(change: SessionChange) -> None:
     """Raise if a field of the change is too large."""
-    _check(change.title or "", change.tags or (), change.settings or {})
+    _check_sizes(change.title or "", change.tags or (), change.settings or {})
 
 
 def check_same_session(stored: StoredSession, new: NewSession) -> StoredSession:
     """Return the existing session, or raise if it belongs to another workspace, user, parent or source."""
     context = stored.context
-    identity = (context.workspace_id, context.user_id, context.parent_session_id, stored.source)
-    asked = (new.context.workspace_id, new.context.user_id, new.context.parent_session_id, new.source)
-    if identity != asked:
+    existing = (context.workspace_id, context.user_id, context.parent_session_id, stored.source)
+    requested = (new.context.workspace_id, new.context.user_id, new.context.parent_session_id, new.source)
+    if existing != requested:
         raise HoldfastError(
             codes.SESSION_EXISTS,
             f"The session {context.session_id} already exists, for another workspace, user, parent or source.",
@@ -39,7 +39,7 @@ def check_same_session(stored: StoredSession, new: NewSession) -> StoredSession:
 
 
 def default_key(event: Event) -> str | None:
-    """The key of an event that can occur only once: the start and end of a call, the end of a turn."""
+    """The key of an event that can occur only once: the request and the end of a call, the end of a turn."""
     match event:
         case ToolCalled(call_id=call_id):
             return f"{CALLED_PREFIX}{call_id}"
@@ -62,23 +62,26 @@ def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
     """The error for a second event with a key that another event has."""
     return HoldfastError(
         codes.KEY_REUSED,
-        f"The key {key[:80]!r} belongs to event {seq} of {session_id}, which has other content.",
+        f"The key {key[:80]!r} is already used by event {seq} of {session_id}, which differs from this event.",
     )
 
 
-def row_not_kept(what: str) -> HoldfastError:
-    """The error for an insert that stored no row: the database has a foreign trigger."""
+def insert_discarded(what: str) -> HoldfastError:
+    """The error for an insert that stored no row: an unknown trigger in the database discarded it."""
     return HoldfastError(codes.STORE_CORRUPT, f"The database discarded {what}. Run `holdfast store check`.")
 
 
-def _check(title: str, tags: tuple[str, ...], settings: JsonObject) -> None:
-    if len(title) > LONGEST_TITLE:
+def _check_sizes(title: str, tags: tuple[str, ...], settings: JsonObject) -> None:
+    if len(title) > MAX_TITLE_LENGTH:
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"A title has at most {LONGEST_TITLE} characters, not {len(title)}."
+            codes.BAD_ARGUMENT,
+            f"The title is too long: {len(title)} characters (at most {MAX_TITLE_LENGTH}).",
         )
-    if len(tags) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tags):
+    if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG_LENGTH for tag in tags):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"A session has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters."
+            codes.BAD_ARGUMENT, f"Use at most {MAX_TAGS} tags, each with at most {MAX_TAG_LENGTH} characters."
         )
-    if len(settings) > MOST_SETTINGS:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"A session has at most {MOST_SETTINGS} settings.")
+    if len(settings) > MAX_SETTINGS:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"There are too many settings: {len(settings)} (at most {MAX_SETTINGS})."
+        )

@@ -62,7 +62,7 @@ class Synchronous(StrEnum):
 
 
 class ImmutableConnection(sqlite3.Connection):
-    """Reads the file without its log, assuming that no process writes to it."""
+    """Reads the file without its write-ahead log (WAL), assuming that no process writes to it."""
 
     fingerprint: tuple[int, int]
 
@@ -92,8 +92,8 @@ def connect_readonly(path: Path) -> Database:
     except sqlite3.OperationalError as error:
         db.close()
         if has_wal(path):
-            raise _unreadable_log(path) or error from None
-        # On a full or read-only disk the log's index cannot be created, but the file itself can be read.
+            raise _unreadable_wal(path) or error from None
+        # On a full or read-only disk SQLite cannot create the index of the WAL, but the file itself can be read.
         db = connect_immutable(path)
     except BaseException:
         db.close()
@@ -103,7 +103,7 @@ def connect_readonly(path: Path) -> Database:
 
 
 def connect_immutable(path: Path) -> ImmutableConnection:
-    """Open the file without its log and without creating files beside it."""
+    """Open the file without its WAL and without creating files beside it."""
     fingerprint = _fingerprint(path)
     db = _open(f"{path.absolute().as_uri()}?mode=ro&immutable=1", ImmutableConnection)
     db.fingerprint = fingerprint
@@ -116,13 +116,13 @@ def has_changed(db: Database, path: Path) -> bool:
 
 
 def has_wal(path: Path) -> bool:
-    """Whether part of the database is still in its write-ahead log, as after a crash or while it is in use."""
-    log = path.with_name(path.name + "-wal")
-    return log.exists() and log.stat().st_size > 0
+    """Whether part of the database is still in its WAL, as after a crash or while it is in use."""
+    wal = path.with_name(path.name + "-wal")
+    return wal.exists() and wal.stat().st_size > 0
 
 
-def _unreadable_log(path: Path) -> HoldfastError | None:
-    """The error for a file whose log cannot be read because SQLite cannot create the log's index in the folder."""
+def _unreadable_wal(path: Path) -> HoldfastError | None:
+    """The error for a file whose WAL cannot be read because SQLite cannot create its index in the folder."""
     if os.access(path.parent, os.W_OK):
         return None
     return HoldfastError(
@@ -168,6 +168,6 @@ def _make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        # By name: opening and closing the file would drop the locks that this process has on it.
+        # Not through a descriptor: closing one would drop the locks that this process has on the file.
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)

@@ -78,7 +78,7 @@ def _file_in_place_of_folder(path: Path) -> Path | None:
 # Errors of the caller, not of the file.
 _CALLER_ERRORS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 _SQLITE_CODES: dict[int, Code] = {
-    # When the log's index cannot grow, SQLite reports an I/O error, but the disk is full.
+    # When the index of the WAL cannot grow, SQLite reports an I/O error, but the disk is full.
     sqlite3.SQLITE_IOERR_SHMSIZE: codes.STORE_FULL,
     sqlite3.SQLITE_FULL: codes.STORE_FULL,
     sqlite3.SQLITE_READONLY: codes.STORE_READ_ONLY,

@@ -70,8 +70,8 @@ def _orphaned_rows(db: Database) -> Iterator[str]:
         yield f"A row of {table} belongs to a missing session."
 
 
-def _missing_secrets(db: Database) -> Iterator[str]:
-    for name in SqlReadTx(db).missing_secrets():
+def _missing_random_values(db: Database) -> Iterator[str]:
+    for name in SqlReadTx(db).missing_random_values():
         yield f"The store's {name} is missing."
 
 
@@ -128,7 +128,7 @@ _CHECKS: tuple[Callable[[Database], Iterator[str]], ...] = (
     _foreign_objects,
     _damaged_pages,
     _orphaned_rows,
-    _missing_secrets,
+    _missing_random_values,
     _damaged_sessions,
     _event_gaps,
     _damaged_events,

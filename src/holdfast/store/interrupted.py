@@ -8,15 +8,17 @@ from holdfast.model.ids import SessionId
 from holdfast.store.store import ReadTx, Tx
 
 INTERRUPTED = "INTERRUPTED"
-_WORDS = f"{INTERRUPTED}: Holdfast stopped before this call ended; it is unknown whether it took effect."
+_INTERRUPTED_TEXT = (
+    f"{INTERRUPTED}: Holdfast stopped before this call ended; it is unknown whether the call took effect."
+)
 
 OnInterruptedCall = Callable[[ToolCalled], object]
 """Called for each call that is ended, in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClosingEvent:
-    """The missing end of a call (then `called` is its start) or of a turn."""
+class MissingEnd:
+    """The missing end of a call (then `called` is its request) or of a turn."""
 
     event: ToolEnded | TurnEnded
     called: ToolCalled | None = None
@@ -24,29 +26,29 @@ class ClosingEvent:
 
 def end_interrupted(tx: Tx, session_id: SessionId, on_call: OnInterruptedCall | None = None) -> None:
     """End the session's open calls and its open turn as interrupted. The caller must hold the lease."""
-    for ending in closing_events(tx, session_id):
-        appended = tx.append(session_id, ending.event)
-        if ending.called is not None and appended.is_new and on_call is not None:
-            on_call(ending.called)
+    for end in missing_ends(tx, session_id):
+        appended = tx.append(session_id, end.event)
+        if end.called is not None and appended.is_new and on_call is not None:
+            on_call(end.called)
 
 
-def closing_events(tx: ReadTx, session_id: SessionId) -> tuple[ClosingEvent, ...]:
-    """The ends of the session's open calls, then the end of its open turn."""
+def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
+    """The missing ends of the session's open calls, then of its open turn."""
     session = tx.session(session_id)
     if session is None:
         return ()
-    calls = tuple(_ending(called) for called in tx.open_calls(session_id))
+    calls = tuple(_missing_call_end(called) for called in tx.open_calls(session_id))
     if not session.open_turn:
         return calls
     ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
-    return (*calls, ClosingEvent(event=ended))
+    return (*calls, MissingEnd(event=ended))
 
 
-def _ending(called: ToolCalled) -> ClosingEvent:
+def _missing_call_end(called: ToolCalled) -> MissingEnd:
     ended = ToolEnded(
         call_id=called.call_id,
         outcome=Outcome.CANCELLED,
-        content=({"type": "text", "text": _WORDS},),
+        content=({"type": "text", "text": _INTERRUPTED_TEXT},),
         code=INTERRUPTED,
     )
-    return ClosingEvent(event=ended, called=called)
+    return MissingEnd(event=ended, called=called)

@@ -1,4 +1,4 @@
-"""When a lease expires, and the errors of a session that another process holds."""
+"""When a lease expires, and the errors for a session that another process holds."""
 
 from collections.abc import Callable
 
@@ -6,35 +6,34 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import to_microseconds
-from holdfast.store.owner import Owner, is_gone
-from holdfast.store.rows import Lease, StoredSession
+from holdfast.store.owner import Owner, is_dead
+from holdfast.store.types import Lease, StoredSession
 
 # An owner that cannot be checked is assumed to be alive for LEASE_SECONDS after its last renewal.
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
-_ASLEEP_MICROSECONDS = 24 * 3600 * 1_000_000
-
-
-_ENDED: set[str] = set()
-"""Holders of this process that were closed. Leases that they could not release, as on a full disk, have expired."""
+# Its calls are ended only a day after its lease expired: until then it may only be suspended.
+_SUSPENDED_MICROSECONDS = 24 * 3600 * 1_000_000
+_closed_holders: set[str] = set()
+"""The holder ids of this process's closed stores. Leases that they could not release, as on a full disk, have expired."""
 
 
 def mark_closed(holder: str) -> None:
-    """Note that the store with this holder id was closed, so that its leases have expired."""
-    _ENDED.add(holder)
+    """Treat the leases of the store with this holder id as expired: the store was closed."""
+    _closed_holders.add(holder)
 
 
-def is_expired(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
+def is_expired(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead, or, if that cannot be checked, whether the lease was not renewed in time."""
-    dead = lease.holder in _ENDED or gone(lease.owner)
+    dead = lease.holder in _closed_holders or is_dead(lease.owner)
     return to_microseconds(lease.expires_at) <= now if dead is None else dead
 
 
-def is_abandoned(lease: Lease, now: int, gone: Callable[[Owner], bool | None] = is_gone) -> bool:
-    """Whether the owner is certainly dead. One that cannot be checked may be suspended: then wait another day."""
-    dead = lease.holder in _ENDED or gone(lease.owner)
-    return to_microseconds(lease.expires_at) + _ASLEEP_MICROSECONDS <= now if dead is None else dead
+def is_abandoned(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
+    """Whether the owner is dead. One that cannot be checked counts as dead a day after its lease expired."""
+    dead = lease.holder in _closed_holders or is_dead(lease.owner)
+    return to_microseconds(lease.expires_at) + _SUSPENDED_MICROSECONDS <= now if dead is None else dead
 
 
 def is_interrupted(session: StoredSession, now: int) -> bool:
@@ -49,7 +48,7 @@ def check_free(lease: Lease, now: int) -> None:
 
 
 def lease_lost(session_id: SessionId) -> HoldfastError:
-    """The error for a store whose lease expired and was acquired by another process."""
+    """The error for a store that lost its lease: another process acquired it."""
     return HoldfastError(
         codes.SESSION_HELD,
         f"The session {session_id} is no longer held by this process: another process acquired it. Open it again.",

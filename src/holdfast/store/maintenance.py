@@ -45,7 +45,7 @@ def open_for_reading(path: Path) -> Iterator[Database]:
                 if has_changed(db, path):
                     raise HoldfastError(
                         codes.STORE_BUSY,
-                        f"'{path}' was written to while it was read on a full disk. Try again.",
+                        f"'{path}' was changed while it was being read. Try again.",
                     )
 
 
@@ -53,7 +53,7 @@ def check(path: Path) -> CheckReport:
     """Read everything and report problems; changes nothing."""
     with open_for_reading(path) as db:
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
-        db.execute("BEGIN")  # one snapshot
+        db.execute("BEGIN")  # so that all reads are of one snapshot
         found = tuple(islice(find_problems(db, path), MAX_PROBLEMS))
         sessions = events = 0
         try:
@@ -79,11 +79,12 @@ def backup(path: Path, copy: Path) -> None:
     with open_for_reading(path) as db, translate_errors(copy):
         if not isinstance(db, sqlite3.Connection):
             raise TypeError("Only a sqlite3 connection can be backed up.")
-        try:  # before the file exists: Ctrl-C may come at any moment
+        # The file is created inside the `try`, so that Ctrl-C at any moment leaves no partial copy.
+        try:
             os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with _report_damage_of(path):
                 _copy(db, partial, path)
-            # A link, not a rename: it fails if the file exists by now.
+            # A link, not a rename: linking fails if `copy` was created in the meantime.
             os.link(partial, copy)
         except FileExistsError:
             raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' already exists. Nothing was changed.") from None
@@ -110,7 +111,7 @@ def vacuum(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _report_damage_of(path: Path) -> Iterator[None]:
-    """Report damage in a copy as damage of the original."""
+    """Report damage found while copying as damage of the original."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -127,9 +128,9 @@ def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
         db.execute("SELECT 1 FROM sqlite_schema").fetchone()
         db.backup(target, pages=4096, progress=_on_progress)
         db.execute("ROLLBACK")
-        # Leases of the original are not valid in the copy.
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        # Leases of the original are not valid in the copy.
         target.execute("DELETE FROM leases")
         (finding,) = target.execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":
@@ -138,7 +139,7 @@ def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
 
 
 def _on_progress(*_: int) -> None:
-    """Between two steps, Python can handle Ctrl-C."""
+    """Does nothing: between two steps, Python can handle Ctrl-C."""
 
 
 def _sync(path: Path) -> None:

@@ -28,13 +28,13 @@ from holdfast.model.mask_prompt import mask_prompts
 def mask_event(event: Event, mask: Mask) -> Event:
     """The event with its secrets masked.
 
-    Known secrets are masked everywhere. Values under a sensitive name are masked only in the
-    arguments of a call, including commands that the user typed; other text is stored unchanged.
+    Known secrets are masked in all texts. Other values are masked only if they are under a sensitive name in the
+    arguments of a call, or in a command that the user typed.
     """
     match event:
         case ToolCalled(arguments=arguments, title=title):
             return replace(
-                event, arguments=_as_object(mask.mask_json(arguments)), title=mask.mask_text(title)
+                event, arguments=_as_object(mask.mask_all_in_json(arguments)), title=mask.mask_text(title)
             )
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
@@ -46,17 +46,17 @@ def mask_event(event: Event, mask: Mask) -> Event:
             return replace(event, entries=_mask_objects(entries, mask))
         case ToolEnded(content=content, structured=structured):
             return replace(
-                event, content=_mask_objects(content, mask), structured=mask.mask_values(structured)
+                event, content=_mask_objects(content, mask), structured=mask.mask_known_in_json(structured)
             )
         case ServersResolved(refusals=refusals):
-            hidden = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
-            return replace(event, refusals=hidden)
+            masked = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
+            return replace(event, refusals=masked)
         case SessionClosed(reason=reason):
             return replace(event, reason=mask.mask_line(reason))
         case Titled(title=title):
             return replace(event, title=mask.mask_text(title))
         case TurnEnded(usage=usage):
-            return replace(event, usage=_as_object(mask.mask_values(usage)))
+            return replace(event, usage=_as_object(mask.mask_known_in_json(usage)))
         case SessionOpened() | TrustLowered() | ModeChanged() | ToolStarted() | PermissionDecided():
             return event
 
@@ -74,10 +74,10 @@ def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject
 
 
 def _mask_objects(values: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
-    return tuple(_as_object(mask.mask_values(value)) for value in values)
+    return tuple(_as_object(mask.mask_known_in_json(value)) for value in values)
 
 
 def _as_object(value: Json) -> JsonObject:
     if not isinstance(value, dict):
-        raise TypeError("A masked object must be an object.")
+        raise TypeError("Masking must not change the type of a value.")
     return value

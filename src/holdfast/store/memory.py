@@ -25,9 +25,11 @@ from holdfast.store.constraints import (
 )
 from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
 from holdfast.store.owner import this_process
-from holdfast.store.projection import LOG_ONLY_EVENTS, project
+from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION, project
 from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
-from holdfast.store.rows import (
+from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
+from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
+from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
@@ -40,8 +42,6 @@ from holdfast.store.rows import (
     StoredEvent,
     StoredSession,
 )
-from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
-from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -214,8 +214,8 @@ class _MemoryTx:
         return self._db.leases.get(session_id)
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        found = (one for one in self._db.approvals.values() if one.what.startswith(prefix))
-        return tuple(sorted(found, key=lambda one: (one.what, one.at, one.content_hash)))
+        found = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
+        return tuple(sorted(found, key=lambda one: (one.key, one.at, one.content_hash)))
 
     def store_id(self) -> bytes:
         return self._db.store_id
@@ -295,10 +295,11 @@ class _MemoryTx:
                 return AppendResult(stored.seq, is_new=False)
         now = self._now()
         self._db.add(log, StoredEvent(seq=len(log) + 1, microseconds=now, event=event, key=key))
-        words = searchable_text(event)
-        if words is not None:
-            self._number_message(session_id, words[0])
-        if not isinstance(event, LOG_ONLY_EVENTS):
+        searchable = searchable_text(event)
+        if searchable is not None:
+            message_id, _ = searchable
+            self._number_message(session_id, message_id)
+        if not isinstance(event, EVENTS_WITHOUT_PROJECTION):
             self._db.put(self._db.sessions, session_id, project(session, event, from_microseconds(now)))
         return AppendResult(len(log), is_new=True)
 
@@ -332,7 +333,7 @@ class _MemoryTx:
             self.release(session_id)
 
     def approve(self, approval: Approval) -> None:
-        self._db.put(self._db.approvals, (approval.what, approval.content_hash), approval)
+        self._db.put(self._db.approvals, (approval.key, approval.content_hash), approval)
 
     def audit_append(self, row: AuditRow) -> None:
         if row.seq != len(self._db.audit) + 1:
@@ -360,10 +361,11 @@ class _MemoryTx:
     def _texts(self, session: StoredSession) -> dict[str, tuple[int, str]]:
         texts = {"": (0, session.title)}
         for stored in self._db.events[session.context.session_id]:
-            words = searchable_text(stored.event)
-            if words is not None:
-                seq, text = texts.get(words[0], (stored.seq, ""))
-                texts[words[0]] = (seq, text + words[1])
+            searchable = searchable_text(stored.event)
+            if searchable is not None:
+                message_id, text = searchable
+                first_seq, earlier = texts.get(message_id, (stored.seq, ""))
+                texts[message_id] = (first_seq, earlier + text)
         return texts
 
     def _number_message(self, session_id: SessionId, message_id: str) -> None:

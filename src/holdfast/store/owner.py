@@ -28,10 +28,10 @@ def this_process() -> Owner:
     """The current process."""
     return Owner(
         machine=_machine(),
-        boot=_read("/proc/sys/kernel/random/boot_id"),
-        namespace=_link("/proc/self/ns/pid"),
+        boot=_read_text("/proc/sys/kernel/random/boot_id"),
+        namespace=_read_link("/proc/self/ns/pid"),
         pid=os.getpid(),
-        started=_started(os.getpid()) or "",
+        started=_start_time(os.getpid()) or "",
     )
 
 
@@ -39,7 +39,7 @@ def this_process() -> Owner:
 os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
-def is_gone(owner: Owner) -> bool | None:
+def is_dead(owner: Owner) -> bool | None:
     """Whether the owner is dead, or None if this process cannot check."""
     here = this_process()
     if owner.machine != here.machine:
@@ -49,17 +49,17 @@ def is_gone(owner: Owner) -> bool | None:
     # Pids of another namespace have no meaning here: another container is like another machine.
     if owner.namespace != here.namespace or not owner.started:
         return None
-    return _started(owner.pid) != owner.started
+    return _start_time(owner.pid) != owner.started
 
 
 def _machine() -> str:
-    return f"{platform.node()}/{_read('/etc/machine-id')}"
+    return f"{platform.node()}/{_read_text('/etc/machine-id')}"
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """The start time of the process, as the system formats it. None if it does not exist or is a zombie; "" if unknown."""
     if sys.platform == "linux":
-        stat = _read(f"/proc/{pid}/stat")
+        stat = _read_text(f"/proc/{pid}/stat")
         fields = stat.rpartition(")")[2].split()
         return None if len(fields) < 20 or fields[0] in "ZX" else fields[19]
     try:
@@ -77,14 +77,14 @@ def _started(pid: int) -> str | None:
     return None if not started or state.startswith("Z") else started.strip()
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(errors="replace").strip()
     except OSError:
         return ""
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return str(Path(path).readlink())
     except OSError:

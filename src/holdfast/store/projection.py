@@ -23,15 +23,15 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.trust import lowest_trust
-from holdfast.store.rows import SessionState, StoredSession
+from holdfast.store.types import SessionState, StoredSession
 
 # The many small events of a running turn do not change the session's row: an append writes one row, not two.
-LOG_ONLY_EVENTS = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
+EVENTS_WITHOUT_PROJECTION = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
     """The session after the event. Trust is never raised."""
-    changed = _changed(session, event)
+    changed = _apply(session, event)
     return replace(changed, updated=at) if _is_activity(event) else changed
 
 
@@ -49,7 +49,7 @@ def _is_activity(event: Event) -> bool:
             return True
 
 
-def _changed(session: StoredSession, event: Event) -> StoredSession:
+def _apply(session: StoredSession, event: Event) -> StoredSession:
     match event:
         case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
             trust = lowest_trust(session.context.trust_level, trust)

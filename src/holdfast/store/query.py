@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
-from holdfast.store.rows import SessionState
+from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
 _MAC_BYTES = 16
@@ -89,7 +89,9 @@ def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int
 
 def _check_limit(limit: int) -> None:
     if not 1 <= limit <= MAX_PAGE_SIZE:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"A page has 1 to {MAX_PAGE_SIZE} results, not {limit}.")
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"`limit` must be between 1 and {MAX_PAGE_SIZE}, not {limit}."
+        )
 
 
 def _mac(body: bytes, query: SessionQuery | SearchQuery, secret: bytes) -> bytes:

@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.database import Database
 
-# "HOLD" in the file's header marks it as ours.
+# "HOLD" in the file's header marks it as a file of Holdfast.
 APPLICATION_ID = 0x484F4C44
 _SECTION = re.compile(r"^-- version (\d+)$", re.MULTILINE)
 
@@ -30,17 +30,17 @@ def split_migrations(text: str) -> tuple[str, ...]:
     return bodies
 
 
-def check_version(db: Database, path: str, known: int) -> None:
+def check_version(db: Database, path: str, supported: int) -> None:
     """Refuse a file of another program or of a newer version of Holdfast."""
     application, version = _number(db, "application_id"), _number(db, "user_version")
     if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
         raise HoldfastError(
             codes.STORE_FOREIGN, f"'{path}' is a database of another program. Nothing was changed."
         )
-    if version > known:
+    if version > supported:
         raise HoldfastError(
             codes.STORE_TOO_NEW,
-            f"'{path}' was written by a newer version of Holdfast (schema {version}; this version knows {known}). "
+            f"'{path}' was written by a newer version of Holdfast (schema {version}; this version supports {supported}). "
             "Nothing was changed.",
         )
 

@@ -1,5 +1,7 @@
--- The store's tables. A new version is a new section at the end; a section that was released never changes.
+-- The store's tables. A new version is a new section at the end; the SQL of a released section never changes.
 -- A file of version n gets every section after n, in one transaction.
+-- Comments are before statements, not inside them: SQLite stores those inside with the schema, which
+-- `holdfast store check` compares.
 
 -- version 1
 
@@ -8,10 +10,16 @@ CREATE TABLE meta (
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Random per store: the key that signs cursors, and the id that its audit chain starts with.
+-- Both are random: the secret that signs the cursors of queries, and the id that the store's audit chain starts with.
 INSERT INTO meta (name, value) VALUES ('cursor_secret', randomblob(32)), ('store_id', randomblob(16));
 
--- The state of a session after its last event, derived from the events, for lists and searches.
+-- The state of a session after its last event, for lists and searches. Events set most columns; the title, the
+-- tags, the settings and the folders can also be changed without an event.
+-- n: a short number for the session, which other tables have as session_n, instead of the text session_id.
+-- open_turn: the id of the turn that has no end yet, or ''.
+-- resolved_seq: the number of the latest ServersResolved event, or 0.
+-- indexed_seq: the number of the last event whose text is in the search index.
+-- unindexed: 1 if there are messages after that which are not in the index yet.
 CREATE TABLE sessions (
     n INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
@@ -37,10 +45,12 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_latest ON sessions (updated, n);
 CREATE INDEX sessions_of_workspace ON sessions (workspace_id, updated, n);
 CREATE INDEX sessions_of_parent ON sessions (parent_session_id) WHERE parent_session_id IS NOT NULL;
+-- No query uses this index at present.
 CREATE INDEX sessions_in_a_turn ON sessions (n) WHERE open_turn <> '';
 CREATE INDEX sessions_unindexed ON sessions (n) WHERE unindexed;
 
--- Clustered by session, so that the events of one session are on consecutive pages.
+-- Clustered by session (session_n is sessions.n), so that the events of one session are on consecutive pages.
+-- seq counts from 1 in each session; key is the key of events that are stored only once.
 CREATE TABLE events (
     session_n INTEGER NOT NULL REFERENCES sessions (n) ON DELETE CASCADE,
     seq INTEGER NOT NULL CHECK (seq > 0),
@@ -62,8 +72,10 @@ CREATE TABLE messages (
     UNIQUE (session_n, message_id)
 ) STRICT;
 
+-- The full-text index. Its rowid is messages.id; text is the whole text of the message.
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2');
 
+-- holder is the random id of a store; machine to started identify the process that has it open.
 CREATE TABLE leases (
     session_n INTEGER PRIMARY KEY REFERENCES sessions (n) ON DELETE CASCADE,
     holder TEXT NOT NULL,
@@ -77,6 +89,7 @@ CREATE TABLE leases (
 
 CREATE INDEX leases_of_holder ON leases (holder);
 
+-- what is the key of the approved server or tool; content_hash is that of its configuration or definition.
 CREATE TABLE approvals (
     what TEXT NOT NULL,
     content_hash TEXT NOT NULL,

@@ -8,8 +8,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, Prompted, Replied
 
 MAX_WORDS = 32
-_SNIPPET = 160
-_PIECE = re.compile(r"[^\W_]+")
+_SNIPPET_LENGTH = 160
+_TOKEN = re.compile(r"[^\W_]+")
 
 
 def searchable_text(event: Event) -> tuple[str, str] | None:
@@ -28,26 +28,26 @@ def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
     """The words of a query, each as the tokens that must follow each other in the text."""
     found = tuple(phrase for word in words.split() if (phrase := tokenize(word)))
     if not found:
-        raise HoldfastError(codes.BAD_ARGUMENT, "Name at least one word to search for.")
+        raise HoldfastError(codes.BAD_ARGUMENT, "Enter at least one word to search for.")
     if len(found) > MAX_WORDS:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"Search for at most {MAX_WORDS} words, not {len(found)}.")
+        raise HoldfastError(codes.BAD_ARGUMENT, f"Enter at most {MAX_WORDS} words, not {len(found)}.")
     return found
 
 
 def tokenize(text: str) -> tuple[str, ...]:
     """The runs of letters and digits in a text, without case and accents."""
-    return tuple(_PIECE.findall(_plain(text)))
+    return tuple(_TOKEN.findall(_normalize(text)))
 
 
-def make_snippet(text: str, found: tuple[tuple[str, ...], ...]) -> str:
+def make_snippet(text: str, wanted: tuple[tuple[str, ...], ...]) -> str:
     """The part of the text around the first match, on one line."""
-    at = _plain(text).find(found[0][0])
-    start = max(0, min(at - _SNIPPET // 3, len(text) - _SNIPPET))
-    cut = " ".join(text[start : start + _SNIPPET].split())
-    return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET < len(text) else ''}"
+    at = _normalize(text).find(wanted[0][0])
+    start = max(0, min(at - _SNIPPET_LENGTH // 3, len(text) - _SNIPPET_LENGTH))
+    cut = " ".join(text[start : start + _SNIPPET_LENGTH].split())
+    return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET_LENGTH < len(text) else ''}"
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFD", text.lower())

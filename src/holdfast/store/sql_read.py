@@ -17,7 +17,8 @@ from holdfast.store.constraints import CALLED_PREFIX, ENDED_PREFIX
 from holdfast.store.database import Database
 from holdfast.store.owner import Owner
 from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
-from holdfast.store.rows import (
+from holdfast.store.search import make_snippet, parse_words
+from holdfast.store.types import (
     Approval,
     AuditRow,
     Lease,
@@ -27,28 +28,28 @@ from holdfast.store.rows import (
     StoredEvent,
     StoredSession,
 )
-from holdfast.store.search import make_snippet, parse_words
 
-_SESSION = """
+_SESSION_COLUMNS = """
     s.session_id, s.workspace_id, s.trust_level, s.user_id, s.parent_session_id, s.cwd, s.roots, s.title, s.tags,
     s.source, s.settings, s.state, s.created, s.updated, s.open_turn,
     coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0),
     l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
-_SESSIONS = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
+_SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
+# The key of an event that was appended with its default key contains the call id; only other events need their body.
 _CALLS = (
-    "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS named "
+    "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
     "AND kind IN ('ToolCalled', 'ToolEnded')) "
-    "SELECT seq, kind, named, CASE WHEN named IS NULL THEN body END FROM calls"
+    "SELECT seq, kind, call_key, CASE WHEN call_key IS NULL THEN body END FROM calls"
 )
-# Read as bytes, as the file may have been edited; values of another type become NULL.
-_AUDIT = (
-    "seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
+# Texts are read as bytes, as an edited file may have invalid ones. Values of an unexpected type become NULL.
+_SELECT_AUDIT = (
+    "SELECT seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"
 )
-_SECRETS = ("cursor_secret", "store_id")
+_RANDOM_VALUES = ("cursor_secret", "store_id")
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -62,23 +63,25 @@ class SqlReadTx:
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
-        row = self._one(f"SELECT {_SESSION} FROM {_SESSIONS} WHERE s.session_id = ?", session_id)
+        row = self._one(
+            f"SELECT {_SESSION_COLUMNS} FROM {_SESSION_TABLES} WHERE s.session_id = ?", session_id
+        )
         return None if row is None else _session(row)
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
         """One page of the sessions that match the query."""
         position = decode_cursor(query, self._cursor_secret())
         where = _Where()
-        where.visibility(query.visibility)
-        where.equal("s.cwd", query.cwd)
-        where.equal("s.source", query.source)
-        where.equal("s.parent_session_id", query.parent)
-        where.equal("s.state", query.state)
-        where.tags(query.tags)
+        where.add_visibility(query.visibility)
+        where.add_equal("s.cwd", query.cwd)
+        where.add_equal("s.source", query.source)
+        where.add_equal("s.parent_session_id", query.parent)
+        where.add_equal("s.state", query.state)
+        where.add_tags(query.tags)
         if position is not None:
             where.add("(s.updated, s.n) < (?, ?)", *position)
         rows = self._all(
-            f"SELECT {_SESSION}, s.n FROM {_SESSIONS} WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
+            f"SELECT {_SESSION_COLUMNS}, s.n FROM {_SESSION_TABLES} WHERE {where.sql} ORDER BY s.updated DESC, s.n DESC LIMIT ?",
             *where.values,
             query.limit + 1,
         )
@@ -93,13 +96,13 @@ class SqlReadTx:
         wanted = parse_words(query.words)
         where = _Where()
         where.add("words MATCH ?", " AND ".join(f'"{" ".join(phrase)}"' for phrase in wanted))
-        where.visibility(query.visibility)
-        where.equal("s.source", query.source)
-        where.tags(query.tags)
+        where.add_visibility(query.visibility)
+        where.add_equal("s.source", query.source)
+        where.add_tags(query.tags)
         if position is not None:
             where.add("words.rowid < ?", position[0])
         rows = self._all(
-            f"SELECT {_SESSION}, m.message_id, m.first_seq, words.text, m.id FROM words "
+            f"SELECT {_SESSION_COLUMNS}, m.message_id, m.first_seq, words.text, m.id FROM words "
             "CROSS JOIN messages m ON m.id = words.rowid CROSS JOIN sessions s ON s.n = m.session_n "
             f"LEFT JOIN leases l ON l.session_n = s.n WHERE {where.sql} ORDER BY words.rowid DESC LIMIT ?",
             *where.values,
@@ -143,7 +146,6 @@ class SqlReadTx:
 
     def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
         """The session's calls without an end, oldest first."""
-        # The keys contain the call ids, so the bodies of events are hardly ever read.
         found: dict[str, int] = {}
         for seq, kind, key, body in self._db.execute(
             f"{_CALLS} ORDER BY seq", (CALLED_PREFIX, ENDED_PREFIX, session_id)
@@ -166,7 +168,7 @@ class SqlReadTx:
         return None if row is None else _lease(session_id, row)
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        """The approvals whose `what` starts with this prefix."""
+        """The approvals whose key starts with this prefix."""
         rows = self._all(
             "SELECT what, content_hash, approved_by, at FROM approvals WHERE what >= ? AND what < ? "
             "ORDER BY what, at, content_hash",
@@ -181,21 +183,21 @@ class SqlReadTx:
 
     def audit_head(self) -> AuditRow | None:
         """The last row of the audit."""
-        row = self._one(f"SELECT {_AUDIT} ORDER BY seq DESC LIMIT 1")
+        row = self._one(f"{_SELECT_AUDIT} ORDER BY seq DESC LIMIT 1")
         return None if row is None else _audit(row)
 
     def audit_row(self, seq: int) -> AuditRow | None:
         """The row of the audit with this number."""
-        row = self._one(f"SELECT {_AUDIT} WHERE seq = ?", seq)
+        row = self._one(f"{_SELECT_AUDIT} WHERE seq = ?", seq)
         return None if row is None else _audit(row)
 
     def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
         """The rows of the audit after number `after`, of one session or of all."""
         if session_id is None:
-            rows = self._db.execute(f"SELECT {_AUDIT} WHERE seq > ? ORDER BY seq", (after,))
+            rows = self._db.execute(f"{_SELECT_AUDIT} WHERE seq > ? ORDER BY seq", (after,))
         else:
             rows = self._db.execute(
-                f"SELECT {_AUDIT} WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
+                f"{_SELECT_AUDIT} WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
                 (session_id, after),
             )
         for row in rows:
@@ -206,10 +208,10 @@ class SqlReadTx:
             self._secret = self._meta("cursor_secret")
         return self._secret
 
-    def missing_secrets(self) -> tuple[str, ...]:
+    def missing_random_values(self) -> tuple[str, ...]:
         """The names of the store's random values that are missing."""
         values = dict(self._all("SELECT name, value FROM meta"))
-        return tuple(name for name in _SECRETS if not isinstance(values.get(name), bytes))
+        return tuple(name for name in _RANDOM_VALUES if not isinstance(values.get(name), bytes))
 
     def _meta(self, name: str) -> bytes:
         match self._one("SELECT value FROM meta WHERE name = ?", name):
@@ -240,19 +242,19 @@ class _Where:
         self._conditions.append(condition)
         self.values.extend(values)
 
-    def equal(self, column: str, value: str | None) -> None:
+    def add_equal(self, column: str, value: str | None) -> None:
         if value is not None:
             self.add(f"{column} = ?", value)
 
-    def visibility(self, visibility: Visibility) -> None:
-        self.equal("s.workspace_id", visibility.workspace_id)
-        self.equal("s.trust_level", visibility.trust_level)
+    def add_visibility(self, visibility: Visibility) -> None:
+        self.add_equal("s.workspace_id", visibility.workspace_id)
+        self.add_equal("s.trust_level", visibility.trust_level)
         if visibility.user_id == "":
             self.add("s.user_id IS NULL")
         else:
-            self.equal("s.user_id", visibility.user_id)
+            self.add_equal("s.user_id", visibility.user_id)
 
-    def tags(self, tags: tuple[str, ...]) -> None:
+    def add_tags(self, tags: tuple[str, ...]) -> None:
         for tag in tags:
             self.add("EXISTS (SELECT 1 FROM json_each(s.tags) WHERE value = ?)", tag)
 
@@ -307,7 +309,7 @@ def _call_id(kind: str, body: bytes) -> str:
 
 
 def _approval(row: Any) -> Approval:
-    return Approval(what=row[0], content_hash=row[1], by=row[2], at=from_microseconds(row[3]))
+    return Approval(key=row[0], content_hash=row[1], by=row[2], at=from_microseconds(row[3]))
 
 
 def _audit(row: Any) -> AuditRow:

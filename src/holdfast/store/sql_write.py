@@ -17,15 +17,17 @@ from holdfast.store.constraints import (
     check_new,
     check_same_session,
     default_key,
+    insert_discarded,
     key_reused,
-    row_not_kept,
     unknown_session,
 )
 from holdfast.store.database import Database
 from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
 from holdfast.store.owner import this_process
-from holdfast.store.projection import LOG_ONLY_EVENTS, completes_messages, project
-from holdfast.store.rows import (
+from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION, completes_messages, project
+from holdfast.store.search import searchable_text
+from holdfast.store.sql_read import SqlReadTx
+from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
@@ -34,19 +36,18 @@ from holdfast.store.rows import (
     SessionChange,
     StoredSession,
 )
-from holdfast.store.search import searchable_text
-from holdfast.store.sql_read import SqlReadTx
 
-_TITLE = ""
+_TITLE_MESSAGE_ID = ""
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
-# Rows per INSERT. Statements of each length are cached, so there is only one long length: it takes 340 KB.
+# Rows per INSERT. Each number of rows is another statement in the cache, and one for 512 rows takes 340 KB there:
+# so batches have 512 rows, or at most 128.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
 
 
 @dataclass(slots=True)
 class _Tail:
-    """The end of a session's log, valid while the transaction locks the database."""
+    """The end of a session's events, valid while the transaction locks the database."""
 
     n: int
     seq: int
@@ -83,23 +84,23 @@ class SqlTx(SqlReadTx):
             self._index(n)
 
     def savepoint_state(self) -> dict[SessionId, bool]:
-        """The state to return to when the savepoint is rolled back."""
+        """The state to pass to `on_rollback` if the savepoint is rolled back."""
         return dict(self._lease_changes)
 
-    def rolled_back(self, state: dict[SessionId, bool] | None = None) -> None:
-        """Note that the transaction was rolled back, or only to the savepoint with this state."""
+    def on_rollback(self, state: dict[SessionId, bool] | None = None) -> None:
+        """Undo the lease changes of the transaction, or those since the savepoint with this state."""
         self._lease_changes = state or {}
         self.clear_cache()
 
-    def committed(self) -> None:
-        """Note that the transaction was committed."""
+    def on_commit(self) -> None:
+        """Apply the lease changes of the transaction."""
         for session_id, held in self._lease_changes.items():
             (self._held.add if held else self._held.discard)(session_id)
         self._lease_changes.clear()
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Forget the cached ends of logs."""
+        """Forget the cached ends of sessions' events."""
         self._tails.clear()
 
     def create(self, new: NewSession) -> StoredSession:
@@ -118,7 +119,7 @@ class SqlTx(SqlReadTx):
                 _json(sorted(set(new.tags))), new.source, _json(new.settings), now, now,
             ),
         ).fetchone()  # fmt: skip
-        self._index_text(row[0], _TITLE, 0, new.title)
+        self._index_text(row[0], _TITLE_MESSAGE_ID, 0, new.title)
         return self._existing_session(context.session_id)
 
     def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
@@ -139,7 +140,7 @@ class SqlTx(SqlReadTx):
             (*given.values(), tail.n),
         )
         if change.title is not None:
-            self._index_text(tail.n, _TITLE, 0, change.title)
+            self._index_text(tail.n, _TITLE_MESSAGE_ID, 0, change.title)
         return self._existing_session(session_id)
 
     def delete(self, session_id: SessionId) -> bool:
@@ -156,7 +157,7 @@ class SqlTx(SqlReadTx):
         return True
 
     def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
-        """Append an event to the session's log, unless there is one with the same key."""
+        """Append an event to the session, unless it has one with the same key."""
         tail = self._tail(session_id)
         kind, body = encode_event(event)
         seq, now, given = tail.seq + 1, self._now(), key
@@ -172,14 +173,14 @@ class SqlTx(SqlReadTx):
         if not tail.unindexed and searchable_text(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
-        if not isinstance(event, LOG_ONLY_EVENTS):
+        if not isinstance(event, EVENTS_WITHOUT_PROJECTION):
             self._project(session_id, tail, event, now)
         if tail.unindexed and completes_messages(event):
             self._to_index.add(tail.n)
         return AppendResult(seq, is_new=True)
 
     def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
-        """Append log-only events, many rows per statement."""
+        """Append events that do not change the session's row, many per statement."""
         if any(default_key(event) for event in events):
             return [self.append(session_id, event) for event in events]
         tail = self._tail(session_id)
@@ -192,7 +193,7 @@ class SqlTx(SqlReadTx):
             rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(batch))
             sql = f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}"
             if self._db.execute(sql, values).rowcount != len(batch):
-                raise row_not_kept("an event")
+                raise insert_discarded("an event")
             tail.seq += len(batch)
         if not tail.unindexed and any(searchable_text(event) is not None for event in events):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
@@ -259,7 +260,7 @@ class SqlTx(SqlReadTx):
         """Store an approval."""
         self._db.execute(
             "INSERT OR REPLACE INTO approvals (what, content_hash, approved_by, at) VALUES (?, ?, ?, ?)",
-            (approval.what, approval.content_hash, approval.by, to_microseconds(approval.at)),
+            (approval.key, approval.content_hash, approval.by, to_microseconds(approval.at)),
         )
 
     def audit_append(self, row: AuditRow) -> None:
@@ -271,7 +272,7 @@ class SqlTx(SqlReadTx):
             "INSERT INTO audit (seq, body, digest) VALUES (?, ?, ?)", (row.seq, row.body, row.digest)
         )
         if inserted.rowcount != 1:
-            raise row_not_kept("an audit record")
+            raise insert_discarded("an audit record")
 
     def _tail(self, session_id: SessionId) -> _Tail:
         tail = self._tails.get(session_id)
@@ -303,7 +304,7 @@ class SqlTx(SqlReadTx):
     ) -> AppendResult:
         found = self._one("SELECT seq, kind, body FROM events WHERE session_n = ? AND key = ?", n, key)
         if found is None:
-            raise row_not_kept("an event")
+            raise insert_discarded("an event")
         seq, kind, body = found
         if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
@@ -337,7 +338,7 @@ class SqlTx(SqlReadTx):
             case ServersResolved():
                 self._db.execute("UPDATE sessions SET resolved_seq = ? WHERE n = ?", (tail.seq, tail.n))
             case Titled(title=title):
-                self._index_text(tail.n, _TITLE, 0, title)
+                self._index_text(tail.n, _TITLE_MESSAGE_ID, 0, title)
             case _:
                 pass
 

@@ -33,7 +33,7 @@ Connect = Callable[[Path, Synchronous], Database]
 
 
 class SqliteStore(Store):
-    """Several processes may open one file; only the holder of a session's lease writes to the session."""
+    """Several processes may open one file. While one holds a session's lease, no other can write to the session."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SqliteStore(Store):
         return await self._readers.run(work)
 
     def defer(self, work: Callable[[Tx], object], on_done: Callable[[], object] | None = None) -> None:
-        """Write something later that could not be written now, as on a full disk, before any other write."""
+        """Repeat a write that failed, as on a full disk, before any other write; then call `on_done`."""
         self._writer.defer(work, on_done)
 
     @property
@@ -79,7 +79,7 @@ class SqliteStore(Store):
         return self._writer.deferred_writes
 
     async def release(self, session_id: SessionId) -> None:
-        """Release the session's lease. If that cannot be written now, it is deferred; it expires when this process ends."""
+        """Release the session's lease. On a full disk the release is deferred; the lease expires when this process ends."""
         try:
             await super().release(session_id)
         except HoldfastError as error:
@@ -117,7 +117,7 @@ def open_database(
         return db
 
 
-def check_compatible(path: Path, known: int) -> None:
+def check_compatible(path: Path, supported: int) -> None:
     """Refuse a file of a newer version or of another program, without changing it."""
     if path.is_dir():
         raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.")
@@ -125,6 +125,6 @@ def check_compatible(path: Path, known: int) -> None:
         return
     db = connect_readonly(path) if has_wal(path) else connect_immutable(path)
     try:
-        check_version(db, str(path), known)
+        check_version(db, str(path), supported)
     finally:
         db.close()

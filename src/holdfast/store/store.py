@@ -11,7 +11,7 @@ from holdfast.model.ids import SessionId
 from holdfast.model.mask import Mask
 from holdfast.store.appender import Appender
 from holdfast.store.query import SearchQuery, SessionQuery
-from holdfast.store.rows import (
+from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
@@ -62,7 +62,7 @@ class ReadTx(Protocol):
         ...
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        """The approvals whose `what` starts with this prefix."""
+        """The approvals whose key starts with this prefix."""
         ...
 
     def store_id(self) -> bytes:
@@ -98,11 +98,11 @@ class Tx(ReadTx, Protocol):
         ...
 
     def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
-        """Append an event to the session's log, unless there is one with the same key."""
+        """Append an event to the session, unless it has one with the same key."""
         ...
 
     def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
-        """Append events of a running turn (`projection.LOG_ONLY_EVENTS`) to the session's log, in order."""
+        """Append events that do not change the session's row (`projection.EVENTS_WITHOUT_PROJECTION`), in order."""
         ...
 
     def index_messages(self) -> None:
@@ -154,7 +154,7 @@ class Store(ABC):
         """Finish pending reads and writes, release all leases and close the files."""
 
     def defer(self, work: Callable[[Tx], object], on_done: Callable[[], object] | None = None) -> None:
-        """Write something later that could not be written now, before any other write; then call `on_done`.
+        """Repeat a write that failed, as soon as possible and before any other write; then call `on_done`.
 
         Only stores whose writes can fail temporarily, as on a full disk, need to implement this.
         """

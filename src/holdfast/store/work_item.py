@@ -32,9 +32,9 @@ def deliver(items: Iterable[WorkItem]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
     for item in items:
         by_loop.setdefault(item.loop, []).append(item)
-    for loop, its_items in by_loop.items():
+    for loop, loop_items in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_settle, its_items)
+            loop.call_soon_threadsafe(_settle, loop_items)
         except RuntimeError:
             # The loop was closed without waiting for the result.
             continue

@@ -53,14 +53,14 @@ class Writer:
         self._renew_at: float | None = None
 
     async def start(self) -> None:
-        """Start the thread and open the file. Raises the error of opening it."""
+        """Start the thread and open the file. Raises if the file cannot be opened."""
         opened = WorkItem(lambda _: None)
         self._inbox.put(opened)
         self._thread.start()
         try:
             await opened.future
         except BaseException:
-            # `stop` will not be called.
+            # End the thread: `stop` is not called after a failed start.
             with self._lock:
                 self._closed = True
             self._inbox.put(None)
@@ -85,7 +85,7 @@ class Writer:
         deferred = _DeferredWrite(work, on_done, asyncio.get_running_loop())
         with self._lock:
             self._deferred.append(deferred)
-        self._inbox.put(_WAKE_UP)  # wake the thread
+        self._inbox.put(_WAKE_UP)
 
     @property
     def deferred_writes(self) -> int:
@@ -107,7 +107,7 @@ class Writer:
             # The leases expire when this process ends.
             log.warning("sessions not released", exc_info=True, extra={"path": self._path})
         finally:
-            # The thread only has to close its connection.
+            # This does not block for long: the thread only has to close its connection.
             self._thread.join()
 
     def _run(self) -> None:
@@ -135,13 +135,11 @@ class Writer:
                 deliver(items)
                 items.clear()
             elif self._deferred:
-                self._in_background(lambda: self._write_deferred(db, tx), "deferred writes not written")
+                self._try(lambda: self._write_deferred(db, tx), "deferred writes not written")
             if ended:
                 return
             if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
-                self._in_background(
-                    lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
-                )
+                self._try(lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed")
             wait = self._run_hooks(db, tx)
 
     def _collect(self, items: list[WorkItem], wait: float | None) -> bool:
@@ -198,11 +196,11 @@ class Writer:
             yield
             db.execute("COMMIT")
         except BaseException:
-            tx.rolled_back()
+            tx.on_rollback()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        tx.committed()
+        tx.on_commit()
         self._holds_leases = tx.holds_leases
 
     def _run_in_savepoint(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
@@ -217,7 +215,7 @@ class Writer:
             if not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO work")
-            tx.rolled_back(state)
+            tx.on_rollback(state)
             failure = self._translate(error)
         db.execute("RELEASE work")
         return result, failure
@@ -235,14 +233,14 @@ class Writer:
         return translated
 
     def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
-        """Run the hooks and renew the leases. Returns how long to wait for work at most."""
+        """Run the hooks and renew the leases. Returns the longest time to wait for work, or None."""
         waits = [wait for hook in self._hooks if (wait := _run_hook(hook, tx)) is not None]
         if not self._holds_leases:
             self._renew_at = None
         elif self._renew_at is None:
             self._renew_at = time.monotonic() + RENEW_SECONDS
         elif time.monotonic() >= self._renew_at:
-            self._in_background(lambda: self._write(db, tx, tx.renew), "leases not renewed")
+            self._try(lambda: self._write(db, tx, tx.renew), "leases not renewed")
             self._renew_at = time.monotonic() + RENEW_SECONDS
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
@@ -255,13 +253,13 @@ class Writer:
         with self._transaction(db, tx):
             work()
 
-    def _in_background(self, work: Callable[[], object], failed: str) -> None:
-        """Do something that no caller waits for. Transient errors are not logged, as it is tried again."""
+    def _try(self, work: Callable[[], object], log_message: str) -> None:
+        """Do work that no caller waits for. Errors are logged, except transient ones: the work is tried again."""
         try:
             work()
         except Exception as error:
             if not is_transient(self._translate(error)):
-                log.exception(failed, extra={"path": self._path})
+                log.exception(log_message, extra={"path": self._path})
 
 
 def _run_hook(hook: AfterCommit, tx: SqlTx) -> float | None:
@@ -273,7 +271,7 @@ def _run_hook(hook: AfterCommit, tx: SqlTx) -> float | None:
 
 
 class _DeferredWrite:
-    """A write that is done later, and the callback for when it is done."""
+    """A write that is repeated later, and the callback for when it is done."""
 
     def __init__(self, work: Work, on_done: OnDone | None, loop: asyncio.AbstractEventLoop) -> None:
         self.work = work

@@ -1,11 +1,11 @@
 """The session context as a signed token, for servers that are reached over HTTP.
 
-The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. `cryptography` is imported with the first token.
+The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. The first token imports `cryptography`.
 """
 
-from holdfast.token.claims import LIFETIME, Claims, audience_of
+from holdfast.token.claims import MAX_LIFETIME, Claims, audience_of
 from holdfast.token.replay import ReplayCache
 from holdfast.token.signer import Signer
 from holdfast.token.verifier import Verifier
 
-__all__ = ["LIFETIME", "Claims", "ReplayCache", "Signer", "Verifier", "audience_of"]
+__all__ = ["MAX_LIFETIME", "Claims", "ReplayCache", "Signer", "Verifier", "audience_of"]

@@ -15,8 +15,8 @@ from holdfast.model.workspace import parse_slug
 from holdfast.token.jws import encode_base64url, parse_object, token_error
 
 ISSUER = "holdfast"
-LIFETIME = 60
-"""The longest lifetime of a token, in seconds."""
+MAX_LIFETIME = 60
+"""The maximum and default lifetime of a token, in seconds."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims of a token. The context has no paths: they mean nothing on another machine."""
+    """The claims of a token. The paths of the context are not sent: they mean nothing on another machine."""
 
     context: SessionContext
     issuer: str
@@ -33,15 +33,15 @@ class Claims:
     issued_at: int
     expires_at: int
     token_id: str
-    request: str | None = None
-    """The digest of the only request that this token is for."""
+    request_digest: str | None = None
+    """The digest of the request that the token is signed for; None if it is for no particular request."""
 
 
 def audience_of(url: str) -> str:
-    """The audience of the server at this address: scheme, host, port unless it is the default, and path.
+    """The audience of the server at this URL: scheme, host, port unless it is the default, and path.
 
-    The audience is the address and not the server's name. Anyone who writes a config chooses the names in it: a server
-    that took another's name would be sent tokens that the other accepts.
+    The audience is the URL and not the server's name in a config, because the author of the config chooses the names. A
+    server with the name of another one would receive tokens that the other one accepts.
     """
     from urllib.parse import urlsplit
 
@@ -52,14 +52,14 @@ def audience_of(url: str) -> str:
         scheme, host, port = "", None, None
         parts = urlsplit("")
     if scheme not in _PORTS or not host:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{url[:100]!r} is not an http or https address.")
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{url[:100]!r} is not an http or https URL.")
     host = f"[{host}]" if ":" in host else host.rstrip(".")
     netloc = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
     return f"{scheme}://{netloc}{parts.path.rstrip('/')}"
 
 
 def digest_request(request: bytes) -> str:
-    """The digest of a request's body."""
+    """The SHA-256 of a request's body, as base64url."""
     return encode_base64url(hashlib.sha256(request).digest())
 
 
@@ -76,12 +76,12 @@ def to_payload(claims: Claims) -> JsonObject:
         "exp": claims.expires_at,
         "jti": claims.token_id,
     }
-    optional = {"uid": context.user_id, "par": context.parent_session_id, "req": claims.request}
+    optional = {"uid": context.user_id, "par": context.parent_session_id, "req": claims.request_digest}
     return payload | {name: value for name, value in optional.items() if value is not None}
 
 
 def from_payload(payload: bytes) -> Claims:
-    """The claims of a payload whose signature is verified; raises when one is missing or invalid."""
+    """The claims of a payload whose signature is verified; raises BAD_TOKEN when one is missing or not valid."""
     try:
         fields = parse_object(payload)
     except ValueError:
@@ -89,27 +89,27 @@ def from_payload(payload: bytes) -> Claims:
             "malformed", "The token's payload is not a JSON object with unique names."
         ) from None
     if "nbf" in fields:
-        raise token_error("claims", "A context token must not have the claim 'nbf'.")
+        raise token_error("claims", "The token has the claim 'nbf', which a context token must not have.")
     return Claims(
         context=SessionContext(
-            session_id=_read(fields, "sub", lambda value: parse_session_id(_text(value))),
-            workspace_id=_read(fields, "ws", _workspace),
-            trust_level=_read(fields, "tl", lambda value: Trust(_text(value))),
-            user_id=_read(fields, "uid", _text) if "uid" in fields else None,
-            parent_session_id=_read(fields, "par", lambda value: parse_session_id(_text(value)))
+            session_id=_read_claim(fields, "sub", lambda value: parse_session_id(_parse_text(value))),
+            workspace_id=_read_claim(fields, "ws", _parse_workspace),
+            trust_level=_read_claim(fields, "tl", lambda value: Trust(_parse_text(value))),
+            user_id=_read_claim(fields, "uid", _parse_text) if "uid" in fields else None,
+            parent_session_id=_read_claim(fields, "par", lambda value: parse_session_id(_parse_text(value)))
             if "par" in fields
             else None,
         ),
-        issuer=_read(fields, "iss", _text),
-        audience=_read(fields, "aud", _text),
-        issued_at=_read(fields, "iat", _seconds),
-        expires_at=_read(fields, "exp", _seconds),
-        token_id=_read(fields, "jti", _token_id),
-        request=_read(fields, "req", _text) if "req" in fields else None,
+        issuer=_read_claim(fields, "iss", _parse_text),
+        audience=_read_claim(fields, "aud", _parse_text),
+        issued_at=_read_claim(fields, "iat", _parse_seconds),
+        expires_at=_read_claim(fields, "exp", _parse_seconds),
+        token_id=_read_claim(fields, "jti", _parse_token_id),
+        request_digest=_read_claim(fields, "req", _parse_text) if "req" in fields else None,
     )
 
 
-def _read(fields: JsonObject, name: str, read: Callable[[Json], T]) -> T:
+def _read_claim(fields: JsonObject, name: str, read: Callable[[Json], T]) -> T:
     if name not in fields:
         raise token_error("claims", f"The token has no claim {name!r}.")
     try:
@@ -118,25 +118,25 @@ def _read(fields: JsonObject, name: str, read: Callable[[Json], T]) -> T:
         raise token_error("claims", f"The token's claim {name!r} is not valid.") from None
 
 
-def _text(value: Json) -> str:
+def _parse_text(value: Json) -> str:
     if not isinstance(value, str):
         raise ValueError("not text")
     return value
 
 
-def _workspace(value: Json) -> str:
-    text = _text(value)
+def _parse_workspace(value: Json) -> str:
+    text = _parse_text(value)
     return parse_slug(text) if text else ""
 
 
-def _seconds(value: Json) -> int:
+def _parse_seconds(value: Json) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("not whole seconds")
     return value
 
 
-def _token_id(value: Json) -> str:
-    text = _text(value)
+def _parse_token_id(value: Json) -> str:
+    text = _parse_text(value)
     if not 16 <= len(text) <= 128:
         raise ValueError("too short to be unique, or too long to store")
     return text

@@ -42,7 +42,7 @@ class ParsedToken:
 
 
 def token_error(reason: Reason, message: str) -> HoldfastError:
-    """The error to raise. The message must not contain any part of the token."""
+    """A BAD_TOKEN error. The message must not contain any part of the token."""
     return HoldfastError(codes.BAD_TOKEN, message, reason=reason)
 
 
@@ -52,7 +52,7 @@ def encode_header(key_id: str) -> bytes:
 
 
 def signing_input(header: bytes, payload: JsonObject) -> bytes:
-    """The bytes to sign: header and payload."""
+    """The bytes to sign: the encoded header and payload."""
     return b".".join((header, _encode(_encode_json(payload))))
 
 
@@ -62,7 +62,7 @@ def join_token(signed: bytes, signature: bytes) -> str:
 
 
 def parse_token(text: str) -> ParsedToken:
-    """Parse a token and check its header. The header does not choose the algorithm: any but ours is refused."""
+    """Parse a token and check its header. A header with another algorithm than ours is refused."""
     if len(text) > MAX_TOKEN_BYTES:
         raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
     try:
@@ -71,7 +71,8 @@ def parse_token(text: str) -> ParsedToken:
         header, payload, signature = parse_object(_decode(first)), _decode(middle), _decode(last)
     except ValueError:
         raise token_error(
-            "malformed", "The token is not three parts in base64url, the first a JSON object."
+            "malformed",
+            "The token does not consist of three parts in base64url, or the first is not a JSON object.",
         ) from None
     if header.get("alg") != ALGORITHM:
         raise token_error("algorithm", f"The token is not signed with {ALGORITHM}.")
@@ -93,12 +94,12 @@ def parse_object(text: bytes) -> JsonObject:
 
 
 def encode_base64url(data: bytes) -> str:
-    """Bytes as base64url without padding."""
+    """Encode bytes as base64url without padding."""
     return _encode(data).decode("ascii")
 
 
 def decode_base64url(text: str) -> bytes:
-    """Decode base64url without padding; raises ValueError for any but the canonical encoding."""
+    """Decode base64url without padding; raises ValueError unless the encoding is canonical."""
     return _decode(text.encode("ascii"))
 
 

@@ -1,4 +1,4 @@
-"""The file of the host's keys: only its owner can read it, and one process at a time changes it."""
+"""The file with the host's keys. Only its owner can read it, and a lock lets one process at a time change it."""
 
 import fcntl
 import json
@@ -14,45 +14,44 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.token.keys import Key, generate_key, private_jwks, public_jwks, read_private
 
-PRIVATE = "context-keys.json"
-PUBLIC = "context-jwks.json"
-_FILE_BYTES = 1024 * 1024
+_PRIVATE_NAME = "context-keys.json"
+_PUBLIC_NAME = "context-jwks.json"
+_MAX_FILE_BYTES = 1024 * 1024
 
 FileVersion: TypeAlias = tuple[int, ...]
-"""Changes whenever the file or its permissions change."""
+"""Values that differ once the file or its permissions have changed."""
 
 
 class KeyFile:
-    """A folder with the private keys and, for verifiers on the same machine, the public key set."""
+    """The file with the private keys and, next to it, a file with the public key set for verifiers of the same user."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self._folder = folder
         self._clock = clock
-        self._private = folder / PRIVATE
-        self.public = folder / PUBLIC
+        self._private = folder / _PRIVATE_NAME
+        self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:
-        """The version of the file; None when there is no file."""
+        """The current version of the file; None when there is no file."""
         try:
             return _file_version(self._private.lstat())
         except FileNotFoundError:
             return None
 
     def read(self) -> tuple[tuple[Key, ...], FileVersion]:
-        """The keys, and the version of the file that they are from. Without a file, create one."""
+        """The keys, and the version of the file that they were read from. If there is no file, create one."""
         try:
             keys, version = self._read()
         except FileNotFoundError:
             return self._create()
-        if not self._is_published(
-            keys[0]
-        ):  # the public set was removed, or a process was killed during a rotation
+        # The public set was removed, or a process was killed during a rotation.
+        if not self._is_published(keys[0]):
             with self._locked():
                 self._publish(self._read()[0])
         return keys, version
 
-    def change(self, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Replace the keys and the public set, under a lock from reading to writing."""
+    def update(self, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
+        """Replace the keys and the public set by the result of `change`, under a lock."""
         self.read()
         with self._locked():
             self._write(change(self._read()[0]))
@@ -61,7 +60,7 @@ class KeyFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(self._folder, self._folder.stat(), "700")
         with self._locked():
-            if not self._private.exists():  # otherwise another process was first: use its key
+            if not self._private.exists():  # otherwise another process has just created it
                 self._write((generate_key(),))
             return self._read()
 
@@ -80,7 +79,7 @@ class KeyFile:
                 raise _bad_key_file(self._private, "It must be a regular file that you own.")
             _check_private(self._private, found, "600")
             _check_private(self._folder, self._folder.stat(), "700")
-            return read_private(os.read(descriptor, _FILE_BYTES)), _file_version(found)
+            return read_private(os.read(descriptor, _MAX_FILE_BYTES)), _file_version(found)
         finally:
             os.close(descriptor)
 
@@ -89,11 +88,11 @@ class KeyFile:
         self._publish(keys)
 
     def _publish(self, keys: tuple[Key, ...]) -> None:
-        _write_file(self.public, public_jwks(keys, self._clock()), 0o644)
+        _write_file(self.public_file, public_jwks(keys, self._clock()), 0o644)
 
     def _is_published(self, key: Key) -> bool:
         try:
-            return f'"{key.key_id}"' in self.public.read_text(encoding="ascii")
+            return f'"{key.key_id}"' in self.public_file.read_text(encoding="ascii")
         except (OSError, ValueError):
             return False
 
@@ -139,4 +138,4 @@ def _write_file(path: Path, content: JsonObject, mode: int) -> None:
 
 
 def _bad_key_file(path: Path, message: str) -> HoldfastError:
-    return HoldfastError(codes.BAD_KEY, f"The key in {str(path)!r} cannot be used. {message}")
+    return HoldfastError(codes.BAD_KEY, f"The keys in {str(path)!r} cannot be used. {message}")

@@ -1,4 +1,4 @@
-"""Signing keys as values, and their JSON Web Key Sets: private for the key file, public for verifiers."""
+"""Signing keys, and their JSON Web Key Sets: a private one for the key file, a public one for verifiers."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.token.claims import LIFETIME
+from holdfast.token.claims import MAX_LIFETIME
 from holdfast.token.jws import ALGORITHM, decode_base64url, encode_base64url, parse_object
 from holdfast.token.replay import REPLAY_MARGIN
 
@@ -17,7 +17,7 @@ _KEY_TYPE = {"kty": "OKP", "crv": "Ed25519"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key. Only the current one has a secret; an older one verifies until it expires."""
+    """An Ed25519 key. Only the current key has a secret; an older key verifies tokens until it expires."""
 
     key_id: str
     public: bytes
@@ -29,17 +29,17 @@ class Key:
 
 
 def generate_key() -> Key:
-    """Generate a key. Its id is derived from the key itself."""
+    """Generate a key. Its id is derived from its public part."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
-    return Key(key_id=_thumbprint(public), public=public, secret=private.private_bytes_raw())
+    return Key(key_id=_key_id(public), public=public, secret=private.private_bytes_raw())
 
 
 def rotate_keys(keys: tuple[Key, ...], new: Key, now: float) -> tuple[Key, ...]:
-    """The keys after a rotation: the new one signs, the others lose their secret and verify what they signed."""
-    expires_at = now + LIFETIME + REPLAY_MARGIN
+    """The keys after a rotation: the new key signs; the others lose their secret, and verify until their tokens expire."""
+    expires_at = now + MAX_LIFETIME + REPLAY_MARGIN
     kept = (
         replace(key, secret=None, expires_at=key.expires_at or expires_at)
         for key in keys
@@ -64,8 +64,8 @@ def private_jwks(keys: tuple[Key, ...]) -> JsonObject:
 
 
 def read_private(text: bytes) -> tuple[Key, ...]:
-    """Read the keys of a key file. The first is the one that signs."""
-    keys = _read(text)
+    """Read the keys of a key file. The first key signs."""
+    keys = _parse_jwks(text)
     if not keys or keys[0].secret is None:
         raise _bad_key_set("It has no key to sign with.")
     return keys
@@ -74,9 +74,11 @@ def read_private(text: bytes) -> tuple[Key, ...]:
 def read_public(jwks: bytes | str | Mapping[str, object]) -> dict[str, Key]:
     """Read the Ed25519 keys of a public key set, by id. Keys of other types are skipped."""
     text = json.dumps(jwks).encode() if isinstance(jwks, Mapping) else jwks
-    keys = _read(text.encode() if isinstance(text, str) else text)
+    keys = _parse_jwks(text.encode() if isinstance(text, str) else text)
     if any(key.secret is not None for key in keys):
-        raise _bad_key_set("It has a secret key. Give verifiers only the public key set, and rotate the key.")
+        raise _bad_key_set(
+            "It contains a secret key. Give verifiers only the public key set, and rotate the key."
+        )
     by_id = {key.key_id: key for key in keys}
     if len(by_id) != len(keys):
         raise _bad_key_set("Two of its keys have the same id.")
@@ -97,17 +99,17 @@ def _public_jwk(key: Key) -> JsonObject:
     }
 
 
-def _read(text: bytes) -> tuple[Key, ...]:
+def _parse_jwks(text: bytes) -> tuple[Key, ...]:
     try:
         listed = parse_object(text).get("keys")
         if not isinstance(listed, list):
             raise ValueError("keys is not a list")
-        return tuple(key for jwk in listed if (key := _key(jwk)))
+        return tuple(key for jwk in listed if (key := _parse_jwk(jwk)))
     except ValueError:
         raise _bad_key_set('It is not a JSON Web Key Set: {"keys": [...]}.') from None
 
 
-def _key(jwk: Json) -> Key | None:
+def _parse_jwk(jwk: Json) -> Key | None:
     if not isinstance(jwk, dict) or any(jwk.get(name) != value for name, value in _KEY_TYPE.items()):
         return None
     if jwk.get("use", "sig") != "sig" or jwk.get("alg", ALGORITHM) != ALGORITHM:
@@ -128,7 +130,7 @@ def _key(jwk: Json) -> Key | None:
     )
 
 
-def _thumbprint(public: bytes) -> str:
+def _key_id(public: bytes) -> str:
     """The id of a key: the beginning of its RFC 7638 thumbprint."""
     jwk = '{"crv":"Ed25519","kty":"OKP","x":"%s"}' % encode_base64url(public)
     return encode_base64url(hashlib.sha256(jwk.encode()).digest())[:16]

@@ -9,11 +9,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.token.claims import Claims
 
 REPLAY_MARGIN = 60
-"""Seconds that a token is remembered after it expires. No verifier's leeway is longer."""
+"""For how many seconds an expired token is remembered: longer than the leeway of any verifier."""
 
 
 class ReplayCache:
-    """Remembers each used token until no verifier would accept it. When it is full, it refuses new ones.
+    """Remembers each used token until no verifier would accept it. A full cache refuses new tokens.
 
     It knows only the tokens of its own process. A server with several processes needs one `ReplayCache` in front of them.
     """
@@ -29,21 +29,20 @@ class ReplayCache:
         return len(self._tokens)
 
     def check(self, claims: Claims, now: float | None = None) -> None:
-        """Accept a verified token the first time; raises TOKEN_REPLAYED after that."""
+        """Record a verified token as used; raises TOKEN_REPLAYED if it was used before, and BUSY if the cache is full."""
         token, until = f"{claims.issuer}\0{claims.token_id}", claims.expires_at + REPLAY_MARGIN
         with self._lock:
             self._forget(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
-            if (
-                until <= self._forgotten_until
-            ):  # the clock was set back: the token may have been used and forgotten
+            # The clock was set back: the token may have been used and forgotten.
+            if until <= self._forgotten_until:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED, "This token is too old to know whether it was used before."
                 )
             if len(self._tokens) >= self._capacity:
                 raise HoldfastError(
-                    codes.BUSY, f"{self._capacity} tokens are remembered already. Wait a minute."
+                    codes.BUSY, f"{self._capacity} tokens were used in the last minutes. Wait a minute."
                 )
             self._tokens.add(token)
             heapq.heappush(self._by_expiry, (until, token))

@@ -11,7 +11,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_request, to_payload
+from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, to_payload
 from holdfast.token.jws import MAX_TOKEN_BYTES, encode_header, join_token, signing_input
 from holdfast.token.key_file import FileVersion, KeyFile
 from holdfast.token.keys import Key, generate_key, public_jwks, rotate_keys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeys:
-    """The keys of one version of the key file, the first one ready to sign."""
+    """The keys of one version of the key file. The first is loaded for signing."""
 
     version: FileVersion
     keys: tuple[Key, ...]
@@ -31,18 +31,18 @@ class LoadedKeys:
 
 
 class Signer:
-    """Signs with the newest key in a folder. It generates the first key, and notices when another process rotates it."""
+    """Signs with the newest key in a folder. It generates the first key, and notices when another process rotates the keys."""
 
     def __init__(
         self,
         folder: Path,
         *,
         issuer: str = ISSUER,
-        lifetime: int = LIFETIME,
+        lifetime: int = MAX_LIFETIME,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not 1 <= lifetime <= LIFETIME:
-            raise ValueError(f"The lifetime of a token is 1 to {LIFETIME} seconds, not {lifetime}.")
+        if not 1 <= lifetime <= MAX_LIFETIME:
+            raise ValueError(f"lifetime must be 1 to {MAX_LIFETIME} seconds, not {lifetime}.")
         self._file = KeyFile(folder, clock)
         self._issuer = issuer
         self._lifetime = lifetime
@@ -51,16 +51,16 @@ class Signer:
 
     @property
     def public_file(self) -> Path:
-        """The file with the public key set, for verifiers on the same machine."""
-        return self._file.public
+        """The file with the public key set, for verifiers of the same user."""
+        return self._file.public_file
 
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:
-        """A token for one request to one server. `request` is the body as it is sent.
+        """Sign a token for one request to one server. `request` is the body as it is sent.
 
         Every request needs its own token: the host does not know which tools change something, and such a tool accepts
         a token only once and only with the body that it was signed for.
         """
-        loaded = self._current()
+        loaded = self._current_keys()
         now = int(self._clock())
         claims = Claims(
             context=context,
@@ -69,7 +69,7 @@ class Signer:
             issued_at=now,
             expires_at=now + self._lifetime,
             token_id=secrets.token_urlsafe(16),
-            request=None if request is None else digest_request(request),
+            request_digest=None if request is None else digest_request(request),
         )
         token = self._sign(loaded, to_payload(claims))
         if len(token) > MAX_TOKEN_BYTES:
@@ -80,21 +80,21 @@ class Signer:
         return token
 
     def jwks(self) -> JsonObject:
-        """The public key set, for verifiers on other machines."""
-        return public_jwks(self._current().keys, self._clock())
+        """The public key set, to give to verifiers."""
+        return public_jwks(self._current_keys().keys, self._clock())
 
     def rotate(self, *, revoke: bool = False) -> None:
         """Sign with a new key from now on, in every process.
 
         The old keys verify until the last token that they signed has expired. After a leak, `revoke` drops them at once.
         """
-        self._file.change(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
+        self._file.update(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 
     def _sign(self, loaded: LoadedKeys, payload: JsonObject) -> str:
         signed = signing_input(loaded.header, payload)
         return join_token(signed, loaded.private.sign(signed))
 
-    def _current(self) -> LoadedKeys:
+    def _current_keys(self) -> LoadedKeys:
         loaded = self._loaded
         if loaded is None or loaded.version != self._file.version():
             self._loaded = loaded = self._load()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.token.claims import ISSUER, LIFETIME, Claims, digest_request, from_payload
+from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, from_payload
 from holdfast.token.jws import parse_token, token_error
 from holdfast.token.keys import Key, read_public
 
@@ -29,7 +29,7 @@ class Verifier:
         leeway: float = LEEWAY,
     ) -> None:
         if not 0 <= leeway <= _MAX_LEEWAY:
-            raise ValueError(f"The leeway is 0 to {_MAX_LEEWAY:.0f} seconds, not {leeway}.")
+            raise ValueError(f"leeway must be 0 to {_MAX_LEEWAY:.0f} seconds, not {leeway}.")
         self._issuer = issuer
         self._leeway = leeway
         self._file = jwks if isinstance(jwks, Path) else None
@@ -42,7 +42,7 @@ class Verifier:
             self.replace(jwks)
 
     def replace(self, jwks: Mapping[str, object] | str | bytes) -> None:
-        """Accept only these keys from now on. Call this after you fetched the key set again."""
+        """Accept only these keys from now on. Call this after you have fetched the key set again."""
         self._keys, self._public_keys = read_public(jwks), {}
 
     def verify(
@@ -55,7 +55,7 @@ class Verifier:
     ) -> Claims:
         """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`.
 
-        `audience` is the address of this server (`audience_of`), or several. With `request`, the body as it was
+        `audience` is the normalized URL of this server (`audience_of`), or several. With `request`, the body as it was
         received, the token must be signed for that body. Pass it for every tool that changes something, and then pass
         the claims to `ReplayCache.check`.
         """
@@ -68,7 +68,7 @@ class Verifier:
             raise token_error(
                 "audience", f"The token is for another server, not for {_list_audiences(audience)}."
             )
-        if request is not None and claims.request != digest_request(request):
+        if request is not None and claims.request_digest != digest_request(request):
             raise token_error("request", "The token is signed for another request, or for none.")
         return claims
 
@@ -96,8 +96,10 @@ class Verifier:
         return key
 
     def _check_times(self, claims: Claims, now: float) -> None:
-        if not 0 < claims.expires_at - claims.issued_at <= LIFETIME:
-            raise token_error("lifetime", f"The token's lifetime is not between 1 and {LIFETIME} seconds.")
+        if not 0 < claims.expires_at - claims.issued_at <= MAX_LIFETIME:
+            raise token_error(
+                "lifetime", f"The token's lifetime is not between 1 and {MAX_LIFETIME} seconds."
+            )
         if claims.issued_at > now + self._leeway:
             raise token_error(
                 "future", "The token is not valid yet. Compare the clocks of the host and this server."
@@ -106,11 +108,11 @@ class Verifier:
             raise token_error("expired", "The token has expired.")
 
     def _public_key(self, key: Key) -> "Ed25519PublicKey":
-        if (ready := self._public_keys.get(key.key_id)) is None:
+        if (public_key := self._public_keys.get(key.key_id)) is None:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-            self._public_keys[key.key_id] = ready = Ed25519PublicKey.from_public_bytes(key.public)
-        return ready
+            self._public_keys[key.key_id] = public_key = Ed25519PublicKey.from_public_bytes(key.public)
+        return public_key
 
     def _reload(self, file: Path) -> None:
         """Read the key set if the file has changed."""

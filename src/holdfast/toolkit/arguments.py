@@ -1,4 +1,4 @@
-"""The arguments of a tool: their schema, and the decoding and checking of those of a call."""
+"""The arguments of a tool: make their JSON Schema, and decode and check those of each call."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,11 +12,12 @@ from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
-_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
-_STRUCT = "Arguments"
-_MAX_ISSUES = 32  # enough for a client to start over
+_EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
+_STRUCT_NAME = "Arguments"
+_MAX_ISSUES = 32  # reported per call
 
-# A model under prompt injection may send these to any tool. They are dropped, since they have no effect.
+# Names of the session context. A prompt injection may make a model send them to any tool. They are dropped, since they
+# have no effect.
 _CONTEXT_NAMES = frozenset({"sessionid", "trust", "trustlevel", "workspaceid", "userid", "parentsessionid"})
 
 
@@ -24,20 +25,20 @@ class BadArgumentsError(Exception):
     """The arguments of a call do not match the tool's parameters."""
 
     def __init__(self, issues: list[Issue]) -> None:
-        super().__init__(f"{len(issues)} issues")
+        super().__init__(f"{len(issues)} issues with the arguments")
         self.issues = issues
 
 
 class Arguments:
-    """Decodes the arguments of calls, and makes the schema that clients see."""
+    """Decodes the arguments of a tool's calls, and makes the schema that clients see."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._pydantic = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
         self._optional = any(not parameter.required for parameter in parameters)
         self._struct = msgspec.defstruct(
-            _STRUCT,
-            [parameter.field() for parameter in parameters],
+            _STRUCT_NAME,
+            [parameter.struct_field() for parameter in parameters],
             kw_only=True,
             forbid_unknown_fields=True,
         )
@@ -47,17 +48,22 @@ class Arguments:
         return msgspec.json.Decoder(self._struct).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """The arguments by name, decoded to their types; omitted ones are missing."""
+        """Decode the arguments, by name, without the omitted ones. Raises `BadArgumentsError` with all issues."""
+        issues: list[Issue] = []
         try:
             values = msgspec.structs.asdict(self._decode(raw))
         except DECODE_ERRORS:
-            values = self._parse_each(raw)
+            values, issues = self._decode_each(raw)
         if self._optional:
             values = {name: value for name, value in values.items() if value is not UNSET}
-        return self._read_pydantic(values) if self._pydantic else values
+        if self._pydantic:
+            issues += self._validate_pydantic(values)
+        if issues:
+            raise BadArgumentsError(issues[:_MAX_ISSUES])
+        return values
 
-    def _parse_each(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode each argument on its own to collect all issues. The decoder of the whole stops at the first."""
+    def _decode_each(self, raw: Raw | bytes) -> tuple[dict[str, Any], list[Issue]]:
+        """Decode the arguments one by one to find every issue. The decoder of the struct stops at the first."""
         try:
             given = msgspec.json.decode(raw, type=dict[str, Raw])
         except DECODE_ERRORS:
@@ -74,54 +80,51 @@ class Arguments:
                 values[name] = (
                     given[name]
                     if parameter.uses_pydantic
-                    else msgspec.json.decode(given[name], type=parameter.kind)
+                    else msgspec.json.decode(given[name], type=parameter.annotation)
                 )
             except DECODE_ERRORS as error:
-                issues.append(_decoder_issue(name, describe_decode_error(error)))
+                issues.append(_issue_from_msgspec(name, describe_decode_error(error)))
         known = ", ".join(self.parameters) or "none"
-        for name in given.keys() - self.parameters.keys():
-            if _normalize_name(name) not in _CONTEXT_NAMES:
+        for name in given:
+            if name not in self.parameters and _normalize_name(name) not in _CONTEXT_NAMES:
                 issues.append(_issue(name[:80], "unknown", f"Unknown argument. Known: {known}."))
-        if issues:
-            raise BadArgumentsError(issues[:_MAX_ISSUES])
-        return values
+        return values, issues
 
-    def _read_pydantic(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _validate_pydantic(self, values: dict[str, Any]) -> list[Issue]:
+        """Replace the JSON of each pydantic argument by its value, and return the issues."""
         from holdfast.toolkit import pydantic_types
 
         issues: list[Issue] = []
         for parameter in self._pydantic:
             if parameter.name in values:
                 values[parameter.name], found = pydantic_types.validate(
-                    parameter.kind, parameter.name, bytes(values[parameter.name])
+                    parameter.annotation, parameter.name, bytes(values[parameter.name])
                 )
                 issues += found
-        if issues:
-            raise BadArgumentsError(issues)
-        return values
+        return issues
 
     @cached_property
     def schema(self) -> JsonObject:
         """The JSON Schema of the arguments."""
         if not self.parameters:
-            return _NO_ARGUMENTS
-        _, known = msgspec.json.schema_components([self._struct], ref_template="#/$defs/{name}")
-        schema: JsonObject = known.pop(_STRUCT)
-        definitions: JsonObject = dict(known)
+            return _EMPTY_SCHEMA
+        _, components = msgspec.json.schema_components([self._struct], ref_template="#/$defs/{name}")
+        schema: JsonObject = components.pop(_STRUCT_NAME)
+        definitions: JsonObject = dict(components)
         properties = schema["properties"]
         assert isinstance(properties, dict)
         for parameter in self.parameters.values():
             if parameter.uses_pydantic:
                 from holdfast.toolkit import pydantic_types
 
-                properties[parameter.name], further = pydantic_types.json_schema(parameter.kind)
-                definitions |= further
-            shown = properties[parameter.name]
-            assert isinstance(shown, dict)
-            shown |= parameter.schema_default()
+                properties[parameter.name], more = pydantic_types.json_schema(parameter.annotation)
+                definitions |= more
+            argument_schema = properties[parameter.name]
+            assert isinstance(argument_schema, dict)
+            argument_schema |= parameter.schema_default()
         schema.pop("title", None)
         if not schema["required"]:
-            del schema["required"]  # old validators reject an empty list
+            del schema["required"]  # JSON Schema draft 4 does not allow an empty list
         if definitions:
             schema["$defs"] = definitions
         _add_enum_types(schema)
@@ -139,9 +142,9 @@ def find_param_headers(schema: JsonObject) -> tuple[ParamHeader, ...]:
     if not isinstance(properties, dict):
         return ()
     return tuple(
-        ParamHeader(path=(name,), header=header, number=shown.get("type") == "integer")
-        for name, shown in properties.items()
-        if isinstance(shown, dict) and isinstance(header := shown.get(PARAM_HEADER_KEY), str)
+        ParamHeader(path=(name,), header=header, is_number=argument.get("type") == "integer")
+        for name, argument in properties.items()
+        if isinstance(argument, dict) and isinstance(header := argument.get(PARAM_HEADER_KEY), str)
     )
 
 
@@ -149,8 +152,8 @@ def _issue(field: str, code: str, message: str) -> Issue:
     return {"field": field, "code": code, "message": message}
 
 
-def _decoder_issue(name: str, message: str) -> Issue:
-    """An issue from msgspec's message: `Expected `int`, got `str` - at `$[0].size``."""
+def _issue_from_msgspec(name: str, message: str) -> Issue:
+    """An issue from a message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
     what, _, where = message.partition(" - at `")
     path = where.rstrip("`").removeprefix("$")
     if what.startswith("Object missing required"):
@@ -167,7 +170,7 @@ def _decoder_issue(name: str, message: str) -> Issue:
 
 
 def _normalize_name(name: str) -> str:
-    """The letters of a name without case, width and accents, so that look-alike spellings compare equal."""
+    """Only the letters of a name, without case, width and accents, so that similar spellings compare equal."""
     import unicodedata
 
     folded = unicodedata.normalize("NFKD", name).casefold()
@@ -175,7 +178,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _add_enum_types(schema: Json) -> None:
-    """Add `"type": "string"` to enums of strings: the APIs of some models require it."""
+    """Add `"type": "string"` to enums of strings: some model APIs require it."""
     if isinstance(schema, list):
         for part in schema:
             _add_enum_types(part)

@@ -1,16 +1,16 @@
-"""Who calls: how a server authenticates its requests.
+"""How a server finds out who sent a request.
 
-One authenticator for each kind of server:
+There is one authenticator for each kind of server:
 
 | server | authenticator | identity and trust come from | a workspace that the client announces |
 |---|---|---|---|
-| stdio, one session's own | `EnvironmentAuthenticator` | the environment: the spawner is the host | is ignored |
-| stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the host writes them all | is ignored |
-| HTTP, with the host's key set | `TokenAuthenticator` | the verified token of each request | counts only for anonymous callers, if they are allowed |
-| in process | `ContextVarAuthenticator` | the ContextVar | is ignored |
-| any other | `AnonymousAuthenticator` | nothing | counts: it is an address and grants nothing |
+| stdio, started for one session | `EnvironmentAuthenticator` | the environment: the host started the server | is ignored |
+| stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the host writes it | is ignored |
+| HTTP, with the host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
+| in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
+| any other | `AnonymousAuthenticator` | nothing | is used: it is an address and grants nothing |
 
-The arguments of a tool never count, whatever their names are.
+The arguments of a tool never identify the caller, whatever their names are.
 """
 
 import logging
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerIdentity:
-    """The session that calls; for an anonymous caller, the workspace that it announces."""
+    """The caller's session, or None for an anonymous caller, and the workspace that such a caller announces."""
 
     session: SessionContext | None = None
     announced_workspace: str = ""
@@ -56,31 +56,31 @@ class Authenticator(Protocol):
     """Finds out who sent a request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        """Who sent this request; raises when the request's proof of identity is bad."""
+        """The caller who sent this request; raises when the request's proof of identity is not valid."""
         ...
 
-    def log_caller(self) -> None:
-        """Log, once at the start, where this server takes its callers' identity from."""
+    def log_identity_source(self) -> None:
+        """Log at start how this server identifies its callers."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentAuthenticator:
-    """For the server of one session: the environment says which, and nothing in a request changes it."""
+    """For the server of one session. The host sets the session in its environment; no request can change it."""
 
     session: SessionContext
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         return CallerIdentity(session=self.session)
 
-    def log_caller(self) -> None:
+    def log_identity_source(self) -> None:
         session = self.session
-        # Shortened: the whole id would let a reader of the log use the session.
-        _log_caller(f"{session.session_id[:13]}…", session.workspace_id or "(none)", session.trust_level)
+        # Shortened, because the whole id would let readers of the log use the session.
+        _log_identity(f"{session.session_id[:13]}…", session.workspace_id or "(none)", session.trust_level)
 
 
 class MetaAuthenticator:
-    """For a server that sessions share: each request names its session in `_meta`, which the host writes."""
+    """For a server that sessions share: the host writes the session into the `_meta` of each request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         context = request.meta.get(META_KEY)
@@ -91,12 +91,15 @@ class MetaAuthenticator:
             raise HoldfastError(codes.NO_CONTEXT, f"The context in _meta[{META_KEY!r}] is incomplete.")
         return CallerIdentity(session=session)
 
-    def log_caller(self) -> None:
-        _log_caller(*["(of each request)"] * 3)
+    def log_identity_source(self) -> None:
+        _log_identity(*["(per request)"] * 3)
 
 
 class TokenAuthenticator:
-    """For a server over HTTP: the host signs a token for each request. A call that mutates uses its token up."""
+    """For a server over HTTP: the host signs a token for each request.
+
+    A call that may change something needs a token for its body that no such call has used before.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class TokenAuthenticator:
         anonymous: "AnonymousAuthenticator | None" = None,
         replays: "ReplayCache | None" = None,
     ) -> None:
-        from holdfast.token import ReplayCache  # costs 20 ms; servers on stdio do not need it
+        from holdfast.token import ReplayCache  # costs 10 ms, and servers on stdio do not need it
 
         self._verifier = verifier
         self._audience = audience
@@ -114,7 +117,6 @@ class TokenAuthenticator:
         self._replays = replays or ReplayCache()
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        """The session of the token. If the call mutates, the token must be signed for this body."""
         http = request.http
         token = http.headers.get(CONTEXT_HEADER.lower()) if http else None
         if http is None or token is None:
@@ -128,40 +130,41 @@ class TokenAuthenticator:
             self._replays.check(claims)
         return CallerIdentity(session=claims.context)
 
-    def log_caller(self) -> None:
-        _log_caller(*["(of each token)"] * 3)
+    def log_identity_source(self) -> None:
+        _log_identity(*["(per token)"] * 3)
 
 
 class ContextVarAuthenticator:
     """For tools in the host's own process: the caller sets the ContextVar.
 
-    An in-memory wire preserves the ContextVar only if one session uses it: with several, their frames are batched.
+    Use one in-memory connection per session: it sends frames in batches, so that the frames of several sessions would
+    run with the ContextVar of one.
     """
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         return CallerIdentity(session=current_context())
 
-    def log_caller(self) -> None:
-        """Log nothing: no process is started."""
+    def log_identity_source(self) -> None:
+        """Log nothing: this server is not a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnonymousAuthenticator:
-    """For clients without a proof of identity. They may announce a workspace; nothing else they claim counts."""
+    """For clients that prove no identity. They may announce a workspace; anything else that they claim is ignored."""
 
     aliases: ContextAliases = NO_ALIASES
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        """The workspace announced in the request, else in `initialize`."""
-        announced = self._announced(request.meta) or self._announced(request.client.meta)
+        """An anonymous caller, with the workspace announced in the request or else in `initialize`."""
+        announced = self._announced_workspace(request.meta) or self._announced_workspace(request.client.meta)
         return CallerIdentity(announced_workspace=announced) if announced else ANONYMOUS
 
-    def _announced(self, meta: JsonObject) -> str:
+    def _announced_workspace(self, meta: JsonObject) -> str:
         if META_KEY in meta or self.aliases.workspace_keys:
             return self.aliases.workspace_in(meta)
         return ""
 
-    def log_caller(self) -> None:
+    def log_identity_source(self) -> None:
         log.warning("no session context (legacy mode): callers are anonymous, pid=%d", os.getpid())
 
 
@@ -176,11 +179,11 @@ def authenticator_from_env(environ: Mapping[str, str], aliases: ContextAliases =
     if present:
         raise HoldfastError(
             codes.NO_CONTEXT,
-            f"The environment has only {', '.join(present)}, which is not a whole context. Start the server again.",
+            f"The environment has only {', '.join(present)}, which is not a complete session context. Unset these variables, or let the host set all of them.",
         )
     return AnonymousAuthenticator(aliases)
 
 
-def _log_caller(session: str, workspace: str, trust: str) -> None:
-    # The values are part of this message, not fields: operators search a server's standard error for this form.
+def _log_identity(session: str, workspace: str, trust: str) -> None:
+    # The values are in the message and not in fields, because operators search a server's log for exactly this form.
     log.info("session=%s, workspace=%s, trust=%s, pid=%d", session, workspace, trust, os.getpid())

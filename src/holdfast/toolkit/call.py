@@ -21,6 +21,7 @@ LEVELS: dict[str, int] = {
     "error": 40, "critical": 50, "alert": 60, "emergency": 70,
 }  # fmt: skip
 SILENT = 100
+"""Higher than every level: the client gets no log messages."""
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,10 @@ async def _discard(method: str, params: Any) -> None:
 
 
 class ResultMeta(msgspec.Struct):
-    """Goes into the `_meta` of the envelope: the id of the caller's session, or of the driven one that the call used."""
+    """Members of the envelope's `_meta` that a running call can change."""
 
     session_id: str = ""
+    """The id of the caller's session, or of the driven session that the call used."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -47,8 +49,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     workspace: Workspace | None = None
     """The workspace of this call, for tools with a `workspace` parameter."""
     client: str = ""
-    connection: str = ""
-    """The `Mcp-Session-Id` of a client over HTTP in the handshake era."""
+    """The name that the client gives itself."""
+    mcp_session_id: str = ""
+    """The `Mcp-Session-Id` of the request; empty on stdio and in the modern era."""
     meta: JsonObject = {}
     """The request's `_meta`, unchecked: the client can put anything there."""
     notify: Notify = _discard
@@ -58,8 +61,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def owner(self) -> str:
-        """The owner of the sessions that this call drives: the caller's session, else its connection."""
-        return self.session.session_id if self.session is not None else self.connection
+        """The owner of the sessions that this call drives: the caller's session, else its MCP session, else `""`."""
+        return self.session.session_id if self.session is not None else self.mcp_session_id
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Send the client a progress notification, if it asked for them."""
@@ -76,7 +79,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def log(self, level: Level, message: str, **fields: Json) -> None:
         """Log an event to standard error, and to the client if it asked for this level."""
         number = LEVELS[level]
-        log.log(min(number, logging.CRITICAL), message, extra={"tool": self.tool, **_safe(fields)})
+        log.log(min(number, logging.CRITICAL), message, extra={"tool": self.tool, **_rename_reserved(fields)})
         if number >= self.level:
             data: Json = {"message": message, **fields} if fields else message
             await self.notify("notifications/message", {"level": level, "logger": self.tool, "data": data})
@@ -109,9 +112,10 @@ def bind_call(call: Call) -> Iterator[Call]:
         _current.reset(token)
 
 
-def _safe(fields: dict[str, Json]) -> dict[str, Json]:
-    """The fields, renamed where a `LogRecord` has an attribute of the same name."""
-    own = vars(logging.makeLogRecord({}))
+def _rename_reserved(fields: dict[str, Json]) -> dict[str, Json]:
+    """Append `_` to the name of each field that is also an attribute of `LogRecord`."""
+    reserved = vars(logging.makeLogRecord({}))
     return {
-        (f"{name}_" if name in own or name == "message" else name): value for name, value in fields.items()
+        (f"{name}_" if name in reserved or name == "message" else name): value
+        for name, value in fields.items()
     }

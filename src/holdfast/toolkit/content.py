@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Audio."""
+    """An audio clip."""
 
     data: bytes
     mime_type: str = "audio/wav"
@@ -74,7 +74,7 @@ Content: TypeAlias = Text | Image | Audio | ResourceLink | Resource
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Data and content. A handler that has only data returns the data itself."""
+    """A handler's result with content blocks. A handler that has only data returns the data itself."""
 
     content: tuple[Content, ...] | list[Content] = ()
     data: Mapping[str, Any] | object = None

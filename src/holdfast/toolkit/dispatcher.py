@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.model import codes
-from holdfast.model.call import Envelope, Failed, Meta, Ok
+from holdfast.model.call import CallStats, Envelope, Failed, Ok
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.arguments import BadArgumentsError
@@ -28,7 +28,7 @@ from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.threads import run_in_thread
 from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.workspace import WorkspaceLookup, resolve_workspace
-from holdfast.wire.frame import EMPTY_PARAMS, Raw
+from holdfast.wire.frame import EMPTY_OBJECT, Raw
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _NULL = Raw(b"null")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchOptions:
-    """Options for every call; times are in seconds."""
+    """Options that hold for every call; times are in seconds."""
 
     workspaces: WorkspaceLookup
     allow_eval: bool = False
@@ -47,7 +47,7 @@ class DispatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class DispatchResult:
-    """The envelope of a call, and the same as a result of `tools/call`, encoded."""
+    """The envelope of a call, and the encoded result of `tools/call` that contains it."""
 
     envelope: Envelope
     result: Raw
@@ -55,15 +55,15 @@ class DispatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Finds the handler of a call, runs it in the caller's context, and turns every outcome into an envelope."""
+    """Finds the tool of a call, runs its handler in the caller's context, and turns every outcome into an envelope."""
 
     tools: Mapping[str, Tool]
     codes: CodeRegistry
     options: DispatchOptions
     observers: Sequence[Observer] = field(default=())
 
-    async def dispatch(self, call: Call, arguments: Raw = EMPTY_PARAMS) -> DispatchResult:
-        """Call a tool. It raises only when the calling task is cancelled."""
+    async def dispatch(self, call: Call, arguments: Raw = EMPTY_OBJECT) -> DispatchResult:
+        """Run a call. Raises only when the calling task is cancelled."""
         started_at, began = time.time(), time.perf_counter()
         if call.session is not None:
             call.result_meta.session_id = call.session.session_id
@@ -75,10 +75,10 @@ class Dispatcher:
                 raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.")
             with bind_call(call):
                 data, content = _split_content(await self._run(tool, call, arguments))
-            envelope = Ok(data=data, meta=_meta(call, began))
+            envelope = Ok(data=data, stats=_stats(call, began))
             result = DispatchResult(envelope, encode_result(envelope, self.codes, content))
         except BadArgumentsError as error:
-            envelope = _bad_arguments(call, error)
+            envelope = _argument_failure(call, error)
         except HoldfastError as error:
             self._log_undeclared(tool, error)
             envelope = _expected_failure(error)
@@ -89,20 +89,21 @@ class Dispatcher:
         except (Exception, SystemExit):
             envelope = _unexpected_failure(call, tool)
         if result is None:
-            result = self._failed(call, replace(envelope, meta=_meta(call, began)))
+            result = self._encode_failure(call, replace(envelope, stats=_stats(call, began)))
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
 
     async def _run(self, tool: Tool, call: Call, arguments: Raw) -> object:
-        values = tool.signature.arguments.parse(EMPTY_PARAMS if arguments == _NULL else arguments)
+        raw = EMPTY_OBJECT if arguments == _NULL else arguments
+        values = tool.signature.arguments.parse(raw)
         if tool.operation is Operation.EVAL:
-            check_payload(tool.name, values)
+            check_payload(tool.name, msgspec.json.decode(raw))
         if tool.definition.requires_eval_flag and not self.options.allow_eval:
             raise ToolError(
                 codes.EVAL_DISABLED, f"{tool.name} runs only when the server was started with --allow-eval."
             )
         if tool.signature.workspace:
-            values[WORKSPACE] = workspace = self._workspace(tool, call, values.get(WORKSPACE, ""))
+            values[WORKSPACE] = workspace = self._resolve_workspace(tool, call, values.get(WORKSPACE, ""))
             call = msgspec.structs.replace(call, workspace=workspace)
         if tool.definition.guards:
             await check_guards(tool.definition.guards, call)
@@ -114,14 +115,14 @@ class Dispatcher:
             values[tool.signature.call.name] = call
         return await self._run_handler(tool, values)
 
-    def _workspace(self, tool: Tool, call: Call, named: str) -> Workspace | None:
+    def _resolve_workspace(self, tool: Tool, call: Call, address: str) -> Workspace | None:
         try:
             return resolve_workspace(
-                tool.name, named, call.session, call.announced_workspace, self.options.workspaces
+                tool.name, address, call.session, call.announced_workspace, self.options.workspaces
             )
         except HoldfastError as error:
-            wanted = tool.signature.workspace
-            if error.code is codes.MISSING_WORKSPACE and wanted is not None and not wanted.required:
+            parameter = tool.signature.workspace
+            if error.code is codes.MISSING_WORKSPACE and parameter is not None and not parameter.required:
                 return None
             raise
 
@@ -139,12 +140,12 @@ class Dispatcher:
                 raise  # raised by the handler itself
             raise HoldfastError(codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} s.") from None
 
-    def _failed(self, call: Call, envelope: Envelope) -> DispatchResult:
+    def _encode_failure(self, call: Call, envelope: Envelope) -> DispatchResult:
         try:
             return DispatchResult(envelope, encode_result(envelope, self.codes))
         except Exception:  # the details cannot be encoded as JSON
-            bland = replace(_unexpected_failure(call, None), meta=envelope.meta)
-            return DispatchResult(bland, encode_result(bland, self.codes))
+            generic = replace(_unexpected_failure(call, None), stats=envelope.stats)
+            return DispatchResult(generic, encode_result(generic, self.codes))
 
     def _log_undeclared(self, tool: Tool | None, error: HoldfastError) -> None:
         if tool is not None and error.code not in tool.codes:
@@ -153,7 +154,7 @@ class Dispatcher:
     def _observe(
         self, tool: Tool | None, call: Call, arguments: Raw, envelope: Envelope, started_at: float
     ) -> None:
-        elapsed_ms = envelope.meta.elapsed_ms
+        elapsed_ms = envelope.stats.elapsed_ms
         if elapsed_ms > self.options.slow_after * 1000:
             log.warning("slow call", extra={"tool": call.tool[:80], "elapsed_ms": elapsed_ms})
         if not self.observers:
@@ -165,7 +166,7 @@ class Dispatcher:
             session=call.session,
             workspace=call.session.workspace_id if call.session else call.announced_workspace,
             code="OK" if isinstance(envelope, Ok) else envelope.code,
-            began=started_at,
+            started_at=started_at,
             elapsed_ms=elapsed_ms,
             arguments_sha256=hashlib.sha256(arguments).hexdigest(),
             trace=trace if isinstance(trace, str) else "",
@@ -181,13 +182,13 @@ def _split_content(returned: object) -> tuple[Any, Sequence[Content]]:
     return to_data(returned), ()
 
 
-def _meta(call: Call, began: float) -> Meta:
-    return Meta(
+def _stats(call: Call, began: float) -> CallStats:
+    return CallStats(
         elapsed_ms=round((time.perf_counter() - began) * 1000, 3), session_id=call.result_meta.session_id
     )
 
 
-def _bad_arguments(call: Call, error: BadArgumentsError) -> Failed:
+def _argument_failure(call: Call, error: BadArgumentsError) -> Failed:
     named = ", ".join(repr(issue["field"]) for issue in error.issues if issue["field"])
     message = f"Bad arguments for {call.tool}: see {named}." if named else f"Bad arguments for {call.tool}."
     return Failed(

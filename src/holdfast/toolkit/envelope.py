@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.model import codes
-from holdfast.model.call import Envelope, Failed, Meta, Ok
+from holdfast.model.call import CallStats, Envelope, Failed, Ok
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.content import Content
 from holdfast.toolkit.errors import CodeRegistry
@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def to_data(returned: object) -> JsonObject:
-    """What a handler returned, as a JSON object without our reserved members."""
+    """Convert what a handler returned to a JSON object without the reserved members."""
     plain: object = returned
     if not (type(returned) is dict and _is_plain(cast("dict[object, object]", returned))):
         plain = msgspec.to_builtins(returned, str_keys=True, enc_hook=_dump_model)
@@ -25,10 +25,10 @@ def to_data(returned: object) -> JsonObject:
         case None:
             return {}
         case dict():
-            found = cast("JsonObject", plain)
-            if not _RESERVED & found.keys():
-                return found
-            return {key: found[key] for key in found if key not in _RESERVED}
+            members = cast("JsonObject", plain)
+            if not _RESERVED & members.keys():
+                return members
+            return {name: members[name] for name in members if name not in _RESERVED}
         case list():
             return {"items": cast("list[Json]", plain)}
         case _:
@@ -49,28 +49,28 @@ def encode_envelope(envelope: Envelope, registry: CodeRegistry) -> bytes:
     if isinstance(envelope, Ok):
         body, ok = _encode(envelope.data), b"true"
     else:
-        body, ok = _encode(_failure(envelope, registry)), b"false"
+        body, ok = _encode(_describe_failure(envelope, registry)), b"false"
     comma = b"," if len(body) > 2 else b""
-    return b'%b%b"ok":%b,"_meta":%b}' % (body[:-1], comma, ok, _meta(envelope.meta, len(body)))
+    return b'%b%b"ok":%b,"_meta":%b}' % (body[:-1], comma, ok, _meta(envelope.stats, len(body)))
 
 
-def _meta(meta: Meta, size: int) -> bytes:
-    # About four characters of JSON make a token: close enough to decide whether to ask for less.
+def _meta(stats: CallStats, size: int) -> bytes:
+    # One token is about four characters of JSON: exact enough for a client to decide whether to ask for less.
     return b'{"elapsed_ms":%b,"estimated_tokens":%d,"session_id":%b}' % (
-        _encode(meta.elapsed_ms),
-        meta.estimated_tokens or (size + 3) // 4,
-        _encode(meta.session_id),
+        _encode(stats.elapsed_ms),
+        (size + 3) // 4,
+        _encode(stats.session_id),
     )
 
 
-def _failure(failed: Failed, registry: CodeRegistry) -> Mapping[str, Any]:
+def _describe_failure(failed: Failed, registry: CodeRegistry) -> Mapping[str, Any]:
     code = registry.find(failed.code) or codes.INTERNAL_ERROR
     failure: dict[str, Any] = {
         "code": code.name,
         "error": failed.message,
         "hint": code.hint,
         "retryable": code.retryable,
-        "http": code.http,
+        "http": code.http_status,
     }
     if failed.next_actions:
         failure["next_actions"] = failed.next_actions
@@ -80,7 +80,7 @@ def _failure(failed: Failed, registry: CodeRegistry) -> Mapping[str, Any]:
 
 
 def _is_plain(members: dict[object, object]) -> bool:
-    """Whether a dict is flat JSON already, the most common thing that handlers return."""
+    """Whether a dict is already flat JSON, as most results are, and needs no conversion."""
     return all(
         type(key) is str and type(value) in (str, int, bool, float, type(None))
         for key, value in members.items()
@@ -88,7 +88,7 @@ def _is_plain(members: dict[object, object]) -> bool:
 
 
 def _dump_model(value: object) -> object:
-    """Convert a pydantic model, which msgspec does not know."""
+    """Convert a pydantic model, which msgspec does not support."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise NotImplementedError(f"{type(value).__name__} cannot be turned into JSON")

@@ -1,4 +1,4 @@
-"""The errors that tools report: `ToolError`, and the codes that the tools of a box can fail with."""
+"""The errors that tools raise: `ToolError`, and the error codes of a toolbox."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,9 +7,14 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 
-ALWAYS = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT)
-WORKSPACE = (codes.BAD_WORKSPACE, codes.MISSING_WORKSPACE, codes.UNKNOWN_WORKSPACE, codes.WORKSPACE_DENIED)
-EVAL = (codes.EVAL_BLOCKED, codes.EVAL_DISABLED)
+COMMON_CODES = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT)
+WORKSPACE_CODES = (
+    codes.BAD_WORKSPACE,
+    codes.MISSING_WORKSPACE,
+    codes.UNKNOWN_WORKSPACE,
+    codes.WORKSPACE_DENIED,
+)
+EVAL_CODES = (codes.EVAL_BLOCKED, codes.EVAL_DISABLED)
 
 
 class ToolError(HoldfastError):
@@ -28,24 +33,24 @@ class ToolError(HoldfastError):
 
 
 class CodeRegistry:
-    """The codes of one box: the common ones, and those that its author registered. Names are unique."""
+    """The error codes of one box: Holdfast's, and those that its author added. Names are unique."""
 
     def __init__(self) -> None:
-        self._own: dict[str, Code] = {}
+        self._custom: dict[str, Code] = {}
 
     def add(self, code: Code) -> Code:
-        """Register a code."""
-        if codes.find(code.name) is not None or code.name in self._own:
+        """Add a code; raises BAD_TOOL when its name is taken."""
+        if codes.find(code.name) is not None or code.name in self._custom:
             raise HoldfastError(codes.BAD_TOOL, f"The code {code.name} is registered already.")
-        self._own[code.name] = code
+        self._custom[code.name] = code
         return code
 
     def find(self, name: str) -> Code | None:
-        """The code of this name; None when there is none."""
-        return self._own.get(name) or codes.find(name)
+        """The code with this name; None when there is none."""
+        return self._custom.get(name) or codes.find(name)
 
     def get(self, name: str, tool: str) -> Code:
-        """The code of this name, which a tool declares; raises BAD_TOOL when there is none."""
+        """The code with this name, which `tool` declares; raises BAD_TOOL when there is none."""
         code = self.find(name)
         if code is None:
             raise HoldfastError(
@@ -55,10 +60,10 @@ class CodeRegistry:
         return code
 
     def include(self, others: Iterable[Code]) -> None:
-        """Register the codes of another box."""
+        """Add the codes of another box."""
         for code in others:
             self.add(code)
 
-    def own(self) -> tuple[Code, ...]:
-        """The codes that the author registered, by name."""
-        return tuple(self._own[name] for name in sorted(self._own))
+    def custom(self) -> tuple[Code, ...]:
+        """The codes that the author added, sorted by name."""
+        return tuple(self._custom[name] for name in sorted(self._custom))

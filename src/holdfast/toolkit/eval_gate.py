@@ -1,7 +1,7 @@
 """The keyword check on code that a tool is asked to evaluate.
 
-It stops accidents, not attackers: it is easy to get around. What confines code is the sandbox, and eval tools do not
-exist unless the server is started with `--allow-eval`. The code itself is never logged, only its hash.
+It stops accidents, not attackers: it is easy to bypass. The sandbox is what confines the code, and eval tools run only if
+the server was started with `--allow-eval`. The code itself is never logged, only its hash.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ KEYWORDS = (
 )
 
 log = logging.getLogger(__name__)
-_INVISIBLE = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
+_SPACES = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
 
 
-def check_payload(tool: str, arguments: dict[str, Any]) -> None:
-    """Raise if any string in the arguments contains one of the keywords."""
+def check_payload(tool: str, arguments: Any) -> None:
+    """Raise EVAL_BLOCKED if any string in the arguments, as decoded JSON, contains one of the keywords."""
     for payload in _strings(arguments):
         folded = unicodedata.normalize("NFKC", payload).casefold()
-        plain = _INVISIBLE.sub("", folded)
+        without_spaces = _SPACES.sub("", folded)
         for keyword in KEYWORDS:
-            if keyword in folded or keyword.replace(" ", "") in plain:
+            if keyword in folded or keyword.replace(" ", "") in without_spaces:
                 log.warning(
                     "eval payload blocked",
                     extra={"tool": tool, "keyword": keyword, "payload_sha256": _hash(payload)},
@@ -44,9 +44,10 @@ def _strings(value: Any) -> Iterator[str]:
         case str():
             yield value
         case dict():
-            for part in cast("dict[Any, Any]", value).values():
+            for name, part in cast("dict[str, Any]", value).items():
+                yield name
                 yield from _strings(part)
-        case list() | tuple() | set():
+        case list():
             for part in cast("list[Any]", value):
                 yield from _strings(part)
         case _:

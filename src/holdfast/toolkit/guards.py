@@ -1,4 +1,4 @@
-"""Guards decide who may call a tool. A guard runs before the handler and denies the call by raising.
+"""Guards decide who may call a tool. A guard runs before the handler and denies the call by raising or returning False.
 
 A guard that crashes denies the call too.
 """
@@ -28,11 +28,11 @@ def needs_session(call: Call) -> None:
 def direct_only(call: Call) -> None:
     """Deny sandboxed sessions and anonymous callers."""
     if call.session is None or call.session.trust_level is not Trust.DIRECT:
-        raise ToolError(codes.DENIED, f"{call.tool} is only for sessions with trust direct.")
+        raise ToolError(codes.DENIED, f"{call.tool} is only for sessions with the trust direct.")
 
 
 async def check_guards(guards: Iterable[Guard], call: Call) -> None:
-    """Run the guards; raises DENIED, or the guard's own error, at the first that denies the call."""
+    """Run the guards in order. If one denies the call, raises the guard's `HoldfastError`, or else DENIED."""
     for guard in guards:
         try:
             verdict = guard(call)

@@ -1,8 +1,8 @@
-"""Serve an ASGI application with uvicorn, with limits on the head of a request: its time and its size.
+"""Serve an ASGI application with uvicorn, and limit the time and the size of a request's head (its line and headers).
 
-uvicorn waits without limit for the head of a request. `HeadDeadline` adds the limits from outside, with what any asyncio
-and ASGI server offers: it is the protocol of each connection, passes every event on to uvicorn's own protocol, and
-knows that a head is complete when uvicorn calls the application.
+uvicorn itself waits for a head without a limit. `HeadDeadline` wraps uvicorn's protocol of each connection, and uses only
+the interfaces of asyncio and ASGI: it forwards every event to uvicorn, and takes a head as complete when uvicorn calls the
+application.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ HEAD_SECONDS = 10.0
 HEAD_BYTES = 64 * 1024
 MAX_CONNECTIONS = 4096
 _SHUTDOWN_SECONDS = 3
-_BODY_BYTES = 256 * 1024  # the chunk that ends a head may have that much of the body in it
+_BODY_BYTES = 256 * 1024  # the chunk that completes a head may contain this much of the body
 _BACKLOG = 1024
 
 Peername: TypeAlias = tuple[str, int]
 
 
 class HeadDeadline(asyncio.Protocol):
-    """One connection. It is aborted when the head of a request takes too long, or is too large."""
+    """The protocol of one connection. It aborts the connection if a head takes too long or is too large."""
 
     def __init__(
         self, protocol: asyncio.Protocol, open_connections: "dict[Peername, HeadDeadline]", seconds: float
@@ -57,7 +57,7 @@ class HeadDeadline(asyncio.Protocol):
         self._protocol.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head. While the application runs, they are those of its body or of the next request."""
+        """Count the bytes of a head. While the application runs, bytes belong to the body or to the next request."""
         if self._running:
             self._has_unread = True
         else:
@@ -79,13 +79,13 @@ class HeadDeadline(asyncio.Protocol):
         self._protocol.resume_writing()
 
     def request_started(self) -> None:
-        """The head is complete. The application has its own deadline for the body."""
+        """Stop the timer: the head is complete. The application has its own deadline for the body."""
         self._running += 1
         self._has_unread = False
         self._stop_timer()
 
     def request_finished(self) -> None:
-        """Wait for the next request. If some of it may be here already, its time starts now."""
+        """Start the timer if a part of the next request may have arrived already."""
         self._running -= 1
         if self._has_unread and not self._running and not self._transport.is_closing():
             self._start_timer()
@@ -155,7 +155,7 @@ async def serve_app(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address; port 0 takes any free one."""
+    """Bind a socket to this address; port 0 chooses a free port."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -163,6 +163,7 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"Could not listen on {host}:{port}: {error.strerror}. Choose another port."
+            codes.BAD_ARGUMENT,
+            f"Could not listen on {host}:{port}: {error.strerror}. Choose another host or port.",
         ) from None
     return sock

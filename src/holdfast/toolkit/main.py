@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. A `HoldfastError` ends the process with its message and hint."""
+    """Run the command line. After a `HoldfastError`, print its message and hint, and exit with status 1."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _run(box, given)
@@ -32,13 +32,13 @@ def _run(box: Toolbox, given: list[str]) -> None:
     options = _parse_arguments(box, given)
     box.plug_in(*options.plugin)
     if options.command == "manifest":
-        _print(box.manifest())
+        _print_manifest(box.manifest())
         return
     _configure_logging()
     if options.http is None:
         asyncio.run(serve_stdio(box, allow_eval=options.allow_eval))
         return
-    _runner()(serve_http(box, _http_options(options), allow_eval=options.allow_eval))
+    _event_loop_runner()(serve_http(box, _http_options(options), allow_eval=options.allow_eval))
 
 
 def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
@@ -47,17 +47,26 @@ def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
     parser = ArgumentParser(
         prog=box.name, description=f"{box.name} {box.version}: an MCP server on standard input and output."
     )
-    parser.add_argument("command", nargs="?", choices=["serve", "manifest"], default="serve")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["serve", "manifest"],
+        default="serve",
+        help="serve (the default), or print all tools as JSON",
+    )
     parser.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP instead, at /mcp")
     parser.add_argument("--allow-eval", action="store_true", help="offer the tools that evaluate code")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="NAME", help="add the tools of this plugin"
     )
     parser.add_argument(
-        "--keys", type=Path, metavar="FILE", help="the host's public key set; accept its tokens"
+        "--keys", type=Path, metavar="FILE", help="the host's public key set, to verify its tokens"
     )
     parser.add_argument(
-        "--public", default="", metavar="URL", help="the address that the host uses for this server"
+        "--public",
+        default="",
+        metavar="URL",
+        help="the URL that the host uses for this server, if it is another",
     )
     parser.add_argument(
         "--allow-anonymous", action="store_true", help="with --keys: accept callers without a token too"
@@ -90,8 +99,8 @@ def _http_options(options: "Namespace") -> HttpOptions:
     )
 
 
-def _runner() -> Any:
-    """`uvloop.run` where uvloop is installed, else `asyncio.run`."""
+def _event_loop_runner() -> Any:
+    """`uvloop.run` if uvloop is installed, else `asyncio.run`."""
     try:
         import uvloop
     except ImportError:
@@ -99,7 +108,7 @@ def _runner() -> Any:
     return uvloop.run
 
 
-def _print(manifest: dict[str, Any]) -> None:
+def _print_manifest(manifest: dict[str, Any]) -> None:
     import json
 
     sys.stdout.write(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")

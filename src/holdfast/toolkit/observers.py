@@ -1,4 +1,4 @@
-"""Observers are notified of each call, for audit, metrics and traces."""
+"""Observers are notified after each call, for audit, metrics and traces."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,14 +20,15 @@ class Observation:
     """None when there is no such tool."""
     session: SessionContext | None
     workspace: str
+    """The session's workspace, or the one that an anonymous client announced; not the `workspace` argument."""
     code: str
     """`OK`, or the code that the call failed with."""
-    began: float
+    started_at: float
     """Seconds since the epoch."""
     elapsed_ms: float
     arguments_sha256: str
     trace: str = ""
-    """The W3C `traceparent` of the request."""
+    """The `traceparent` in the request's `_meta` (W3C Trace Context); empty if it has none."""
 
     @property
     def ok(self) -> bool:
@@ -38,7 +39,7 @@ Observer: TypeAlias = Callable[[Observation], None]
 
 
 def notify_observers(observers: Iterable[Observer], observation: Observation) -> None:
-    """Notify every observer. If one crashes, the others are still notified and the call still succeeds."""
+    """Notify every observer. If one crashes, the others are still notified and the call is not affected."""
     for observer in observers:
         try:
             observer(observation)

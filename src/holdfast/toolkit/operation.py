@@ -1,4 +1,4 @@
-"""The operation type of a tool, and the MCP hints that follow from it. The agent never sees the type itself."""
+"""The operation type of a tool, and the MCP hints that follow from it. Clients see the hints and not the type."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from holdfast.model.errors import HoldfastError
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """MCP's hints about a tool. None means that the operation type decides; clients need not trust a hint."""
+    """MCP's hints about a tool. For a hint that is None, the operation type decides."""
 
     read_only: bool | None = msgspec.field(default=None, name="readOnlyHint")
     destructive: bool | None = msgspec.field(default=None, name="destructiveHint")
@@ -26,7 +26,7 @@ NO_HINTS = Annotations()
 
 
 class Operation(StrEnum):
-    """The operation types. The list is closed."""
+    """The operation types. Tools cannot add others."""
 
     COMMAND = "command"
     QUERY = "query"
@@ -38,7 +38,7 @@ class Operation(StrEnum):
 
     @property
     def mutates(self) -> bool:
-        """Whether the call may change something. Such a call needs a token that was not used before."""
+        """Whether a call may change something. Over HTTP with tokens, such a call needs an unused token."""
         return self not in _READ_ONLY
 
     @property
@@ -59,7 +59,7 @@ _READ_ONLY = frozenset({Operation.QUERY, Operation.SCREENSHOT, Operation.LOGS, O
 
 
 def parse_operation(name: str) -> Operation:
-    """The operation type of this name."""
+    """The operation type with this name; raises BAD_TOOL when there is none."""
     try:
         return Operation(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One parameter of a handler: the argument that callers send for it."""
+"""One parameter of a handler: the type and default of the argument that callers send for it."""
 
 import sys
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Name, type and default. pydantic validates the argument if its type has pydantic parts, or if msgspec cannot."""
+    """Name, type and default. msgspec decodes the argument, unless its type has pydantic parts or only pydantic supports it."""
 
     name: str
-    kind: Any
+    annotation: Any
     default: object = UNSET
     uses_pydantic: bool = False
 
@@ -41,13 +41,13 @@ class Parameter:
     def required(self) -> bool:
         return self.default is UNSET
 
-    def field(self) -> tuple[str, Any] | tuple[str, Any, Any]:
-        """The field of the struct that arguments are decoded into. The handler's signature supplies the default."""
-        kind = msgspec.Raw if self.uses_pydantic else self.kind
+    def struct_field(self) -> tuple[str, Any] | tuple[str, Any, Any]:
+        """The field of the struct that arguments are decoded into. Its default is UNSET: the handler has the real one."""
+        kind = msgspec.Raw if self.uses_pydantic else self.annotation
         return (self.name, kind) if self.required else (self.name, kind | UnsetType, UNSET)
 
     def schema_default(self) -> JsonObject:
-        """The `default` of the schema; empty if the value is not JSON."""
+        """The schema's `default`; empty if there is none or if it is not JSON."""
         if self.required:
             return {}
         try:
@@ -57,43 +57,43 @@ class Parameter:
 
 
 def read_parameter(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """Read one parameter of a handler; raises BAD_TOOL when JSON has no value of its type."""
-    kind = _expand(annotation)
+    """Read one parameter of a handler; raises BAD_TOOL when its type cannot be decoded from JSON."""
+    kind = _expand_shorthand(annotation)
     if _uses_pydantic(kind):
-        return Parameter(name=name, kind=kind, default=default, uses_pydantic=True)
+        return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
     try:
         info = msgspec.inspect.type_info(kind)
     except TypeError as error:
         problem = str(error)
     else:
         check_patterns(tool, name, info)
-        custom = _custom_type(info)
+        custom = _find_custom_type(info)
         if not custom:
-            return Parameter(name=name, kind=kind, default=default)
+            return Parameter(name=name, annotation=kind, default=default)
         problem = f"{custom} is not a JSON type"
     if _pydantic_supports(kind):
-        return Parameter(name=name, kind=kind, default=default, uses_pydantic=True)
+        return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
     raise HoldfastError(
         codes.BAD_TOOL,
         f"The argument {name!r} of {tool!r} cannot be read from JSON: {problem}. Use another type.",
     )
 
 
-def _expand(annotation: Any) -> Any:
-    """The annotation with our short forms as `Meta`: a string is a description, `Header` adds `x-mcp-header` to the schema."""
+def _expand_shorthand(annotation: Any) -> Any:
+    """Replace the shorthands in an annotation by `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
     if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_expand, get_args(annotation)))]  # noqa: UP007
+        return Union[tuple(map(_expand_shorthand, get_args(annotation)))]  # noqa: UP007
     if get_origin(annotation) is not Annotated:
         return annotation
-    kind, *marks = get_args(annotation)
-    for mark in marks:
-        match mark:
+    kind, *metadata = get_args(annotation)
+    for item in metadata:
+        match item:
             case str():
-                kind = Annotated[kind, Meta(description=mark)]
+                kind = Annotated[kind, Meta(description=item)]
             case Header():
-                kind = Annotated[kind, Meta(extra_json_schema={PARAM_HEADER_KEY: mark.name})]
+                kind = Annotated[kind, Meta(extra_json_schema={PARAM_HEADER_KEY: item.name})]
             case _:
-                kind = Annotated[kind, mark]
+                kind = Annotated[kind, item]
     return kind
 
 
@@ -113,14 +113,14 @@ def walk_annotation(annotation: Any) -> Iterator[Any]:
         yield from walk_annotation(part)
 
 
-def _custom_type(info: Any) -> str:
-    """The name of a custom class in the type, which JSON cannot represent; empty if there is none."""
+def _find_custom_type(info: Any) -> str:
+    """The name of a class in the type that JSON cannot represent; empty if there is none."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls.__name__
     inner = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
     several = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
     return next(
-        (name for part in (*inner, *several) if part is not None and (name := _custom_type(part))), ""
+        (name for part in (*inner, *several) if part is not None and (name := _find_custom_type(part))), ""
     )
 
 

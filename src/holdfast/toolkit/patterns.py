@@ -1,10 +1,12 @@
 """Reject patterns in a tool's types that a caller could use to stall the server (ReDoS).
 
 The time that a Python regular expression takes can double with each character. Patterns run on the event loop, on text
-that a model sends. So a repetition may not contain another repetition or an alternation, and the text must be bounded.
+that a model sends. So a pattern needs a `max_length`, must not contain a repetition or an alternation inside a repetition
+(those of at most 16 times do not count), and must not refer back to a group.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,24 +15,33 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 MAX_LENGTH = 1000
+_FEW = 16  # repetitions that cannot take long
 
 
-def check_patterns(tool: str, name: str, info: Any) -> None:
-    """Raise BAD_TOOL if the type contains a pattern that is not safe to run on untrusted text."""
+def check_patterns(tool: str, parameter: str, info: Any) -> None:
+    """Raise BAD_TOOL if the type of a parameter contains a pattern that is not safe to run on untrusted text."""
+    for text in _text_types(info, set()):
+        if text.pattern is not None and (problem := _find_problem(text.pattern, text.max_length)):
+            raise HoldfastError(codes.BAD_TOOL, f"The pattern of {parameter!r} of {tool!r} {problem}.")
+
+
+def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:
+    """The text types in a type, also in the fields of nested objects. A type that contains itself is visited once."""
+    if id(info) in visited:
+        return
+    visited.add(id(info))
     if isinstance(info, msgspec.inspect.StrType):
-        if info.pattern is not None and (problem := _problem(info.pattern, info.max_length)):
-            raise HoldfastError(codes.BAD_TOOL, f"The pattern of {name!r} of {tool!r} {problem}.")
+        yield info
         return
     inner = [getattr(info, part, None) for part in ("type", "item_type", "key_type", "value_type")]
     several = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-    # Fields of nested objects count too. A type that contains itself is not followed.
-    fields = getattr(info, "fields", ())
-    for part in (*inner, *several, *(field.type for field in fields if field.type is not info)):
+    fields = [field.type for field in getattr(info, "fields", ())]
+    for part in (*inner, *several, *fields):
         if part is not None:
-            check_patterns(tool, name, part)
+            yield from _text_types(part, visited)
 
 
-def _problem(pattern: str, max_length: int | None) -> str:
+def _find_problem(pattern: str, max_length: int | None) -> str:
     if max_length is None or max_length > MAX_LENGTH:
         return f"needs a max_length of at most {MAX_LENGTH}"
     try:
@@ -38,28 +49,27 @@ def _problem(pattern: str, max_length: int | None) -> str:
     except re.error as error:
         return f"is not a regular expression: {error}"
     return (
-        "could take forever: it repeats a repetition or an alternation"
+        "could take forever: it repeats a repetition or an alternation, or refers to a group"
         if _can_backtrack(parsed, repeated=False)
         else ""
     )
 
 
 def _can_backtrack(parsed: Any, *, repeated: bool) -> bool:
+    """Whether matching could take exponential time; `repeated` says that this part is inside a repetition."""
     for operation, argument in parsed:
         match str(operation):
-            case "MAX_REPEAT" | "MIN_REPEAT":
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 _, most, inner = argument
-                many = most > 1
-                if (many and repeated and most > 16) or _can_backtrack(inner, repeated=repeated or most > 16):
+                many = most > _FEW
+                if (many and repeated) or _can_backtrack(inner, repeated=repeated or many):
                     return True
             case "BRANCH":
                 if repeated or any(_can_backtrack(branch, repeated=False) for branch in argument[1]):
                     return True
-            case "SUBPATTERN":
-                if _can_backtrack(argument[-1], repeated=repeated):
-                    return True
-            case "ASSERT" | "ASSERT_NOT":
-                if _can_backtrack(argument[1], repeated=repeated):
+            case "SUBPATTERN" | "ASSERT" | "ASSERT_NOT" | "ATOMIC_GROUP" as kind:
+                inner = argument if kind == "ATOMIC_GROUP" else argument[-1]
+                if _can_backtrack(inner, repeated=repeated):
                     return True
             case "GROUPREF" | "GROUPREF_EXISTS":
                 return True

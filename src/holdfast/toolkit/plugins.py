@@ -1,4 +1,4 @@
-"""Tools of other packages: found by entry point, and loaded only when named."""
+"""Plugins: toolboxes of other packages, found by their entry points. A plugin is loaded only if it is asked for."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ ENTRY_POINT_GROUP = "holdfast.toolkit"
 
 
 def load_plugin(name: str) -> "Toolbox":
-    """The toolbox of a plugin: its entry point names a `Toolbox`, or a function that returns one."""
+    """Load the toolbox of a plugin. Its entry point refers to a `Toolbox`, or to a function that returns one."""
     from importlib.metadata import entry_points
 
     from holdfast.toolkit.toolbox import Toolbox
@@ -20,7 +20,7 @@ def load_plugin(name: str) -> "Toolbox":
     found = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
     if len(found) != 1:
         known = ", ".join(sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})) or "none"
-        problem = "is installed twice" if found else f"is not installed. Installed: {known}"
+        problem = "is installed more than once" if found else f"is not installed. Installed: {known}"
         raise HoldfastError(codes.BAD_PLUGIN, f"The plugin {name[:80]!r} {problem}.")
     try:
         loaded: object = found[0].load()

@@ -1,4 +1,4 @@
-"""Arguments with pydantic types. Imported only for tools that have some: pydantic costs about 100 ms."""
+"""Arguments with pydantic types. Imported only for tools that have such arguments: importing pydantic takes about 100 ms."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -14,12 +14,12 @@ def find_adapter(annotation: Any) -> "TypeAdapter[Any] | None":
     """The pydantic adapter of a type; None when pydantic does not support the type."""
     try:
         return _cached_adapter(annotation)
-    except TypeError:  # not hashable
+    except TypeError:  # the annotation is not hashable
         return _make_adapter(annotation)
 
 
 def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
-    """The value, and the issues if it is not valid."""
+    """Decode and validate an argument: its value, or None and the issues."""
     from pydantic import ValidationError
 
     adapter = find_adapter(annotation)
@@ -38,7 +38,7 @@ def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
 
 
 def json_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
-    """The schema of a type, and its `$defs`."""
+    """The JSON Schema of a type, and separately its `$defs`."""
     adapter = find_adapter(annotation)
     assert adapter is not None
     schema = cast("dict[str, Json]", adapter.json_schema(ref_template="#/$defs/{model}"))

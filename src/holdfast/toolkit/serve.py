@@ -21,27 +21,27 @@ from holdfast.toolkit.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
 
-_HANGUP_GRACE = 5.0  # seconds for running handlers after the client has hung up
+_HANGUP_GRACE = 5.0  # seconds for running handlers after the client has disconnected
 _STOP_GRACE = 0.5  # seconds for running handlers after SIGINT or SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Where a server over HTTP listens, under which names, and whose tokens it accepts."""
+    """Where a server over HTTP listens, which clients it accepts, and how it verifies their tokens."""
 
     host: str
     port: int
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
-    """Further host names that it answers to."""
+    """More host names that the server answers to."""
     origins: tuple[str, ...] = ()
-    """Origins of web pages that may use it."""
+    """Origins of web pages of other hosts that may send requests."""
     public_url: str = ""
-    """The address that tokens for it are signed for; its own when empty."""
+    """The URL that the host uses, and signs tokens for; empty if it is `url`."""
     keys: Path | None = None
-    """The host's public key set; without it all callers are anonymous."""
+    """The file with the host's public key set; without it, all callers are anonymous."""
     allow_anonymous: bool = False
-    """Whether callers without a token are accepted, as anonymous ones, even with `keys`."""
+    """With `keys`: whether callers without a token are accepted, as anonymous callers."""
 
     @property
     def url(self) -> str:
@@ -50,14 +50,14 @@ class HttpOptions:
 
 
 async def serve_stdio(box: Toolbox, *, allow_eval: bool = False) -> None:
-    """Serve the process that started this one, until it hangs up or a signal stops the server."""
+    """Serve the client that started this process, until it closes the connection or a signal stops the server."""
     from holdfast.wire.mcp.server import server_peer
     from holdfast.wire.pipe import connect_stdio
 
     authenticator = authenticator_from_env(os.environ, box.aliases)
     peer = server_peer(box.server(authenticator, allow_eval=allow_eval))
     async with _stop_event(box) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
-        authenticator.log_caller()
+        authenticator.log_identity_source()
         await _wait_for_first(peer.ended, stopped)
         if stopped.is_set():
             await peer.close(grace=_STOP_GRACE)
@@ -78,14 +78,14 @@ async def serve_http(box: Toolbox, options: HttpOptions, *, allow_eval: bool = F
     server = box.server(authenticator, allow_eval=allow_eval)
     app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
     async with _stop_event(box) as stopped, serve_app(app, sock):
-        authenticator.log_caller()
+        authenticator.log_identity_source()
         log.info("listening", extra={"url": options.url})
         await stopped.wait()
         app.close()
 
 
 def http_authenticator(box: Toolbox, options: HttpOptions) -> Authenticator:
-    """The authenticator of a server over HTTP: by token if it has a key set, else all callers are anonymous."""
+    """The authenticator of a server over HTTP: with a key set it verifies tokens, else all callers are anonymous."""
     anonymous = AnonymousAuthenticator(box.aliases)
     if options.keys is None:
         return anonymous
@@ -108,14 +108,14 @@ def _audiences(options: HttpOptions) -> set[str]:
             codes.BAD_ARGUMENT,
             "With --keys, add --public URL: the address that the host uses for this server.",
         )
-    own = audience_of(options.url)
+    listening = audience_of(options.url)
     names = LOOPBACK if options.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
-    return {own, *(audience_of(f"http://{name}:{options.port}{options.path}") for name in names)}
+    return {listening, *(audience_of(f"http://{name}:{options.port}{options.path}") for name in names)}
 
 
 @asynccontextmanager
 async def _stop_event(box: Toolbox) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGINT and SIGTERM set. At the end, dispose of the driven sessions in any case."""
+    """Yield an event that SIGINT and SIGTERM set. On exit, always dispose of the driven sessions."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""Driven sessions: browsers, apps or shells that a server controls for its callers, by the ids that they already have."""
+"""Driven sessions: browsers, apps or shells that a server controls for its callers. Each keeps the id that it has already."""
 
 import asyncio
 import inspect
@@ -19,27 +19,28 @@ log = logging.getLogger(__name__)
 
 
 class SessionManager(Generic[T]):
-    """Finds a caller's sessions and disposes of each exactly once.
+    """Finds a caller's driven sessions and disposes of each exactly once.
 
-    A server may work for several callers at once. No caller can see or use another's sessions.
+    `Call.owner` separates callers: no Holdfast session can see or use the driven sessions of another. Anonymous callers are
+    separated only by their `Mcp-Session-Id`; those that have none share their driven sessions.
     """
 
     def __init__(self, dispose: Dispose[T]) -> None:
         self._dispose = dispose
-        self._live: dict[tuple[str, str], T] = {}
+        self._sessions: dict[tuple[str, str], T] = {}
 
-    def add(self, session_id: str, thing: T) -> T:
-        """Add a session under its own id; raises BAD_ARGUMENT when the caller already has one of this id."""
+    def add(self, session_id: str, session: T) -> T:
+        """Add a session for the caller; raises BAD_ARGUMENT when the caller already has one with this id."""
         if not session_id:
-            raise ToolError(codes.BAD_ARGUMENT, "A session needs an id.")
-        if (_owner(), session_id) in self._live:
+            raise ToolError(codes.BAD_ARGUMENT, "The session id is empty. Pass one.")
+        if (_owner(), session_id) in self._sessions:
             raise ToolError(codes.BAD_ARGUMENT, f"There is a session {session_id[:80]!r} already.")
-        self._live[_owner(), session_id] = thing
+        self._sessions[_owner(), session_id] = session
         _report_session(session_id)
-        return thing
+        return session
 
     def get(self, session_id: str = "") -> T:
-        """The caller's session of this id; without an id, its only one."""
+        """The caller's session with this id; without an id, the only one that the caller has."""
         ids = self.ids()
         if session_id:
             if session_id not in ids:
@@ -51,40 +52,42 @@ class SessionManager(Generic[T]):
             session_id = ids[0]
         elif ids:
             raise ToolError(
-                codes.BAD_ARGUMENT, f"Several sessions run; name one of: {', '.join(ids)}.", available=[*ids]
+                codes.BAD_ARGUMENT,
+                f"Several sessions are running. Pass the id of one: {', '.join(ids)}.",
+                available=[*ids],
             )
         else:
             raise ToolError(codes.NOT_RUNNING, "Nothing is running.", available=[])
         _report_session(session_id)
-        return self._live[_owner(), session_id]
+        return self._sessions[_owner(), session_id]
 
     def ids(self) -> tuple[str, ...]:
         """The ids of the caller's sessions, oldest first."""
-        mine = _owner()
-        return tuple(session_id for owner, session_id in self._live if owner == mine)
+        caller = _owner()
+        return tuple(session_id for owner, session_id in self._sessions if owner == caller)
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._sessions)
 
     async def remove(self, session_id: str) -> bool:
-        """Dispose of one of the caller's sessions; False when there is none of this id."""
-        return await self._end((_owner(), session_id))
+        """Dispose of one of the caller's sessions; False when there is none with this id."""
+        return await self._dispose_one((_owner(), session_id))
 
     async def dispose_all(self) -> None:
         """Dispose of all sessions of all callers. A failure is logged and does not stop the others."""
-        await asyncio.gather(*map(self._attempt, list(self._live)))
+        await asyncio.gather(*map(self._dispose_or_log, list(self._sessions)))
 
-    async def _attempt(self, key: tuple[str, str]) -> None:
+    async def _dispose_or_log(self, key: tuple[str, str]) -> None:
         try:
             async with asyncio.timeout(DISPOSE_SECONDS):
-                await self._end(key)
+                await self._dispose_one(key)
         except Exception:
             log.exception("could not dispose of a session", extra={"driven": key[1]})
 
-    async def _end(self, key: tuple[str, str]) -> bool:
-        if key not in self._live:
+    async def _dispose_one(self, key: tuple[str, str]) -> bool:
+        if key not in self._sessions:
             return False
-        done = self._dispose(self._live.pop(key))
+        done = self._dispose(self._sessions.pop(key))
         if inspect.isawaitable(done):
             await done
         return True

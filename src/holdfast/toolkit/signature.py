@@ -18,7 +18,7 @@ from holdfast.toolkit.parameter import Parameter, read_parameter, walk_annotatio
 
 WORKSPACE = "workspace"
 _WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Leave it out for the session's own."
-_OMITTED = object()  # stands for the session's own workspace, which the schema cannot show
+_OMITTED = object()  # makes the argument optional, and is not JSON: the schema shows no default
 _INJECTED = (Call, SessionContext, Workspace)
 
 
@@ -41,30 +41,30 @@ class Signature:
 
 
 def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
-    """Read a handler's signature; raises BAD_TOOL when it cannot be called with keyword arguments."""
+    """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool."""
     parameters: list[Parameter] = []
     injected: dict[type, InjectedParameter] = {}
-    hints = _hints(tool, handler)
+    hints = _read_type_hints(tool, handler)
     for name, declared in inspect.signature(handler).parameters.items():
         if declared.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise _bad(tool, f"{declared} is not a keyword parameter.")
+            raise _bad_tool(tool, f"{declared} is not a keyword parameter.")
         if name not in hints:
-            raise _bad(tool, f"its parameter {name!r} has no type.")
+            raise _bad_tool(tool, f"its parameter {name!r} has no type.")
         if name.startswith("_"):
-            raise _bad(tool, f"its parameter {name!r} begins with an underscore.")
+            raise _bad_tool(tool, f"its parameter {name!r} begins with an underscore.")
         kind, required = _injected_type(hints[name])
         if kind is None:
             default = UNSET if declared.default is inspect.Parameter.empty else declared.default
-            parameters.append(_argument(tool, name, hints[name], default))
+            parameters.append(_read_argument(tool, name, hints[name], default))
             continue
         if kind in injected:
-            raise _bad(tool, f"it takes the {kind.__name__} twice.")
+            raise _bad_tool(tool, f"two of its parameters are a {kind.__name__}.")
         injected[kind] = InjectedParameter(name=name, required=required)
         if kind is Workspace:
             if name != WORKSPACE:
-                raise _bad(tool, f"its workspace must be called {WORKSPACE!r}, not {name!r}.")
-            shown = Annotated[str, _WORKSPACE_DESCRIPTION]
-            parameters.append(read_parameter(tool, WORKSPACE, shown, default=_OMITTED))
+                raise _bad_tool(tool, f"its workspace must be called {WORKSPACE!r}, not {name!r}.")
+            annotation = Annotated[str, _WORKSPACE_DESCRIPTION]
+            parameters.append(read_parameter(tool, WORKSPACE, annotation, default=_OMITTED))
     return Signature(
         arguments=Arguments(parameters),
         call=injected.get(Call),
@@ -74,7 +74,7 @@ def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
 
 
 def _injected_type(annotation: Any) -> tuple[type | None, bool]:
-    """The injected type of a parameter, if it has one; and whether the parameter is required."""
+    """The type that the dispatcher injects for this annotation, or None; and whether the parameter is required."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -84,25 +84,25 @@ def _injected_type(annotation: Any) -> tuple[type | None, bool]:
     return None, True
 
 
-def _argument(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """An argument that callers send. It must not contain a type that only the dispatcher may fill in."""
+def _read_argument(tool: str, name: str, annotation: Any, default: object) -> Parameter:
+    """Read an argument that callers send. Its type must not contain one that only the dispatcher may fill in."""
     for part in walk_annotation(annotation):
         if part in _INJECTED:
-            raise _bad(
+            raise _bad_tool(
                 tool,
-                f"its parameter {name!r} would let callers send a {part.__name__}. Take just a {part.__name__}.",
+                f"its parameter {name!r} would let callers send a {part.__name__}. Annotate it with {part.__name__} alone.",
             )
     return read_parameter(tool, name, annotation, default)
 
 
-def _hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
+def _read_type_hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise _bad(tool, "it is a generator. Return the result, and report progress with call.progress.")
+        raise _bad_tool(tool, "it is a generator. Return the result, and report progress with call.progress.")
     try:
         return get_type_hints(handler, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
-        raise _bad(tool, f"its types cannot be read: {error}.") from None
+        raise _bad_tool(tool, f"its types cannot be read: {error}.") from None
 
 
-def _bad(tool: str, problem: str) -> HoldfastError:
+def _bad_tool(tool: str, problem: str) -> HoldfastError:
     return HoldfastError(codes.BAD_TOOL, f"{tool!r} cannot be a tool: {problem}")

@@ -1,7 +1,7 @@
 """Run blocking handlers in daemon threads.
 
-The event loop's own thread pool will not do: Python waits for its threads before it exits, so a handler that hangs would
-keep the server alive after its host is gone.
+The event loop's thread pool is not used: Python waits for the threads of a pool before it exits, so a handler that hangs
+would keep the server alive after its host has ended.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _slots: "dict[asyncio.AbstractEventLoop, asyncio.Semaphore]" = {}
 
 
 async def run_in_thread(function: Callable[..., T], **arguments: Any) -> T:
-    """Run the function in a thread. If the caller is cancelled, the thread goes on and its result is dropped."""
+    """Run the function in a thread. If the caller is cancelled, the thread continues and its result is dropped."""
     loop = asyncio.get_running_loop()
     slots = _slots_for(loop)
     await slots.acquire()

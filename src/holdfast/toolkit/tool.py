@@ -1,4 +1,4 @@
-"""The definition of a tool, and the checked tool that is made of it."""
+"""A tool as its author defines it, and the checked tool that is built from the definition."""
 
 import inspect
 import re
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
-from holdfast.model import codes as known
+from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.arguments import find_param_headers
-from holdfast.toolkit.errors import ALWAYS, EVAL, WORKSPACE, CodeRegistry
+from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
 from holdfast.toolkit.signature import Signature, read_signature
@@ -19,7 +19,7 @@ from holdfast.wire.mcp.tools import ParamHeader
 
 Handler = Callable[..., Any]
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -49,10 +49,11 @@ class ToolDefinition:
     title: str = ""
     operation: str = Operation.COMMAND
     requires_eval_flag: bool = False
+    """Whether the tool is listed and runs only if the server was started with `--allow-eval`."""
     codes: tuple[str, ...] = ()
-    """The codes it can fail with, besides those that every tool has."""
+    """The error codes that the handler raises, besides those that the toolkit adds."""
     input_schema: JsonObject | None = None
-    """Replaces the schema that is made from the handler's signature."""
+    """The schema that clients see, instead of the one made from the signature. Arguments still must match the signature."""
     annotations: Annotations = NO_HINTS
     guards: tuple[Guard, ...] = ()
     deadline: float | None = None
@@ -69,7 +70,7 @@ class Tool:
 
     definition: ToolDefinition
     name: str
-    """The name that clients see: without dots."""
+    """The name that clients see: the author's, with dots replaced by underscores."""
     operation: Operation
     signature: Signature
     codes: tuple[Code, ...]
@@ -77,7 +78,7 @@ class Tool:
 
     @property
     def schema(self) -> JsonObject:
-        """The JSON Schema of its arguments."""
+        """The JSON Schema of the arguments."""
         return self.definition.input_schema or self.signature.arguments.schema
 
     @property
@@ -88,7 +89,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The author's description, with a list of the codes it can fail with."""
+        """The author's description, with a list of the error codes that the tool can fail with."""
         names = ", ".join(code.name for code in self.codes)
         return f"{self.definition.description}\n\nFails with: {names}.".lstrip()
 
@@ -98,7 +99,7 @@ class Tool:
 
 
 def tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
-    """The definition of a tool. Name and description default to those of the handler."""
+    """Define a tool. Its name and description default to the handler's name and docstring."""
     fields: dict[str, Any] = {
         "name": getattr(handler, "__name__", ""),
         "description": inspect.getdoc(handler) or "",
@@ -110,17 +111,17 @@ def tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
 
 
 def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
-    """Check a definition and make a tool of it; raises BAD_TOOL when something is wrong with it."""
+    """Check a definition and build the tool; raises BAD_TOOL when something is wrong with the definition."""
     name, operation = definition.name, parse_operation(definition.operation)
-    if not _NAME.fullmatch(name):
+    if not _TOOL_NAME.fullmatch(name):
         raise HoldfastError(
-            known.BAD_TOOL, f"{name[:80]!r} is not a valid tool name: use letters, digits, '_', '-' and '.'."
+            codes.BAD_TOOL, f"{name[:80]!r} is not a valid tool name: use letters, digits, '_', '-' and '.'."
         )
     if not definition.description.strip():
-        raise HoldfastError(known.BAD_TOOL, f"The tool {name!r} has no description. Give it a docstring.")
+        raise HoldfastError(codes.BAD_TOOL, f"The tool {name!r} has no description. Give it a docstring.")
     if operation is Operation.EVAL and not definition.requires_eval_flag:
         raise HoldfastError(
-            known.BAD_TOOL, f"The tool {name!r} evaluates code: it needs requires_eval_flag=True."
+            codes.BAD_TOOL, f"The tool {name!r} evaluates code: it needs requires_eval_flag=True."
         )
     signature = read_signature(name, definition.handler)
     declared = (registry.get(code, name) for code in definition.codes)
@@ -135,13 +136,13 @@ def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
 
 
 def _codes(definition: ToolDefinition, signature: Signature, declared: Iterable[Code]) -> tuple[Code, ...]:
-    every = {*declared, *ALWAYS}
+    possible = {*declared, *COMMON_CODES}
     if signature.workspace:
-        every |= {*WORKSPACE}
+        possible |= {*WORKSPACE_CODES}
     if definition.requires_eval_flag:
-        every |= {*EVAL}
+        possible |= {*EVAL_CODES}
     if definition.guards:
-        every |= {known.DENIED, known.NO_CONTEXT}
+        possible |= {codes.DENIED, codes.NO_CONTEXT}
     if signature.session:
-        every |= {known.NO_CONTEXT}
-    return tuple(sorted(every, key=lambda code: code.name))
+        possible |= {codes.NO_CONTEXT}
+    return tuple(sorted(possible, key=lambda code: code.name))

@@ -14,7 +14,7 @@ from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
 from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.tool import Tool
-from holdfast.wire.frame import EMPTY_PARAMS, Notification, Raw, encode
+from holdfast.wire.frame import EMPTY_OBJECT, Notification, Raw, encode
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader
@@ -26,7 +26,7 @@ _CAPABILITIES: dict[str, Any] = {"tools": {}, "logging": {}, "extensions": {META
 
 
 class ToolServer:
-    """Handles MCP requests. It keeps no caller: each request is authenticated on its own."""
+    """Handles MCP requests. Each request is authenticated on its own."""
 
     def __init__(
         self,
@@ -44,40 +44,40 @@ class ToolServer:
         self._tool_list: Raw | None = None
 
     async def answer(self, request: McpRequest) -> Any:
-        """The result of one request; raises METHOD_NOT_FOUND for a method that tools do not have."""
+        """The result of one request; raises METHOD_NOT_FOUND for methods that are not about tools or logging."""
         match request.method:
             case "tools/call":
-                return await self._call(request, request.decode_params(CallParams))
+                return await self._call_tool(request, request.decode_params(CallParams))
             case "tools/list":
                 self._authenticator.authenticate(request, mutates=False)
-                return self._list(request)
+                return self._list_tools(request)
             case "logging/setLevel" if request.client.era is Era.HANDSHAKE:
-                self._log_levels[_connection(request)] = LEVELS.get(
-                    request.decode_params(_SetLevel).level, SILENT
+                self._log_levels[_mcp_session_id(request)] = LEVELS.get(
+                    request.decode_params(_SetLevelParams).level, SILENT
                 )
-                return EMPTY_PARAMS
+                return EMPTY_OBJECT
             case _:
                 raise HoldfastError(
                     codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r} here."
                 )
 
     def on_notification(self, notification: Notification) -> None:
-        """Ignore notifications: none of them matters to tools."""
+        """Ignore notifications: none is about tools."""
 
     def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """The arguments of a tool that HTTP headers must repeat."""
+        """The arguments of a tool that HTTP clients repeat in headers."""
         found = self._dispatcher.tools.get(tool)
         return found.param_headers if found else ()
 
     def session_owner(self, headers: Mapping[str, str]) -> str:
-        """Nothing owns an MCP session here: it grants no rights, since each request is authenticated."""
+        """Always empty: an MCP session grants no rights here, since each request is authenticated."""
         return ""
 
     def on_session_end(self, session_id: str) -> None:
-        """Forget the log level of a client that disconnected."""
+        """Forget the log level of an MCP session that ended."""
         self._log_levels.pop(session_id, None)
 
-    async def _call(self, request: McpRequest, params: CallParams) -> Raw:
+    async def _call_tool(self, request: McpRequest, params: CallParams) -> Raw:
         tool = self._dispatcher.tools.get(params.name)
         caller = self._authenticator.authenticate(request, mutates=tool is None or tool.operation.mutates)
         if tool is not None and tool.definition.required_capabilities:
@@ -88,7 +88,7 @@ class ToolServer:
             session=caller.session,
             announced_workspace=caller.announced_workspace,
             client=request.client.implementation.name,
-            connection=_connection(request),
+            mcp_session_id=_mcp_session_id(request),
             meta=request.meta,
             notify=request.notify,
             level=self._log_level(request),
@@ -99,8 +99,8 @@ class ToolServer:
             raise HoldfastError(codes.UNKNOWN_TOOL, envelope.message)  # MCP requires a protocol error here
         return dispatched.result
 
-    def _list(self, request: McpRequest) -> Raw:
-        if request.decode_params(_Page).cursor is not None:
+    def _list_tools(self, request: McpRequest) -> Raw:
+        if request.decode_params(_ListParams).cursor is not None:
             raise HoldfastError(codes.BAD_CURSOR, "All tools are on one page: list them without a cursor.")
         if self._tool_list is None:
             allowed = self._dispatcher.options.allow_eval
@@ -117,18 +117,18 @@ class ToolServer:
         if request.client.era is Era.MODERN:
             wanted = request.meta.get(LOG_LEVEL_KEY)
             return LEVELS.get(wanted, SILENT) if isinstance(wanted, str) else SILENT
-        return self._log_levels.get(_connection(request), SILENT)
+        return self._log_levels.get(_mcp_session_id(request), SILENT)
 
 
-class _SetLevel(msgspec.Struct):
+class _SetLevelParams(msgspec.Struct):
     level: str
 
 
-class _Page(msgspec.Struct):
+class _ListParams(msgspec.Struct):
     cursor: str | None = None
 
 
-def _connection(request: McpRequest) -> str:
+def _mcp_session_id(request: McpRequest) -> str:
     return request.http.session_id if request.http else ""
 
 
@@ -148,7 +148,7 @@ def _check_capabilities(required: Mapping[str, Any], capabilities: Mapping[str, 
     missing = {name: required[name] for name in required if name not in capabilities}
     if missing:
         raise PeerError(
-            codes.MISSING_CAPABILITY.rpc,
+            codes.MISSING_CAPABILITY.rpc_code,
             f"This tool needs a client with {', '.join(missing)}.",
             {"requiredCapabilities": missing},
         )

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Toolbox:
-    """Tools, their error codes and their driven sessions. A tool is checked when it is added."""
+    """The tools of one server, with their error codes, observers and driven sessions. A tool is checked when it is added."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Toolbox:
         return self._tools
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
-        """Register an error code for the tools of this box."""
+        """Add an error code for the tools of this box; raises BAD_TOOL when the name is taken or not valid."""
         try:
-            return self._codes.add(Code(name=name, http=http, hint=hint, retryable=retryable))
+            return self._codes.add(Code(name=name, http_status=http, hint=hint, retryable=retryable))
         except ValueError as error:
             raise HoldfastError(codes.BAD_TOOL, str(error)) from None
 
@@ -73,7 +73,7 @@ class Toolbox:
         return decorate
 
     def add(self, definition: ToolDefinition) -> Tool:
-        """Check a definition and add the tool."""
+        """Check a definition and add the tool; raises BAD_TOOL when it is not valid or its name is taken."""
         added = build_tool(definition, self._codes)
         if added.name in self._tools:
             other = self._tools[added.name].definition.name
@@ -85,10 +85,10 @@ class Toolbox:
         return added
 
     def include(self, box: "Toolbox", prefix: str) -> None:
-        """Add all tools of another box, as `<prefix>_<tool>`. If one of them clashes, none is added."""
-        codes_before, tools_before = self._codes.own(), dict(self._tools)
+        """Add all tools of another box, as `<prefix>_<tool>`, and its codes. If a name is taken, nothing is added."""
+        codes_before, tools_before = self._codes.custom(), dict(self._tools)
         try:
-            self._codes.include(box._codes.own())
+            self._codes.include(box._codes.custom())
             for included in box.tools.values():
                 self.add(replace(included.definition, name=f"{prefix}_{included.name}"))
         except HoldfastError:
@@ -102,18 +102,21 @@ class Toolbox:
     def plug_in(self, *names: str) -> None:
         """Add the tools of these plugins; raises BAD_PLUGIN when one cannot be loaded."""
         for name in names:
+            box = load_plugin(name)
             try:
-                self.include(load_plugin(name), name)
+                self.include(box, name)
             except HoldfastError as error:
-                raise HoldfastError(codes.BAD_PLUGIN, f"The plugin {name!r}: {error.message}") from error
+                raise HoldfastError(
+                    codes.BAD_PLUGIN, f"The plugin {name!r} cannot be added: {error.message}"
+                ) from error
 
     def drive(self, manager: SessionManager[T]) -> SessionManager[T]:
-        """Dispose of the manager's sessions when the server ends, however it ends."""
+        """Dispose of the manager's sessions when the server ends, also after SIGINT and SIGTERM."""
         self._managers.append(manager)
         return manager
 
     def observe(self, observer: Observer) -> Observer:
-        """Notify the observer of every call."""
+        """Notify the observer after every call."""
         self._observers.append(observer)
         return observer
 
@@ -128,15 +131,15 @@ class Toolbox:
         return Dispatcher(self._tools, self._codes, options, self._observers)
 
     def server(self, authenticator: Authenticator, *, allow_eval: bool = False) -> ToolServer:
-        """An MCP server of these tools, without a transport."""
+        """An MCP server with these tools, not yet connected to a transport."""
         implementation = Implementation(self.name, self.version)
         return ToolServer(
             implementation, self.instructions, self.dispatcher(allow_eval=allow_eval), authenticator
         )
 
     def manifest(self) -> dict[str, Any]:
-        """Every tool with its schema and codes, eval tools included; and what each code means."""
-        return _manifest(self.name, self.version, self._tools.values())
+        """Every tool with its schema and error codes, including eval tools, and the meaning of each code."""
+        return _build_manifest(self.name, self.version, self._tools.values())
 
     async def dispose(self) -> None:
         """Dispose of every driven session."""
@@ -150,7 +153,7 @@ class Toolbox:
         main(self, arguments)
 
 
-def _manifest(name: str, version: str, tools: Iterable[Tool]) -> dict[str, Any]:
+def _build_manifest(name: str, version: str, tools: Iterable[Tool]) -> dict[str, Any]:
     listed = sorted(tools, key=lambda tool: tool.name)
     declared = {code.name: code for tool in listed for code in tool.codes}
     return {
@@ -176,4 +179,4 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
 
 
 def _describe_code(code: Code) -> dict[str, Any]:
-    return {"http": code.http, "retryable": code.retryable, "hint": code.hint}
+    return {"http": code.http_status, "retryable": code.retryable, "hint": code.hint}

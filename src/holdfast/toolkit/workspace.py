@@ -1,6 +1,7 @@
-"""The workspace of a call: the one that the call names, else the session's own, else an error.
+"""Find the workspace of a call: the one in its `workspace` argument, else the session's.
 
-It is never the current folder, and no environment variable sets it but those of the session context.
+For anonymous callers, the announced workspace takes the place of the session's. The current folder is never used, nor any
+environment variable except those of the session context.
 """
 
 import logging
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLDER = "workspaces"
-FORMS = "a workspace's slug, its name, or an absolute path in it"
+_FOLDER = "workspaces"
+_ADDRESS_FORMS = "a workspace's slug, its name, or an absolute path in it"
 
 
 class WorkspaceLookup(Protocol):
     """Finds registered workspaces."""
 
     def get(self, slug: str) -> Workspace:
-        """The workspace of this slug; raises UNKNOWN_WORKSPACE when there is none."""
+        """The workspace with this slug; raises UNKNOWN_WORKSPACE when there is none."""
         ...
 
     def find(self, address: str) -> Workspace | None:
-        """The workspace of this slug, name or path; None when there is none."""
+        """The workspace with this slug or name, or that contains this path; None when there is none."""
         ...
 
 
@@ -42,7 +43,7 @@ class LocalWorkspaces:
         from holdfast import settings
         from holdfast.workspaces import Registry
 
-        return Registry(settings.load().data_dir / FOLDER)
+        return Registry(settings.load().data_dir / _FOLDER)
 
     def get(self, slug: str) -> Workspace:
         return self._registry.get(slug)
@@ -52,21 +53,21 @@ class LocalWorkspaces:
 
 
 def resolve_workspace(
-    tool: str, named: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
+    tool: str, address: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
 ) -> Workspace:
-    """The workspace of a call; raises when it is missing, unknown or denied to the session."""
-    named = named.strip()
+    """The workspace of a call; raises when it is missing, unknown, or denied to the session."""
+    address = address.strip()
     own = _session_workspace(session, announced, registry)
-    if not named:
+    if not address:
         if own is None:
             raise HoldfastError(
                 codes.MISSING_WORKSPACE,
-                f"missing workspace: pass `workspace` ({FORMS}), or call from a session that has one.",
+                f"missing workspace: pass `workspace` ({_ADDRESS_FORMS}), or call from a session that has one.",
             )
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:
-        return _check_own(named, session, own, registry)
-    found = own if own is not None and named == own.slug else _find(named, registry)
+        return _find_own(address, session, own, registry)
+    found = own if own is not None and address == own.slug else _find(address, registry)
     if own is not None and own.slug != found.slug:
         log.info(
             "workspace argument differs from the session's",
@@ -80,11 +81,11 @@ def _session_workspace(
 ) -> Workspace | None:
     if session is None:
         return _find(announced, registry) if announced else None
-    return _get_vouched(session.workspace_id, registry) if session.workspace_id else None
+    return _get_or_assume(session.workspace_id, registry) if session.workspace_id else None
 
 
-def _get_vouched(slug: str, registry: WorkspaceLookup) -> Workspace:
-    """The workspace that the host vouches for. It has no path if this machine, or this sandbox, cannot see its entry."""
+def _get_or_assume(slug: str, registry: WorkspaceLookup) -> Workspace:
+    """The workspace that the host set. It has no path if it is not in the registry that this process can read."""
     try:
         return registry.get(slug)
     except HoldfastError as error:
@@ -93,27 +94,29 @@ def _get_vouched(slug: str, registry: WorkspaceLookup) -> Workspace:
         return Workspace(slug=slug, name=slug, path="")
 
 
-def _check_own(
-    named: str, session: SessionContext, own: Workspace | None, registry: WorkspaceLookup
+def _find_own(
+    address: str, session: SessionContext, own: Workspace | None, registry: WorkspaceLookup
 ) -> Workspace:
-    """A sandboxed session's own workspace, by any of its names. Unknown workspaces are denied like other ones."""
+    """A sandboxed session's own workspace, if the address is one of it. Any other workspace, known or not, is denied."""
     if own is not None:
-        if named == own.slug:
+        if address == own.slug:
             return own
         try:
-            found = registry.find(named)
+            found = registry.find(address)
         except HoldfastError:
             found = None
         if found is not None and found.slug == own.slug:
             return own
     raise HoldfastError(
         codes.WORKSPACE_DENIED,
-        f"A sandboxed session works in its own workspace ({session.workspace_id or 'none'}), not in {named[:80]!r}.",
+        f"{address[:80]!r} is not the workspace of this sandboxed session ({session.workspace_id or 'none'}).",
     )
 
 
 def _find(address: str, registry: WorkspaceLookup) -> Workspace:
     found = registry.find(address)
     if found is None:
-        raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {address[:80]!r}. Pass {FORMS}.")
+        raise HoldfastError(
+            codes.UNKNOWN_WORKSPACE, f"There is no workspace {address[:80]!r}. Pass {_ADDRESS_FORMS}."
+        )
     return found

@@ -1,1 +1,1 @@
-"""JSON-RPC over pipes and memory, and MCP on top of it."""
+"""JSON-RPC over pipes and in memory; MCP on top of it, and MCP servers over HTTP."""

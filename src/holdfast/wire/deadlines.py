@@ -17,15 +17,15 @@ class Deadlines:
         self._until: dict[Id, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, identity: Id, seconds: float) -> None:
-        """Expire this request after some seconds, unless it is removed first."""
-        until = self._until[identity] = self._loop.time() + seconds
+    def add(self, request_id: Id, seconds: float) -> None:
+        """Call `on_expire` with this id after so many seconds, unless the request is removed first."""
+        until = self._until[request_id] = self._loop.time() + seconds
         if self._timer is None or until < self._timer.when():
             self._set_timer(until)
 
-    def remove(self, identity: Id) -> None:
-        """Remove an answered request. The timer keeps running for the next one."""
-        self._until.pop(identity, None)
+    def remove(self, request_id: Id) -> None:
+        """Remove an answered request. The timer is kept: the next request probably needs it."""
+        self._until.pop(request_id, None)
 
     def close(self) -> None:
         """Remove all deadlines and stop the timer."""
@@ -42,8 +42,8 @@ class Deadlines:
     def _fire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for identity in [identity for identity, until in self._until.items() if until <= now]:
-            del self._until[identity]
-            self._on_expire(identity)
+        for request_id in [request_id for request_id, until in self._until.items() if until <= now]:
+            del self._until[request_id]
+            self._on_expire(request_id)
         if self._until:
             self._set_timer(min(self._until.values()))

@@ -1,4 +1,4 @@
-"""Parse and encode JSON-RPC messages, one per line."""
+"""Parse and encode frames: JSON-RPC messages, one per line."""
 
 import re
 from typing import Any, TypeAlias
@@ -20,8 +20,8 @@ from holdfast.wire.strict_json import (
 Raw = msgspec.Raw
 Id: TypeAlias = int | str
 
-MAX_ID_BYTES = 512  # an id is sent back, so its length is limited
-EMPTY_PARAMS = Raw(b"{}")
+MAX_ID_BYTES = 512  # limited, because every answer repeats the id
+EMPTY_OBJECT = Raw(b"{}")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -55,28 +55,30 @@ class ErrorBody(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, gc=False):
-    """A response with an error. Without an id, the sender could not parse a line of ours."""
+    """A response with an error. If the id is None, the remote peer could not parse one of our lines."""
 
     id: Id | None
     error: ErrorBody
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """A line that is not a valid message: the error to answer with, and the id if one was found."""
+    """A line that is not a valid message: the code and reason to answer with, and the id if one was found."""
 
     code: Code
     reason: str
     id: Id | None = None
-    is_response: bool = False
-    """Whether it may be a response: it has an id, and no method was found."""
+    may_be_response: bool = False
+    """Whether an id was found and no method."""
     has_result_or_error: bool = False
-    """Whether it has a result or an error, so it is certainly a response."""
+    """Whether a result or an error was found and no method: the id is then one that we chose."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
 
 
-class _Envelope(msgspec.Struct, omit_defaults=True, gc=False):
+class _RawMessage(msgspec.Struct, omit_defaults=True, gc=False):
+    """The members of a message, before they are checked."""
+
     jsonrpc: Raw = Raw()
     id: Raw = Raw()
     method: str | None = None
@@ -85,20 +87,21 @@ class _Envelope(msgspec.Struct, omit_defaults=True, gc=False):
     error: Raw = Raw()
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_raw_message = msgspec.json.Decoder(_RawMessage).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 _encode = msgspec.json.Encoder().encode
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
-_MAX_FRAME_BYTES = 64 * 1024  # the largest message without its payload
+_INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
+_MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # of a message that must be searched for duplicate keys
 
 
 def parse_line(line: Line, limits: Limits) -> Message | None:
     """Parse a line; None for a blank line.
 
-    The params of requests and notifications are checked strictly. Results are not: they may only be passed on, and
-    are checked when they are decoded.
+    The params of requests and notifications are checked strictly here. Results and errors are checked when they are
+    decoded: some are passed on without being decoded.
     """
     if isinstance(line, OversizedLine):
         reason = f"The line has {line.size} bytes; the maximum is {limits.line_bytes}."
@@ -106,73 +109,71 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
     try:
         if not line.isascii():
             line.decode()
-        envelope = _decode_envelope(line)
-        out = _encode(envelope)
-        # Equal length proves that the message has only these members, each once.
-        if len(out) != len(line) and _repeats_a_member(line, envelope):
-            return _malformed(codes.INVALID_REQUEST, "The message has a duplicate key.", line)
+        raw = _decode_raw_message(line)
+        # Equal length proves that the message has only known members, each once.
+        if len(_encode(raw)) != len(line) and (problem := _find_member_problem(line, raw)):
+            return _malformed(codes.INVALID_REQUEST, problem, line)
     except msgspec.ValidationError:
-        return _not_a_message(line)
+        return _describe_non_message(line)
     except DECODE_ERRORS as error:
         if not line.strip():
             return None
         return _malformed(codes.PARSE_ERROR, f"The line is not JSON: {describe_decode_error(error)}.", line)
-    return _message(envelope, limits)
+    return _check_message(raw, limits)
 
 
-def _repeats_a_member(line: bytes, envelope: _Envelope) -> bool:
-    if len(line) > _MAX_FRAME_BYTES:
-        # The payload may only be passed on, so check the message without it.
-        payload = max(envelope.params, envelope.result, envelope.error, key=len)
+def _find_member_problem(line: bytes, raw: _RawMessage) -> str | None:
+    """Say what is wrong with the members of a message: one is repeated, or they are too large to check."""
+    if len(line) > _MAX_BYTES_WITHOUT_PAYLOAD:
+        # Duplicate keys inside the payload do not matter here, so leave it out.
+        payload = max(raw.params, raw.result, raw.error, key=len)
         line = line.replace(bytes(payload), b"0", 1)
-        if len(line) > _MAX_FRAME_BYTES:
-            return True
-    return count_members(_encode(_decode_members(line))) != count_members(line)
+        if len(line) > _MAX_BYTES_WITHOUT_PAYLOAD:
+            return f'The message has over {_MAX_BYTES_WITHOUT_PAYLOAD} bytes besides its "params", "result" or "error".'
+    if count_members(_encode(_decode_members(line))) != count_members(line):
+        return "The message has a duplicate key."
+    return None
 
 
-def _message(envelope: _Envelope, limits: Limits) -> Message:
-    identity = _read_id(envelope.id)
-    params, result, error = envelope.params, envelope.result, envelope.error
-    if envelope.jsonrpc != _VERSION:
-        return _invalid('"jsonrpc" must be "2.0".', envelope, identity)
-    if envelope.method is None:
-        return _answer(envelope, identity)
+def _check_message(raw: _RawMessage, limits: Limits) -> Message:
+    request_id = _read_id(raw.id)
+    params, result, error = raw.params, raw.result, raw.error
+    if raw.jsonrpc != _VERSION:
+        return _invalid('"jsonrpc" must be "2.0".', raw, request_id)
+    if raw.method is None:
+        return _parse_response(raw, request_id)
     if result or error:
-        return _invalid(
-            'A message must have exactly one of "method", "result" and "error".', envelope, identity
-        )
+        return _invalid('A message must have exactly one of "method", "result" and "error".', raw, request_id)
     if not params:
-        params = EMPTY_PARAMS
-    elif params != EMPTY_PARAMS:
+        params = EMPTY_OBJECT
+    elif params != EMPTY_OBJECT:
         if memoryview(params)[0] not in b"{[":
-            return _invalid('"params" must be an object or an array.', envelope, identity)
+            return _invalid('"params" must be an object or an array.', raw, request_id)
         try:
             check_json(params, limits)
         except StrictJsonError as error:
-            return _invalid(f"The params are invalid: {error}.", envelope, identity)
-    if not envelope.id:
-        return Notification(envelope.method, params)
-    if identity is None:
-        return _invalid('"id" must be a string or an integer.', envelope, None)
-    return Request(identity, envelope.method, params)
+            return _invalid(f"The params are invalid: {error}.", raw, request_id)
+    if not raw.id:
+        return Notification(raw.method, params)
+    if request_id is None:
+        return _invalid(_INVALID_ID, raw, None)
+    return Request(request_id, raw.method, params)
 
 
-def _answer(envelope: _Envelope, identity: Id | None) -> Message:
-    if bool(envelope.result) == bool(envelope.error):
-        return _invalid(
-            'A message must have exactly one of "method", "result" and "error".', envelope, identity
-        )
-    if envelope.error:
+def _parse_response(raw: _RawMessage, request_id: Id | None) -> Message:
+    if bool(raw.result) == bool(raw.error):
+        return _invalid('A message must have exactly one of "method", "result" and "error".', raw, request_id)
+    if raw.error:
         try:
-            body = _decode_error(envelope.error)
+            body = _decode_error(raw.error)
         except DECODE_ERRORS:
-            return _invalid('"error" must have an integer "code" and a "message".', envelope, identity)
-        if identity is None and envelope.id and envelope.id != _NULL:
-            return _invalid('"id" must be a string or an integer.', envelope, None)
-        return ErrorResponse(identity, body)
-    if identity is None:
-        return _invalid('"id" must be a string or an integer.', envelope, None)
-    return Response(identity, envelope.result)
+            return _invalid('"error" must have an integer "code" and a "message".', raw, request_id)
+        if request_id is None and raw.id and raw.id != _NULL:
+            return _invalid(_INVALID_ID, raw, None)
+        return ErrorResponse(request_id, body)
+    if request_id is None:
+        return _invalid(_INVALID_ID, raw, None)
+    return Response(request_id, raw.result)
 
 
 def _read_id(raw: Raw) -> Id | None:
@@ -184,28 +185,26 @@ def _read_id(raw: Raw) -> Id | None:
     if len(text) > MAX_ID_BYTES:
         return None
     try:
-        return (
-            msgspec.json.decode(text, type=Id) if text[:1] in b'"-0123456789' and _is_plain_id(text) else None
-        )
+        return msgspec.json.decode(text, type=Id) if _is_string_or_integer(text) else None
     except DECODE_ERRORS:
         return None
 
 
-def _is_plain_id(text: bytes) -> bool:
+def _is_string_or_integer(text: bytes) -> bool:
     return text[:1] == b'"' or (text.lstrip(b"-").isdigit() and len(text) < 20)
 
 
-def _invalid(reason: str, envelope: _Envelope, identity: Id | None) -> Malformed:
+def _invalid(reason: str, raw: _RawMessage, request_id: Id | None) -> Malformed:
     return Malformed(
         codes.INVALID_REQUEST,
         reason,
-        identity,
-        is_response=envelope.method is None and bool(envelope.id),
-        has_result_or_error=envelope.method is None and bool(envelope.result or envelope.error),
+        request_id,
+        may_be_response=raw.method is None and bool(raw.id),
+        has_result_or_error=raw.method is None and bool(raw.result or raw.error),
     )
 
 
-def _not_a_message(line: bytes) -> Malformed:
+def _describe_non_message(line: bytes) -> Malformed:
     # Valid JSON of the wrong type: a batch, a bare value, or a method that is not a string.
     first = line.lstrip()[:1]
     if first == b"[":
@@ -215,7 +214,8 @@ def _not_a_message(line: bytes) -> Malformed:
     return _malformed(codes.INVALID_REQUEST, '"method" must be a string.', line)
 
 
-# The scalar members at the start and the end of a line: they give the id even if the rest cannot be parsed.
+# Members with a scalar value, at the start and the end of a line. The id is found among them even if the rest of the
+# line cannot be parsed.
 _SCALAR = rb'(?:"[^"\\]*"|-?[0-9]+|true|false|null)'
 _AT_HEAD = re.compile(rb'\s*\{\s*(?:"\w+"\s*:\s*%s\s*,\s*)*(?:"\w+"\s*:\s*%s\s*\})?' % (_SCALAR, _SCALAR))
 _AT_TAIL = re.compile(rb'(?:,\s*"\w+"\s*:\s*%s\s*)+\}\s*$' % _SCALAR)
@@ -224,16 +224,16 @@ _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
 def _malformed(code: Code, reason: str, head: bytes, tail: bytes | None = None) -> Malformed:
-    """A malformed line, with the id that it seems to have."""
+    """Describe a line that cannot be parsed, with the id that it seems to have."""
     seen = _find_members(head[:1024], (head if tail is None else tail)[-256:])
-    identity = _read_id(Raw(seen[b"id"])) if b"id" in seen else None
-    is_answer = identity is not None and b"method" not in seen
+    request_id = _read_id(Raw(seen[b"id"])) if b"id" in seen else None
+    may_be_response = request_id is not None and b"method" not in seen
     return Malformed(
         code,
         reason,
-        identity,
-        is_response=is_answer,
-        has_result_or_error=is_answer and _RESULT_OR_ERROR.search(head[:1024]) is not None,
+        request_id,
+        may_be_response=may_be_response,
+        has_result_or_error=may_be_response and _RESULT_OR_ERROR.search(head[:1024]) is not None,
     )
 
 
@@ -251,10 +251,10 @@ def encode(value: Any) -> bytes:
     return bytes(value) if type(value) is Raw else _encode(value)
 
 
-def request_line(identity: Id, method: str, params: Any) -> bytes:
+def request_line(request_id: Id, method: str, params: Any) -> bytes:
     """Encode a request."""
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n' % (
-        _encode(identity),
+        _encode(request_id),
         _encode(method),
         encode(params),
     )
@@ -265,15 +265,15 @@ def notification_line(method: str, params: Any) -> bytes:
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (_encode(method), encode(params))
 
 
-def result_line(identity: Id, result: Any) -> bytes:
-    """Encode a response."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_encode(identity), encode(result))
+def result_line(request_id: Id, result: Any) -> bytes:
+    """Encode a response with a result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_encode(request_id), encode(result))
 
 
-def error_line(identity: Id | None, code: int, message: str, data: Any = None) -> bytes:
-    """Encode an error response."""
+def error_line(request_id: Id | None, code: int, message: str, data: Any = None) -> bytes:
+    """Encode a response with an error."""
     # The message may contain a file name that is not valid Unicode.
     body: dict[str, Any] = {"code": code, "message": message.encode(errors="replace").decode()}
     if data is not None:
         body["data"] = data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(identity), _encode(body))
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(request_id), _encode(body))

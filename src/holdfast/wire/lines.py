@@ -1,15 +1,15 @@
-"""Split a byte stream into lines. A line over the limit is discarded while it arrives."""
+"""Split a byte stream into lines. Of a line over the limit, only the first and last bytes are kept."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
 BOM = b"\xef\xbb\xbf"
-_HEAD, _TAIL = 1024, 256
+_HEAD_BYTES, _TAIL_BYTES = 1024, 256  # kept of an oversized line
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedLine:
-    """A line over the limit, of which only the first and the last bytes are kept."""
+    """The size, the first bytes and the last bytes of a line over the limit."""
 
     size: int
     head: bytes
@@ -20,20 +20,20 @@ Line: TypeAlias = bytes | OversizedLine
 
 
 class LineSplitter:
-    """Splits one stream. The lines do not depend on how the bytes are chunked."""
+    """Splits one stream into lines, however its bytes are chunked."""
 
-    __slots__ = ("_buffer", "_head", "_limit", "_size", "_start", "_tail")
+    __slots__ = ("_buffer", "_head", "_is_first_line", "_limit", "_size", "_tail")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()  # the unfinished line, up to the limit
-        self._size = 0
-        self._head = b""  # of an oversized line: its first and last bytes
+        self._size = 0  # of the unfinished line
+        self._head = b""  # the first and last bytes of the unfinished line, once it is over the limit
         self._tail = b""
-        self._start = True
+        self._is_first_line = True
 
     def feed(self, data: bytes) -> list[Line]:
-        """Return the lines that these bytes complete, without line ends."""
+        """Return the lines that these bytes complete, without the newlines."""
         first, *rest = data.split(b"\n")
         if not rest:
             self._grow(first)
@@ -47,7 +47,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[Line]:
-        """Return the last line if the stream ended without a line end."""
+        """Return the last line if the stream did not end with a newline."""
         return [self._finish(b"")] if self._size else []
 
     def _grow(self, piece: bytes) -> None:
@@ -59,10 +59,10 @@ class LineSplitter:
             return
         buffer = self._buffer
         if buffer:
-            self._head, self._tail = bytes(buffer[:_HEAD]), bytes(buffer[-_TAIL:])
+            self._head, self._tail = bytes(buffer[:_HEAD_BYTES]), bytes(buffer[-_TAIL_BYTES:])
             self._buffer = bytearray()
-        self._head += piece[: _HEAD - len(self._head)]
-        self._tail = (self._tail + piece[-_TAIL:])[-_TAIL:]
+        self._head += piece[: _HEAD_BYTES - len(self._head)]
+        self._tail = (self._tail + piece[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def _finish(self, piece: bytes) -> Line:
         line: Line
@@ -76,12 +76,12 @@ class LineSplitter:
                 line = OversizedLine(self._size, self._head, self._tail)
             self._buffer = bytearray()
             self._size, self._head, self._tail = 0, b"", b""
-        if self._start:
-            self._start = False
+        if self._is_first_line:
+            self._is_first_line = False
             if isinstance(line, bytes) and line.startswith(BOM):
                 line = line[len(BOM) :]
         return line
 
 
 def _oversized(line: bytes) -> OversizedLine:
-    return OversizedLine(len(line), line[:_HEAD], line[-_TAIL:])
+    return OversizedLine(len(line), line[:_HEAD_BYTES], line[-_TAIL_BYTES:])

@@ -6,25 +6,25 @@ from contextlib import asynccontextmanager
 
 from holdfast.wire.peer import Peer
 
-_HIGH_WATER = 256 * 1024
+_HIGH_WATER_BYTES = 256 * 1024
 
 
 @asynccontextmanager
-async def connect_memory(one: Peer, other: Peer, *, grace: float = 0.0) -> AsyncIterator[None]:
-    """Connect two peers with each other; both are closed at the end."""
-    one_way, other_way = _MemoryTransport(one, other), _MemoryTransport(other, one)
-    one_way.back, other_way.back = other_way, one_way
-    one.connection_made(one_way)
-    other.connection_made(other_way)
+async def connect_memory(left: Peer, right: Peer, *, grace: float = 0.0) -> AsyncIterator[None]:
+    """Connect two peers with each other. At the end, handlers get `grace` seconds to finish and both are closed."""
+    to_right, to_left = _MemoryTransport(left, right), _MemoryTransport(right, left)
+    to_right.opposite, to_left.opposite = to_left, to_right
+    left.connection_made(to_right)
+    right.connection_made(to_left)
     try:
         yield
     finally:
-        await one.close(grace=grace)
-        await other.close(grace=grace)
+        await left.close(grace=grace)
+        await right.close(grace=grace)
 
 
 class _MemoryTransport:
-    """One direction: buffers what the reader has not received, and pauses the writer above the high-water mark."""
+    """One direction: buffers what the reader has not received, and pauses the writer while too much is buffered."""
 
     def __init__(self, writer: Peer, reader: Peer) -> None:
         self._writer = writer
@@ -33,25 +33,25 @@ class _MemoryTransport:
         self._buffer: list[bytes] = []
         self._size = 0
         self._is_paused = False
-        self.back: _MemoryTransport
+        self.opposite: _MemoryTransport  # the other direction, which the writer of this one reads
 
     def write(self, data: bytes) -> None:
         if not self._buffer:
             self._loop.call_soon(self._deliver)
         self._buffer.append(data)
         self._size += len(data)
-        if self._size > _HIGH_WATER:
+        if self._size > _HIGH_WATER_BYTES:
             self._writer.pause_writing()
 
     def pause_reading(self) -> None:
-        self.back._is_paused = True
+        self.opposite._is_paused = True
 
     def resume_reading(self) -> None:
-        self.back._is_paused = False
-        self._loop.call_soon(self.back._deliver)
+        self.opposite._is_paused = False
+        self._loop.call_soon(self.opposite._deliver)
 
     async def close(self) -> None:
-        self._is_paused = False  # the rest goes to the reader's own backlog
+        self._is_paused = False  # deliver everything: the reader keeps it in its backlog
         self._deliver()
         self._reader.eof_received()
 

@@ -1,10 +1,11 @@
 """One end of a JSON-RPC connection: requests in both directions, notifications, cancellation and shutdown.
 
-The peer does no I/O. `pipe` and `memory` feed it bytes, as asyncio feeds a protocol, and give it a `PeerTransport` to
-write to. It guarantees that:
+The peer does no I/O. The `pipe` and `memory` modules pass it the received bytes, as asyncio does with a protocol, and
+give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;
-* a slow handler does not block other messages; at the limit of requests in flight, reading pauses until one ends;
+* a slow handler does not block other messages; at the limit of requests in flight, reading pauses until one ends,
+  unless a request of our own waits for its response;
 * every waiting caller gets a response or a clear error.
 """
 
@@ -22,7 +23,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.deadlines import Deadlines
 from holdfast.wire.frame import (
-    EMPTY_PARAMS,
+    EMPTY_OBJECT,
     ErrorBody,
     ErrorResponse,
     Id,
@@ -44,29 +45,32 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 log = logging.getLogger(__name__)
 
 _THREAD_BYTES = 1024 * 1024  # a longer line is parsed in a thread
-_BATCH_LINES = 100  # lines handled before other tasks run
-_BATCH_PAUSE = 0.002  # seconds between batches: a flood of messages gets at most a third of the time
-_MAX_LOGGED = 5  # malformed lines that are logged; the rest are only counted
+# A batch of small messages takes up to 1 ms. With the pause after it, a flood of them takes at most a third of the event
+# loop's time.
+_BATCH_LINES = 100
+_BATCH_PAUSE_SECONDS = 0.002
+_MAX_LOGGED = 5  # malformed lines that are logged; the others are only counted
 
 
 @dataclass(frozen=True, slots=True)
 class CancelMethod:
-    """How a protocol cancels a request, and whether the cancelled request is still answered."""
+    """How a protocol cancels a request: with a notification of this method from the peer that sent the request."""
 
     method: str
-    is_answered: bool
+    answers_cancelled_request: bool
+    """Whether the peer that receives the cancellation still answers the request, with an error."""
 
 
-MCP_CANCEL = CancelMethod("notifications/cancelled", is_answered=False)
-ACP_CANCEL = CancelMethod("$/cancel_request", is_answered=True)
+MCP_CANCEL = CancelMethod("notifications/cancelled", answers_cancelled_request=False)
+ACP_CANCEL = CancelMethod("$/cancel_request", answers_cancelled_request=True)
 
 
 class PeerError(HoldfastError):
     """An error response from the remote peer. A handler that raises it passes it on unchanged."""
 
-    def __init__(self, rpc: int, message: str, data: Any = None) -> None:
+    def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
         super().__init__(codes.PEER_ERROR, message)
-        self.rpc = rpc
+        self.rpc_code = rpc_code
         self.data = data
 
 
@@ -92,16 +96,16 @@ class PeerTransport(Protocol):
 
 @dataclass(slots=True)
 class PeerStats:
-    """Counts of messages that were skipped or refused."""
+    """How many received messages had no effect, and how many of ours the remote peer could not parse."""
 
-    malformed: int = 0
-    unexpected: int = 0  # responses without a pending request
-    unparsed: int = 0  # lines of ours that the remote peer could not parse
-    refused: int = 0  # requests over the limit
+    malformed_lines: int = 0
+    unexpected_responses: int = 0  # responses to no pending request
+    lines_not_understood: int = 0  # lines of ours that the remote peer reported it could not parse
+    refused_requests: int = 0  # requests over the limit of requests in flight
 
 
 class CancelParams(msgspec.Struct, rename="camel"):
-    """The params of a cancellation, in MCP and ACP."""
+    """The params of a cancellation; MCP and ACP use the same."""
 
     request_id: Id
 
@@ -147,19 +151,19 @@ class Peer:
         self._transport: PeerTransport | None = None
         self._splitter = LineSplitter(limits.line_bytes)
         self._backlog: deque[Line] = deque()
-        self._parsing: asyncio.Task[None] | None = None
-        self._is_resuming = False
-        self._reading_paused = False
+        self._parse_task: asyncio.Task[None] | None = None
+        self._is_resume_scheduled = False
+        self._is_reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
-        self._unread_errors = 0  # errors written while the remote peer does not read
+        self._unread_errors = 0  # errors written since the remote peer stopped reading
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._deadlines = Deadlines(self._loop, self._expire)
         self._next_id = 0
         self._running: dict[Id, asyncio.Task[None]] = {}
-        self._not_started: set[Id] = set()
-        self._cancelled: set[Id] = set()
+        self._not_started_ids: set[Id] = set()
+        self._cancelled_ids: set[Id] = set()
         self._is_eof = False
         self._is_closed = False
         self.ended = asyncio.Event()
@@ -168,29 +172,29 @@ class Peer:
 
     # Sending
 
-    async def request(self, method: str, params: Any = EMPTY_PARAMS, *, timeout: float | None = None) -> Raw:
+    async def request(self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None) -> Raw:
         """Send a request and wait for the result; send a cancellation if the caller times out or is cancelled."""
         self._next_id += 1
-        identity = self._next_id
-        line = self._check_size(request_line(identity, method, params))
+        request_id = self._next_id
+        line = self._check_size(request_line(request_id, method, params))
         if timeout is None:
             async with self._slots:
-                return await self._send_request(identity, line)
+                return await self._send_request(request_id, line)
         if self._writable.is_set() and not self._slots.locked():
-            # Nothing to wait for but the response: the shared timer is enough.
+            # The request can be sent at once. Only the response can take long, and `_deadlines` limits that.
             try:
                 async with self._slots:
-                    return await self._send_request(identity, line, timeout)
+                    return await self._send_request(request_id, line, timeout)
             except _DeadlineError:
                 raise _timeout_error(method, timeout) from None
         try:
             async with asyncio.timeout(timeout), self._slots:
-                return await self._send_request(identity, line)
+                return await self._send_request(request_id, line)
         except TimeoutError:
             raise _timeout_error(method, timeout) from None
 
-    async def notify(self, method: str, params: Any = EMPTY_PARAMS) -> None:
-        """Send a notification; waits only while the remote peer does not read."""
+    async def notify(self, method: str, params: Any = EMPTY_OBJECT) -> None:
+        """Send a notification. Waits only while the remote peer does not read."""
         line = self._check_size(notification_line(method, params))
         if not self._writable.is_set():
             await self._writable.wait()
@@ -205,16 +209,16 @@ class Peer:
             self._write(b"".join(lines))
 
     async def wait_idle(self) -> None:
-        """Wait until every received request is answered."""
+        """Wait until every received request is answered, except the one whose handler calls this."""
         while tasks := self._other_handlers():
             await asyncio.wait(tasks)
 
     async def close(self, *, grace: float = 0.0) -> None:
-        """Close the connection: handlers get `grace` seconds to finish, waiting callers get an error."""
+        """Close the connection. Handlers get `grace` seconds to finish; callers of `request` get an error."""
         try:
             if grace and (tasks := self._other_handlers()):
                 await asyncio.wait(tasks, timeout=grace)
-            # Let every handler start: one that is cancelled before its first step would never answer.
+            # Let every handler start: one that is cancelled before its first step never answers.
             await asyncio.sleep(0)
         finally:
             self._is_closed = True
@@ -229,25 +233,25 @@ class Peer:
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.close()
-        if self.stats.malformed > _MAX_LOGGED:
-            log.warning("malformed lines skipped", extra={"count": self.stats.malformed})
+        if self.stats.malformed_lines > _MAX_LOGGED:
+            log.warning("malformed lines skipped", extra={"count": self.stats.malformed_lines})
 
     def _other_handlers(self) -> list[asyncio.Task[None]]:
         """The running handlers, except the calling one."""
-        me = asyncio.current_task()
-        return [task for task in self._running.values() if task is not me]
+        current = asyncio.current_task()
+        return [task for task in self._running.values() if task is not current]
 
-    async def _send_request(self, identity: Id, line: bytes, seconds: float | None = None) -> Raw:
+    async def _send_request(self, request_id: Id, line: bytes, seconds: float | None = None) -> Raw:
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The remote peer closed the connection.")
         future: asyncio.Future[Raw] = self._loop.create_future()
-        self._pending[identity] = future
+        self._pending[request_id] = future
         if seconds is not None:
-            self._deadlines.add(identity, seconds)
+            self._deadlines.add(request_id, seconds)
         sent = False
         try:
-            if self._reading_paused:
-                self._process_backlog()  # the response may be behind requests that wait in the backlog
+            if self._is_reading_paused:
+                self._process_backlog()  # the response may come after requests that wait in the backlog
             if not self._writable.is_set():
                 await self._wait_writable_or(future)
             if not future.done():
@@ -256,15 +260,15 @@ class Peer:
             return await future
         except (asyncio.CancelledError, _DeadlineError):
             if sent:
-                self._send_cancel(identity)
+                self._send_cancel(request_id)
             raise
         finally:
-            del self._pending[identity]
+            del self._pending[request_id]
             if seconds is not None:
-                self._deadlines.remove(identity)
+                self._deadlines.remove(request_id)
 
-    def _expire(self, identity: Id) -> None:
-        future = self._pending.get(identity)
+    def _expire(self, request_id: Id) -> None:
+        future = self._pending.get(request_id)
         if future is not None and not future.done():
             future.set_exception(_DeadlineError())
 
@@ -275,9 +279,9 @@ class Peer:
         finally:
             writable.cancel()
 
-    def _send_cancel(self, identity: Id) -> None:
+    def _send_cancel(self, request_id: Id) -> None:
         if not self._is_closed and not self._is_eof:
-            self._write(notification_line(self._cancel_method.method, CancelParams(identity)))
+            self._write(notification_line(self._cancel_method.method, CancelParams(request_id)))
 
     def _check_size(self, line: bytes) -> bytes:
         if len(line) > self._limits.line_bytes:
@@ -299,19 +303,19 @@ class Peer:
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes, chunked in any way."""
+        """Receive bytes; a chunk need not be a whole line."""
         self._backlog.extend(self._splitter.feed(data))
         self._process_backlog()
 
     def eof_received(self) -> None:
-        """Receive no more bytes; what has arrived is still handled."""
+        """The remote peer sends no more. What has arrived is still handled."""
         if not self._is_eof:
             self._backlog.extend(self._splitter.end())
             self._is_eof = True
             self._process_backlog()
 
     def connection_lost(self) -> None:
-        """Stop writing: the remote peer no longer reads."""
+        """The connection is gone: write no more, and handle what has arrived."""
         self._transport = None
         self.resume_writing()
         self.eof_received()
@@ -320,9 +324,9 @@ class Peer:
         """Receive a message from a transport that parses messages itself."""
         self._dispatch(message)
 
-    def request_failed(self, identity: Id, error: HoldfastError) -> None:
+    def request_failed(self, request_id: Id, error: HoldfastError) -> None:
         """Fail a pending request that could not be sent, or whose response was lost."""
-        future = self._pending.get(identity)
+        future = self._pending.get(request_id)
         if future is not None and not future.done():
             future.set_exception(error)
 
@@ -341,44 +345,44 @@ class Peer:
     # Receiving
 
     def _process_backlog(self) -> None:
-        if self._is_resuming:
+        if self._is_resume_scheduled:
             return
         backlog = self._backlog
         left = _BATCH_LINES
-        while backlog and self._parsing is None:
+        while backlog and self._parse_task is None:
             if max(len(self._running), self._unread_errors) >= self._limits.in_flight and not self._pending:
-                break  # back-pressure; with a request pending, read on to reach its response
+                break  # back-pressure. With a request pending, read on: its response may come later in the backlog.
             if not left:
-                self._is_resuming = True
-                self._loop.call_later(_BATCH_PAUSE, self._resume)
+                self._is_resume_scheduled = True
+                self._loop.call_later(_BATCH_PAUSE_SECONDS, self._resume)
                 break
             left -= 1
             line = backlog.popleft()
             if isinstance(line, bytes) and len(line) > _THREAD_BYTES:
-                self._parsing = self._loop.create_task(self._parse_in_thread(line))
+                self._parse_task = self._loop.create_task(self._parse_in_thread(line))
             else:
                 self._dispatch(parse_line(line, self._limits))
-        is_behind = bool(backlog) or self._parsing is not None
+        is_behind = bool(backlog) or self._parse_task is not None
         self._set_reading(paused=is_behind)
         if self._is_eof and not is_behind:
             self._end("The remote peer closed the connection.")
 
     def _resume(self) -> None:
-        self._is_resuming = False
+        self._is_resume_scheduled = False
         self._process_backlog()
 
     async def _parse_in_thread(self, line: bytes) -> None:
         try:
             message = await asyncio.to_thread(parse_line, line, self._limits)
         finally:
-            self._parsing = None
+            self._parse_task = None
         self._dispatch(message)
         self._process_backlog()
 
     def _set_reading(self, *, paused: bool) -> None:
-        if paused is self._reading_paused:
+        if paused is self._is_reading_paused:
             return
-        self._reading_paused = paused
+        self._is_reading_paused = paused
         if self._transport is not None:
             if paused:
                 self._transport.pause_reading()
@@ -387,10 +391,10 @@ class Peer:
 
     def _dispatch(self, message: Message | None) -> None:
         match message:
-            case Response(id=identity, result=result):
-                future = self._pending.get(identity)
+            case Response(id=request_id, result=result):
+                future = self._pending.get(request_id)
                 if future is None or future.done():
-                    self.stats.unexpected += 1
+                    self.stats.unexpected_responses += 1
                 else:
                     future.set_result(result)
             case Request():
@@ -402,8 +406,8 @@ class Peer:
                     self._on_notification(message)
                 except Exception:
                     log.exception("notification handler crashed", extra={"method": message.method})
-            case ErrorResponse(id=identity, error=error):
-                self._fail_pending(identity, error)
+            case ErrorResponse(id=request_id, error=error):
+                self._fail_pending(request_id, error)
             case Malformed():
                 self._handle_malformed(message)
             case None:
@@ -416,107 +420,107 @@ class Peer:
             return
         if request.id in self._running:
             self._send_error(
-                request.id, codes.INVALID_REQUEST.rpc, "A request with this id is still in flight."
+                request.id, codes.INVALID_REQUEST.rpc_code, "A request with this id is still in flight."
             )
         elif len(self._running) >= self._limits.in_flight:
-            self.stats.refused += 1
+            self.stats.refused_requests += 1
             self._send_error(
-                request.id, codes.BUSY.rpc, f"{self._limits.in_flight} requests are already in flight."
+                request.id, codes.BUSY.rpc_code, f"{self._limits.in_flight} requests are already in flight."
             )
         else:
-            self._not_started.add(request.id)
+            self._not_started_ids.add(request.id)
             self._running[request.id] = self._loop.create_task(self._run_handler(request))
 
     async def _run_handler(self, request: Request) -> None:
-        identity = request.id
-        self._not_started.discard(identity)
+        request_id = request.id
+        self._not_started_ids.discard(request_id)
         try:
             line: bytes | None
             try:
                 try:
-                    line = self._check_size(result_line(identity, await self._on_request(request)))
+                    line = self._check_size(result_line(request_id, await self._on_request(request)))
                 except PeerError as error:
-                    line = self._check_size(error_line(identity, error.rpc, error.message, error.data))
+                    line = self._check_size(error_line(request_id, error.rpc_code, error.message, error.data))
                 except HoldfastError as error:
-                    line = error_line(identity, error.code.rpc, error.message, error.details or None)
+                    line = error_line(request_id, error.code.rpc_code, error.message, error.details or None)
             except asyncio.CancelledError:
-                line = self._cancelled_line(identity)
+                line = self._cancelled_line(request_id)
             except Exception:
                 log.exception("request handler crashed", extra={"method": request.method})
-                line = error_line(identity, codes.INTERNAL_ERROR.rpc, "Internal error.")
+                line = error_line(request_id, codes.INTERNAL_ERROR.rpc_code, "Internal error.")
             if line is not None and self._transport is not None:
                 self._transport.write(line)
                 if not self._writable.is_set():
                     await self._writable.wait()
         finally:
-            del self._running[identity]
-            self._cancelled.discard(identity)
+            del self._running[request_id]
+            self._cancelled_ids.discard(request_id)
             if self._backlog:
                 self._process_backlog()
 
-    def _cancelled_line(self, identity: Id) -> bytes | None:
-        if identity in self._cancelled:
-            if self._cancel_method.is_answered:
-                return error_line(identity, codes.CANCELLED.rpc, "The request was cancelled.")
+    def _cancelled_line(self, request_id: Id) -> bytes | None:
+        if request_id in self._cancelled_ids:
+            if self._cancel_method.answers_cancelled_request:
+                return error_line(request_id, codes.CANCELLED.rpc_code, "The request was cancelled.")
             return None
         if self._is_closed:
-            return error_line(identity, codes.CONNECTION_CLOSED.rpc, "The connection is being closed.")
-        log.error("request handler was cancelled from inside", extra={"id": identity})
-        return error_line(identity, codes.INTERNAL_ERROR.rpc, "Internal error.")
+            return error_line(request_id, codes.CONNECTION_CLOSED.rpc_code, "The connection is being closed.")
+        log.error("request handler raised CancelledError without being cancelled", extra={"id": request_id})
+        return error_line(request_id, codes.INTERNAL_ERROR.rpc_code, "Internal error.")
 
     def _cancel_handler(self, notification: Notification) -> None:
         try:
-            identity = msgspec.json.decode(notification.params, type=CancelParams).request_id
+            request_id = msgspec.json.decode(notification.params, type=CancelParams).request_id
         except DECODE_ERRORS:
-            self._handle_malformed(Malformed(codes.BAD_ARGUMENT, "The cancellation does not name a request."))
+            self._handle_malformed(Malformed(codes.BAD_ARGUMENT, "The cancellation has no valid requestId."))
             return
-        task = self._running.get(identity)
+        task = self._running.get(request_id)
         if task is not None:
-            self._cancelled.add(identity)
-            if identity in self._not_started:
-                # Cancelled before its first step, it could not answer or clean up.
+            self._cancelled_ids.add(request_id)
+            if request_id in self._not_started_ids:
+                # A task that is cancelled before its first step runs no `finally`, so let it start first.
                 self._loop.call_soon(task.cancel)
             else:
                 task.cancel()
 
-    def _fail_pending(self, identity: Id | None, error: ErrorBody) -> None:
-        if identity is None:
-            self.stats.unparsed += 1
-            if self.stats.unparsed <= _MAX_LOGGED:
+    def _fail_pending(self, request_id: Id | None, error: ErrorBody) -> None:
+        if request_id is None:
+            self.stats.lines_not_understood += 1
+            if self.stats.lines_not_understood <= _MAX_LOGGED:
                 log.warning(
-                    "remote peer could not parse a line",
+                    "remote peer could not parse one of our lines",
                     extra={"code": error.code, "reason": error.message[:200]},
                 )
             return
-        future = self._pending.get(identity)
+        future = self._pending.get(request_id)
         if future is None or future.done():
-            self.stats.unexpected += 1
+            self.stats.unexpected_responses += 1
         else:
             future.set_exception(PeerError(error.code, error.message, error.data or None))
 
     def _handle_malformed(self, message: Malformed) -> None:
-        self.stats.malformed += 1
-        if self.stats.malformed <= _MAX_LOGGED:
+        self.stats.malformed_lines += 1
+        if self.stats.malformed_lines <= _MAX_LOGGED:
             log.warning("malformed line", extra={"code": message.code.name, "reason": message.reason})
-        if message.is_response and message.id is not None:
+        if message.may_be_response and message.id is not None:
             future = self._pending.get(message.id)
             if future is not None and not future.done():
                 future.set_exception(
                     HoldfastError(codes.BAD_ANSWER, f"The response is malformed. {message.reason}")
                 )
                 return
-        if self._answers_malformed or (message.id is not None and not message.is_response):
-            # The id of a response is one of our own: the remote peer may use the same id for a request.
+        if self._answers_malformed or (message.id is not None and not message.may_be_response):
+            # We chose the id of a response. Sent back, it would look like an answer to a request of the remote peer.
             self._send_error(
-                None if message.has_result_or_error else message.id, message.code.rpc, message.reason
+                None if message.has_result_or_error else message.id, message.code.rpc_code, message.reason
             )
 
-    def _send_error(self, identity: Id | None, rpc: int, reason: str) -> None:
+    def _send_error(self, request_id: Id | None, rpc: int, reason: str) -> None:
         if not self._writable.is_set():
             self._unread_errors += 1
-        # A remote peer that keeps sending without reading gets no more errors than this.
+        # Limits how much is buffered for a remote peer that keeps sending and never reads.
         if self._transport is not None and self._unread_errors <= self._limits.in_flight:
-            self._transport.write(error_line(identity, rpc, reason))
+            self._transport.write(error_line(request_id, rpc, reason))
 
     def _end(self, reason: str) -> None:
         self.ended.set()

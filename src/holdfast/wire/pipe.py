@@ -188,4 +188,4 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> None:
             while data := source.read(_CHUNK):
                 target.write(data)
         except OSError:
-            pass  # the other end is closed
+            pass  # the reader or the writer at the other end has closed its file

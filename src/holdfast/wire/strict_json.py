@@ -1,8 +1,8 @@
 """Decode JSON strictly: no duplicate keys, no deep nesting, no huge numbers, no invalid UTF-8.
 
-Every check is a few passes over the bytes at C speed. Duplicate keys are found by decoding and encoding again: the
-decoder keeps one of two equal keys, so the result has fewer members. Most documents come out byte for byte the same,
-which proves at once that they have no duplicates.
+Every check is a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
+decoder keeps only one of two equal keys, so the result has fewer members. Most documents come out unchanged, which
+already proves that they have no duplicates.
 """
 
 import re
@@ -83,10 +83,10 @@ def describe_decode_error(error: BaseException) -> str:
 def _check_limits(text: bytes, limits: Limits) -> bytes:
     # Count the quotes before splitting at them: millions of strings must not become millions of objects.
     if text.count(b'"') - text.count(rb"\"") > 4 * limits.values:
-        raise StrictJsonError(_too_many(limits))
+        raise StrictJsonError(_too_many_values(limits))
     bare = strip_strings(text)
     if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > limits.values:
-        raise StrictJsonError(_too_many(limits))
+        raise StrictJsonError(_too_many_values(limits))
     if re.search(rb"[0-9]{%d}" % (limits.digits + 1), bare):
         raise StrictJsonError(f"a number has more than {limits.digits} digits")
     if _is_nested_deeper(bare, limits.depth):
@@ -101,10 +101,10 @@ def _is_nested_deeper(bare: bytes, depth: int) -> bool:
             return False
         inner = brackets.replace(b"()", b"")
         if len(inner) == len(brackets):
-            break  # not balanced: the decoder will report it
+            break  # the brackets are not balanced, which the decoder reports
         brackets = inner
     return b"()" in brackets
 
 
-def _too_many(limits: Limits) -> str:
+def _too_many_values(limits: Limits) -> str:
     return f"it has more than {limits.values} values"

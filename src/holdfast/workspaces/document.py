@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Quota
-from holdfast.model.reserved_variables import why_reserved
+from holdfast.model.reserved_variables import reserved_variable_reason
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
 
@@ -61,7 +61,7 @@ def guess_path(text: str) -> str:
 
 
 def check_name(raw: object) -> str:
-    """A readable name that cannot be mistaken for a path."""
+    """Check a display name, which must not look like a path; raise ValueError if it is invalid."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be text")
     name = raw.strip()
@@ -72,8 +72,8 @@ def check_name(raw: object) -> str:
 
 def _build_workspace(slug: str, reader: "_TableReader") -> Workspace:
     sandbox = _TableReader(reader.get("sandbox", _table, {}), "sandbox.", reader.problems)
-    default = asdict(Quota())
-    quota = {name: sandbox.get(name, _number(_MINIMUMS[name]), default[name]) for name in QUOTA_KEYS}
+    defaults = asdict(Quota())
+    quota = {name: sandbox.get(name, _number(_MINIMUMS[name]), defaults[name]) for name in QUOTA_KEYS}
     return Workspace(
         slug=slug,
         name=reader.get("name", check_name, slug),
@@ -91,13 +91,13 @@ def _read_env(servers: "_TableReader") -> dict[str, dict[str, str]]:
     env: dict[str, dict[str, str]] = {}
     for server in servers.table:
         variables = _TableReader(servers.get(server, _table, {}), f"env.{server}.", servers.problems)
-        env[server] = {name: variables.get(name, _value_of(name), "") for name in variables.table}
+        env[server] = {name: variables.get(name, _variable_value(name), "") for name in variables.table}
     return env
 
 
 @dataclass(slots=True)
 class _TableReader:
-    """Reads the values of a table and collects all mistakes in them."""
+    """Reads the values of a TOML table, and collects every mistake in `problems`."""
 
     table: Mapping[str, object]
     prefix: str = ""
@@ -172,20 +172,20 @@ def _choice(raw: object) -> Allowlist:
     return Allowlist(frozenset(str(name) for name in names))
 
 
-def _number(least: int) -> Callable[[object], int]:
+def _number(minimum: int) -> Callable[[object], int]:
     def read(raw: object) -> int:
-        if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= _MAX_NUMBER:
-            raise ValueError(f"must be a whole number from {least} up")
+        if isinstance(raw, bool) or not isinstance(raw, int) or not minimum <= raw <= _MAX_NUMBER:
+            raise ValueError(f"must be a whole number of at least {minimum}")
         return raw
 
     return read
 
 
-def _value_of(name: str) -> Callable[[object], str]:
+def _variable_value(name: str) -> Callable[[object], str]:
     def read(raw: object) -> str:
         if not _VARIABLE.fullmatch(name):
             raise ValueError("is not a valid variable name")
-        if why := why_reserved(name):
+        if why := reserved_variable_reason(name):
             raise ValueError(f"may not be set here: {why}")
         if not isinstance(raw, str) or "\0" in raw:
             raise ValueError("must be text, without a NUL character")

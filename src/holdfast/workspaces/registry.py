@@ -28,7 +28,7 @@ class InvalidWorkspace:
     file: Path
     message: str
     folder: str = ""
-    """The workspace's folder, if the file names one."""
+    """The path in the file; empty if none was found."""
 
     def to_error(self) -> HoldfastError:
         return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.message}")
@@ -36,7 +36,7 @@ class InvalidWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedFile:
-    """A parsed file, the stat values it had, and the workspace's folder with symlinks resolved."""
+    """A parsed file, its stat values at that time, and the workspace's folder with symlinks resolved."""
 
     stamp: tuple[int, ...]
     content: Workspace | InvalidWorkspace
@@ -60,7 +60,7 @@ class Registry:
         tools: Allowlist = ALLOW_ALL,
         model: str | None = None,
     ) -> Workspace:
-        """Register a folder. The slug comes from `name`, or from the folder's name; a number is added if it is taken."""
+        """Register a folder. The slug is made from `name` or the folder's name; a number is added if the slug is taken."""
         folder = self._check_folder(path)
         try:
             display_name = check_name(folder.name if name is None else name)
@@ -114,22 +114,22 @@ class Registry:
     def find(self, address: str) -> Workspace | None:
         """Find a workspace by slug, by name, or by an absolute path in it or in one of its git worktrees.
 
-        Of nested workspaces, the innermost is found. Any other address is an error. So is an address of a workspace whose
-        file is invalid: without the error, the session would run without the workspace's limits.
+        If workspaces are nested, this is the innermost. Any other address is an error. It is also an error if the file of
+        the workspace is invalid: otherwise the session would run without the workspace's limits.
         """
         address = address.strip()
         if not address:
             return None
         if len(address) > _ADDRESS_LENGTH or "\0" in address:
             raise HoldfastError(
-                codes.BAD_WORKSPACE, "The workspace address is too long or has a NUL character."
+                codes.BAD_WORKSPACE, "The workspace's address is too long, or has a NUL character."
             )
         if address.startswith("/"):
             return self._find_by_path(_resolve(address))
         if "/" in address or "\\" in address or address in (".", ".."):
             raise HoldfastError(
                 codes.BAD_WORKSPACE,
-                f"{address[:80]!r} is neither a workspace name nor an absolute path.",
+                f"{address[:80]!r} is not a workspace's slug, name or absolute path.",
             )
         return self._find_by_name(address)
 
@@ -163,7 +163,7 @@ class Registry:
                 names = [item.name for item in items if item.name.endswith(SUFFIX)]
         except FileNotFoundError:
             return ()
-        except OSError as error:  # an empty result would drop the workspaces' limits
+        except OSError as error:  # an empty result would drop the limits of all workspaces
             raise HoldfastError(
                 codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
             ) from None
@@ -172,7 +172,7 @@ class Registry:
         return tuple(self._entries.values())
 
     def _read(self, slug: str) -> _CachedFile | None:
-        """The file of one slug; None if there is none."""
+        """The cached file of one slug; None if there is no such file."""
         name = self.file_of(slug).name
         if entry := self._load(name):
             self._entries[name] = entry
@@ -216,7 +216,7 @@ class Registry:
         except (OSError, RuntimeError, ValueError):
             raise HoldfastError(codes.BAD_FOLDER, f"There is no folder {str(path)!r}.") from None
         if not folder.is_dir():
-            raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is a file; a workspace is a folder.")
+            raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is a file. A workspace must be a folder.")
         self._check_outside_data_folder(folder)
         return folder
 
@@ -226,7 +226,7 @@ class Registry:
         if own.is_relative_to(folder) or folder.is_relative_to(own):
             raise HoldfastError(
                 codes.BAD_FOLDER,
-                f"{str(folder)!r} overlaps with Holdfast's data folder {str(own)!r}, which a session in it could change."
+                f"{str(folder)!r} overlaps with Holdfast's data folder {str(own)!r}: a session in the workspace could change it."
                 " Choose another folder.",
             )
 

@@ -10,8 +10,8 @@ _FILE_BYTES = 4096
 def find_repository(folder: Path) -> Path | None:
     """The main repository of the worktree in this (resolved) folder; None if it is not a genuine worktree.
 
-    Any folder can contain a `.git` file that names another user's repository. So the repository must name the worktree
-    too: the entry in its own `worktrees/` has to point back at this folder.
+    Any folder can contain a `.git` file that points at someone else's repository. So the repository must know the
+    worktree: the entry in its own `worktrees/` must point back at this folder.
     """
     link = _read_line(folder / ".git")
     if not link.startswith("gitdir:"):

@@ -24,21 +24,22 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
-def sized(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
+def sized_response(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
     """A response with a Content-Length."""
     lines = (b"HTTP/%b 200 OK" % version, b"Content-Length: %d" % len(body), *headers)
     return b"\r\n".join((*lines, b"", body))
 
 
 @dataclass
-class Server:
-    """Where the server is, and the connection that each request came on."""
+class RawServer:
+    """The address of a server, and what it received."""
 
     url: URL = field(default_factory=lambda: URL("http://there:1/"))
-    asked: list[int] = field(default_factory=list[int])
+    request_connections: list[int] = field(default_factory=list[int])
+    """For each request, the number of its connection."""
     heads: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    client_gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client has disconnected."""
 
     @property
@@ -48,8 +49,8 @@ class Server:
 
 
 @asynccontextmanager
-async def listening(talk: Talk, server: Server, **options: Any) -> AsyncIterator[None]:
-    """Run `talk` for every connection; at the end every connection is closed."""
+async def run_server(talk: Talk, server: RawServer, **options: Any) -> AsyncIterator[None]:
+    """Run `talk` for every connection. On exit, every connection is closed."""
     async with AsyncExitStack() as stack:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +63,7 @@ async def listening(talk: Talk, server: Server, **options: Any) -> AsyncIterator
             except (OSError, asyncio.IncompleteReadError):
                 pass
             finally:
-                server.gone.set()
+                server.client_gone.set()
                 writer.transport.abort()
 
         listener = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
@@ -73,27 +74,27 @@ async def listening(talk: Talk, server: Server, **options: Any) -> AsyncIterator
 
 
 @asynccontextmanager
-async def answering(*answers: bytes | Talk, **options: Any) -> AsyncIterator[Server]:
-    """Give one answer after the other, on any connection."""
-    left, server = list(answers), Server()
+async def serve_answers(*answers: bytes | Talk, **options: Any) -> AsyncIterator[RawServer]:
+    """Send these answers in order, each to the next request on any connection."""
+    remaining, server = list(answers), RawServer()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = server.connections
-        while left:
+        while remaining:
             server.heads.append(await reader.readuntil(b"\r\n\r\n"))
-            server.asked.append(number)
-            answer = left.pop(0)
+            server.request_connections.append(number)
+            answer = remaining.pop(0)
             if isinstance(answer, bytes):
                 writer.write(answer)
             else:
                 await answer(reader, writer)
 
-    async with listening(talk, server, **options):
+    async with run_server(talk, server, **options):
         yield server
 
 
-def then_closed(answer: bytes) -> Talk:
-    """Answer and close the connection."""
+def answer_and_close(answer: bytes) -> Talk:
+    """Send this answer, then close the connection."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
@@ -103,8 +104,8 @@ def then_closed(answer: bytes) -> Talk:
     return talk
 
 
-def resolving_to(*addresses: str) -> LookUp:
-    """A resolver that gives these addresses for every name."""
+def resolve_to(*addresses: str) -> LookUp:
+    """A look-up that returns these addresses for every name."""
 
     async def look_up(host: str, port: int) -> list[str]:
         return [*addresses]
@@ -126,14 +127,14 @@ async def fetch(pool: Pool, url: URL, method: str = "GET", **more: Any) -> bytes
 
 
 @dataclass
-class Proxy:
-    """An HTTP proxy: what it was asked, and the names that it knows."""
+class FakeProxy:
+    """The address of an HTTP proxy, what it received, and the names that it can resolve."""
 
     url: str = ""
     heads: list[bytes] = field(default_factory=list[bytes])
     names: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     answer: bytes = b""
-    """Given instead of forwarding, if set."""
+    """If set, the proxy sends this answer and forwards nothing."""
     established: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
     @property
@@ -143,9 +144,9 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxying(**options: Any) -> AsyncIterator[Proxy]:
+async def serve_proxy(**options: Any) -> AsyncIterator[FakeProxy]:
     """Forward requests in absolute form, and tunnel CONNECT, to the addresses of `Proxy.names`."""
-    proxy = Proxy()
+    proxy = FakeProxy()
     async with AsyncExitStack() as stack:
         tasks: set[asyncio.Task[None]] = set()
 
@@ -188,15 +189,15 @@ async def proxying(**options: Any) -> AsyncIterator[Proxy]:
                 await asyncio.wait(tasks)
 
 
-def certificate(folder: Path, name: str) -> dict[str, Any]:
-    """Make a key and a self-signed certificate for this name, as options of uvicorn."""
+def make_certificate(folder: Path, name: str) -> dict[str, Any]:
+    """Write a key and a self-signed certificate for this name. Return the options for uvicorn."""
     key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(who)
-        .issuer_name(who)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))

@@ -19,11 +19,11 @@ from tests.connect.web import (
     ScriptedServer,
     connect_options,
     hang_after_start,
-    http,
+    http_entry,
     open_session,
     result_response,
     serve,
-    sse,
+    sse_entry,
 )
 
 pytestmark = pytest.mark.anyio
@@ -72,8 +72,8 @@ TROUBLE: dict[str, tuple[Misbehave, str, str]] = {
         "PEER_ERROR",
         "web.go was refused: No. (-32602)",
     ),
-    "accepted": (lambda m: Response(status_code=202), "BAD_ANSWER", "gave an answer without a type."),
-    "a page": (lambda m: body("<html>", "text/html"), "BAD_ANSWER", "gave an answer of type 'text/html'."),
+    "accepted": (lambda m: Response(status_code=202), "BAD_ANSWER", "sent an answer without a type."),
+    "a page": (lambda m: body("<html>", "text/html"), "BAD_ANSWER", "sent an answer of type 'text/html'."),
     "not JSON": (lambda m: body("{"), "BAD_ANSWER", "The answer cannot be read. The line is not JSON"),
     "a batch": (lambda m: body("[]"), "BAD_ANSWER", "Batches are not supported"),
     "not UTF-8": (lambda m: body(b'{"\xff'), "BAD_ANSWER", "The answer cannot be read."),
@@ -119,11 +119,11 @@ TROUBLE: dict[str, tuple[Misbehave, str, str]] = {
         "TIMEOUT",
         "within 0.5 s",
     ),
-    "redirected without end": (lambda m: RedirectResponse("/mcp"), "PEER_ERROR", "redirects without end"),
+    "redirected without end": (lambda m: RedirectResponse("/mcp"), "PEER_ERROR", "redirects too often"),
     "redirected elsewhere": (
         lambda m: RedirectResponse("http://localhost:9/mcp"),
         "PEER_ERROR",
-        "redirects to http://localhost:9/mcp, where no request is sent.",
+        "redirects to http://localhost:9/mcp, which is not followed.",
     ),
 }
 
@@ -136,7 +136,7 @@ async def test_bad_answer_is_a_clear_error_and_the_next_call_succeeds(
     misbehave, code, words = TROUBLE[kind]
 
     async def answer(scripted: ScriptedServer, request: Request, message: dict[str, Any]) -> Response | None:
-        if b'"tools/call"' not in scripted.requests[-1][2] or scripted.behaves:
+        if b'"tools/call"' not in scripted.requests[-1][2] or scripted.second_phase:
             return None
         return misbehave(message)
 
@@ -144,12 +144,12 @@ async def test_bad_answer_is_a_clear_error_and_the_next_call_succeeds(
     limits = Limits(line_bytes=LIMIT)
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options(limits=limits)) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options(limits=limits)) as session,
     ):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         bad = await session.call("web.go", timeout=0.5)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        scripted.behaves = True
+        scripted.second_phase = True
         good = await session.call("web.go")
 
     assert (bad.code, words in bad.message, bad.message) == (code, True, bad.message)
@@ -173,7 +173,7 @@ async def test_cancelled_call_disconnects_from_the_server(make_host: HostFactory
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         call = asyncio.create_task(session.call("web.go"))
         await scripted.called.wait()
@@ -202,7 +202,7 @@ async def test_session_that_the_server_forgot_is_opened_again(make_host: HostFac
                 return response
             case "POST", "notifications/initialized":
                 return Response(status_code=202)
-            case "POST", _ if scripted.behaves and request.headers.get("mcp-session-id") == "s0":
+            case "POST", _ if scripted.second_phase and request.headers.get("mcp-session-id") == "s0":
                 # As the reference server from npm says it.
                 error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
                 return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
@@ -214,10 +214,10 @@ async def test_session_that_the_server_forgot_is_opened_again(make_host: HostFac
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         first = await session.call("web.go")
-        scripted.behaves = True
+        scripted.second_phase = True
         second, third, fourth = [await session.call("web.go") for _ in range(3)]
 
     assert (first.ok, second.code) == (True, "CONNECTION_CLOSED")
@@ -243,7 +243,7 @@ async def test_stream_that_ended_early_is_resumed_if_the_server_supports_it(
 
     async with (
         serve(ScriptedServer(answer)) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         taken_up = await session.call("web.go")
 
@@ -271,7 +271,7 @@ async def test_flood_of_server_requests_is_answered_a_few_at_a_time(make_host: H
     limits = Limits(in_flight=8)
     async with (
         serve(ScriptedServer(answer)) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options(limits=limits)) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options(limits=limits)) as session,
     ):
         flooded = await session.call("web.go", timeout=20)
 
@@ -285,14 +285,14 @@ async def test_redirect_within_the_server_is_followed(make_host: HostFactory, fo
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         there = await session.call("web.go")
 
     assert there.text == "gone"
 
 
-async def test_sse_server_that_wants_its_messages_sent_elsewhere_is_refused(
+async def test_sse_server_that_wants_messages_sent_to_another_server_is_refused(
     make_host: HostFactory, folder: Path
 ):
     async def answer(scripted: ScriptedServer, request: Request, message: dict[str, Any]) -> Response:
@@ -301,12 +301,12 @@ async def test_sse_server_that_wants_its_messages_sent_elsewhere_is_refused(
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": sse(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": sse_entry(url)}, connect_options()) as session,
     ):
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
     assert [reason.partition("/sse ")[2] for reason in reasons] == [
-        "wants its messages sent elsewhere: 'http://localhost:9/take'."
+        "wants messages sent to another server: 'http://localhost:9/take'."
     ]
     assert [method for method, _, _ in scripted.requests] == ["GET"]
 
@@ -315,7 +315,7 @@ async def test_server_that_cannot_be_reached_is_left_out_with_the_reason(
     make_host: HostFactory, folder: Path
 ):
     async with open_session(
-        make_host, folder, {"web": http("http://127.0.0.1:9")}, connect_options()
+        make_host, folder, {"web": http_entry("http://127.0.0.1:9")}, connect_options()
     ) as session:
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
@@ -330,7 +330,7 @@ async def test_server_that_cannot_be_reached_is_left_out_with_the_reason(
 async def test_server_with_an_invalid_host_is_left_out_with_a_reason(
     make_host: HostFactory, folder: Path, caplog: pytest.LogCaptureFixture, host: str, trust: Trust
 ):
-    entry = http(f"http://{host}", trust_level="sandboxed")
+    entry = http_entry(f"http://{host}", trust_level="sandboxed")
     async with (
         make_host({"web": entry}, options=connect_options(connect_seconds=5)) as holder,
         holder.session(cwd=folder, trust=trust) as session,
@@ -344,7 +344,7 @@ async def test_server_with_an_invalid_host_is_left_out_with_a_reason(
 async def test_hanging_server_does_not_delay_other_servers(make_host: HostFactory, folder: Path):
     hanging = ScriptedServer(hang_after_start)
     async with serve(hanging) as one, serve(ScriptedServer()) as other:
-        servers = {"bad": http(one), "good": http(other)}
+        servers = {"bad": http_entry(one), "good": http_entry(other)}
         async with open_session(make_host, folder, servers, connect_options()) as session:
             stuck = asyncio.create_task(session.call("bad.go", timeout=1.0))
             await hanging.called.wait()

@@ -11,7 +11,7 @@ PAST, LATER = "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"
 
 def cookie_header(*lines: str) -> str:
     cookies = Cookies()
-    cookies.learn(lines)
+    cookies.update(lines)
     return cookies.header
 
 
@@ -74,8 +74,8 @@ def test_cookie_that_is_too_long_is_ignored_and_not_cut():
 
 def test_number_of_cookies_is_limited():
     cookies = Cookies()
-    cookies.learn(f"c{number}=1" for number in range(1000))
-    cookies.learn(["c0=2"])
+    cookies.update(f"c{number}=1" for number in range(1000))
+    cookies.update(["c0=2"])
 
     assert cookies.header == "; ".join([*(f"c{number}=1" for number in range(1, 50)), "c0=2"])
 

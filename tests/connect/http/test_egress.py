@@ -1,4 +1,4 @@
-"""Where remote links may connect to: the address is checked when the connection is made."""
+"""Which addresses remote links may connect to. The address is checked when the connection is made."""
 
 import asyncio
 import socket
@@ -18,16 +18,16 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.trust import Trust
 from tests.connect.conftest import HostFactory
-from tests.connect.http.raw import certificate
-from tests.connect.web import ScriptedServer, connect_options, http, serve
+from tests.connect.http.raw import make_certificate
+from tests.connect.web import ScriptedServer, connect_options, http_entry, serve
 
 pytestmark = pytest.mark.anyio
 
 NAME = "tools.example.com"
 
 
-class Names:
-    """A resolver for the duration of a test."""
+class FakeResolver:
+    """Replaces the system's resolver for some names during a test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._known: dict[str, list[str]] = {}
@@ -43,31 +43,31 @@ class Names:
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
     def set(self, host: str, *addresses: str) -> None:
-        """Successive lookups of the host give these addresses in turn."""
+        """Let successive look-ups of the host return these addresses in turn."""
         self._known[host] = [*addresses]
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    return Names(monkeypatch)
+def names(monkeypatch: pytest.MonkeyPatch) -> FakeResolver:
+    return FakeResolver(monkeypatch)
 
 
 @asynccontextmanager
-async def knocked() -> AsyncIterator[tuple[int, list[int]]]:
-    """A listener that counts connections."""
+async def count_connections() -> AsyncIterator[tuple[int, list[int]]]:
+    """Listen on a port. Yields the port, and a list with an item for each connection."""
     count: list[int] = []
 
-    async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         count.append(1)
         writer.close()
 
-    server = await asyncio.start_server(come, "127.0.0.1", 0)
+    server = await asyncio.start_server(on_connect, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], count
 
 
-def at(url: str, **more: Any) -> dict[str, Any]:
-    return http(url.replace("127.0.0.1", NAME), **more)
+def entry_by_name(url: str, **more: Any) -> dict[str, Any]:
+    return http_entry(url.replace("127.0.0.1", NAME), **more)
 
 
 CASES = {
@@ -81,13 +81,17 @@ CASES = {
 @pytest.mark.promise("RES-05")
 @pytest.mark.parametrize("case", CASES)
 async def test_guarded_link_does_not_connect_to_a_name_with_a_private_address(
-    make_host: HostFactory, folder: Path, names: Names, case: str
+    make_host: HostFactory, folder: Path, names: FakeResolver, case: str
 ):
     trust, brought, reachable, connects = CASES[case]
     names.set(NAME, "127.0.0.1")
     scripted = ScriptedServer()
     async with serve(scripted) as url:
-        entry = at(url, trust_level="sandboxed") if not brought else {"name": "web", **at(url, headers=[])}
+        entry = (
+            entry_by_name(url, trust_level="sandboxed")
+            if not brought
+            else {"name": "web", **entry_by_name(url, headers=[])}
+        )
         servers = {} if brought else {"web": entry}
         client_brings: list[Json] = [entry] if brought else []
         async with (
@@ -124,35 +128,35 @@ def test_private_address_is_refused(address: str):
 @pytest.mark.promise("RES-05")
 @pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/", "http://169.254.169.254/latest/meta-data/"])
 async def test_redirect_to_a_private_address_is_not_followed(
-    make_host: HostFactory, folder: Path, names: Names, target: str
+    make_host: HostFactory, folder: Path, names: FakeResolver, target: str
 ):
     names.set(NAME, "127.0.0.1")
-    async with knocked() as (port, count):
+    async with count_connections() as (port, count):
 
         async def answer(scripted: ScriptedServer, request: Request, message: dict[str, Any]) -> Response:
             return RedirectResponse(target.format(port=port))
 
         async with serve(ScriptedServer(answer)) as url:
-            entry = at(url, trust_level="sandboxed")
+            entry = entry_by_name(url, trust_level="sandboxed")
             async with (
                 make_host({"web": entry}, options=connect_options(), HOLDFAST_SERVERS_REACHABLE=NAME) as host,
                 host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
             ):
                 reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
-    assert ("where no request is sent" in reasons[0], count) == (True, [])
+    assert ("which is not followed" in reasons[0], count) == (True, [])
 
 
 @pytest.mark.parametrize("name", [NAME, "other.example.com"])
 async def test_certificate_of_a_guarded_link_is_checked_for_the_name(
-    make_host: HostFactory, folder: Path, names: Names, monkeypatch: pytest.MonkeyPatch, name: str
+    make_host: HostFactory, folder: Path, names: FakeResolver, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     connects = name == NAME
     names.set(NAME, "127.0.0.1")
-    options = certificate(folder, name)
+    options = make_certificate(folder, name)
     monkeypatch.setenv("SSL_CERT_FILE", options["ssl_certfile"])
     async with serve(ScriptedServer(), **options) as url:
-        entry = at(url.replace("http:", "https:"), trust_level="sandboxed")
+        entry = entry_by_name(url.replace("http:", "https:"), trust_level="sandboxed")
         async with (
             make_host({"web": entry}, options=connect_options(), HOLDFAST_SERVERS_REACHABLE=NAME) as host,
             host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
@@ -176,7 +180,10 @@ async def test_headers_and_cookies_of_one_server_or_session_never_reach_another(
 
     mine, other = ScriptedServer(answer), ScriptedServer()
     async with serve(mine) as one, serve(other) as two:
-        servers = {"mine": http(one, headers={"Authorization": "Bearer mine"}), "other": http(two)}
+        servers = {
+            "mine": http_entry(one, headers={"Authorization": "Bearer mine"}),
+            "other": http_entry(two),
+        }
         async with (
             make_host(servers, options=connect_options()) as host,
             host.session(cwd=folder) as first,
@@ -201,10 +208,10 @@ import asyncio, sys
 from pathlib import Path
 from holdfast.host.host import Host
 from holdfast.store.memory import MemoryStore
-from tests.connect.conftest import counter
+from tests.connect.conftest import counter_entry
 
 async def main():
-    async with Host(servers={{"c": counter()}}, store=MemoryStore()) as host:
+    async with Host(servers={{"c": counter_entry()}}, store=MemoryStore()) as host:
         async with host.session(cwd={str(tmp_path)!r}) as session:
             assert (await session.call("c.count")).text == "1"
     heavy = {{"aiohttp", "yarl", "mcp", "mcp_types", "httpx2", "truststore", "pydantic", "anyio"}} & set(sys.modules)

@@ -1,4 +1,4 @@
-"""Requests to a remote server's address: redirects, cookies, and private addresses."""
+"""Requests to one remote server: redirects, cookies and private addresses."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.anyio
 
 
 class Web:
-    """Answers at /mcp, redirects a GET there to a page, and records the requests."""
+    """Answers a POST to /mcp, redirects a GET of /mcp to a page, and records the requests."""
 
     def __init__(self, *cookies: str) -> None:
-        self.asked: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
         self._cookies = cookies
         self.app = Starlette(
             routes=[
@@ -36,7 +36,7 @@ class Web:
 
     async def _answer(self, request: Request) -> Response:
         cookies = ", ".join(value for name, value in request.headers.items() if name == "cookie")
-        self.asked.append((request.method, request.url.path, cookies))
+        self.requests.append((request.method, request.url.path, cookies))
         further = {"/old": "/mcp", "/older": "/old"}.get(request.url.path)
         if request.method == "GET" and request.url.path == "/mcp":
             return RedirectResponse("/page", 302)
@@ -47,7 +47,7 @@ class Web:
 
 
 @asynccontextmanager
-async def endpoint_of(web: Web, path: str = "/mcp", **headers: str) -> AsyncIterator[Endpoint]:
+async def open_endpoint(web: Web, path: str = "/mcp", **headers: str) -> AsyncIterator[Endpoint]:
     async with serve(web.app) as url:
         pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
         spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=f"{url}{path}", headers=headers))
@@ -57,41 +57,41 @@ async def endpoint_of(web: Web, path: str = "/mcp", **headers: str) -> AsyncIter
         await pool.close()
 
 
-async def said(endpoint: Endpoint, method: str, **more: Any) -> str:
+async def read_answer(endpoint: Endpoint, method: str, **more: Any) -> str:
     async with endpoint.request(method, headers={}, **more) as response:
         return (await response.read(100)).decode()
 
 
 async def test_redirect_of_a_get_does_not_change_where_messages_go():
     web = Web()
-    async with endpoint_of(web) as endpoint:
-        answers = [await said(endpoint, "GET"), await said(endpoint, "POST", body=b"{}")]
+    async with open_endpoint(web) as endpoint:
+        answers = [await read_answer(endpoint, "GET"), await read_answer(endpoint, "POST", body=b"{}")]
 
     assert answers == ["here", "here"]
-    assert [asked[:2] for asked in web.asked] == [("GET", "/mcp"), ("GET", "/page"), ("POST", "/mcp")]
+    assert [asked[:2] for asked in web.requests] == [("GET", "/mcp"), ("GET", "/page"), ("POST", "/mcp")]
 
 
 async def test_redirect_of_a_post_is_remembered_for_the_next_message():
     web = Web()
-    async with endpoint_of(web, "/older") as endpoint:
-        answers = [await said(endpoint, "POST", body=b"{}") for _ in range(2)]
+    async with open_endpoint(web, "/older") as endpoint:
+        answers = [await read_answer(endpoint, "POST", body=b"{}") for _ in range(2)]
 
     assert answers == ["here", "here"]
-    assert [path for _, path, _ in web.asked] == ["/older", "/old", "/mcp", "/mcp"]
+    assert [path for _, path, _ in web.requests] == ["/older", "/old", "/mcp", "/mcp"]
 
 
 @pytest.mark.parametrize(
     ("configured", "sent"),
     [({}, ["", "a=1; b=2"]), ({"Cookie": "mine=1"}, ["mine=1", "mine=1"])],
-    ids=["learned", "configured"],
+    ids=["set by the server", "configured"],
 )
 async def test_cookies_are_kept_unless_one_is_configured(configured: dict[str, str], sent: list[str]):
     web = Web("a=1; Max-Age=--5", "b=2; Expires=never")
-    async with endpoint_of(web, **configured) as endpoint:
+    async with open_endpoint(web, **configured) as endpoint:
         for _ in range(2):
-            await said(endpoint, "POST", body=b"{}")
+            await read_answer(endpoint, "POST", body=b"{}")
 
-    assert [cookies for _, _, cookies in web.asked] == sent
+    assert [cookies for _, _, cookies in web.requests] == sent
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_cookies_are_kept_unless_one_is_configured(configured: dict[str, s
         ("[::1]", "::1", True),
         ("[::1]:8080", "::1", True),
         ("[::1]:8081", "::1", False),
-        ("::1:8080", "::1", False),  # which is another address
+        ("::1:8080", "::1", False),  # read as one IPv6 address, not as host and port
         ("There:8080", "there", True),
         ("there:8081", "there", False),
     ],

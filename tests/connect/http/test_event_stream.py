@@ -21,7 +21,7 @@ def read(*pieces: bytes, limit: int = LIMIT) -> list[ServerSentEvent]:
 
 
 def parse_by_the_standard(text: bytes) -> list[ServerSentEvent]:
-    """A parser that follows the standard word by word, for a whole text."""
+    """Parse a complete stream, literally as the standard describes it."""
     found: list[ServerSentEvent] = []
     event, data = None, list[bytes]()
     for line in re.split(rb"\r\n|\r|\n", text.removeprefix(b"\xef\xbb\xbf"))[:-1]:
@@ -80,7 +80,7 @@ def test_events_are_the_same_wherever_the_stream_is_split(text: bytes, cuts: lis
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=ascii)
-def test_stream_may_be_split_inside_a_line_end(end: bytes):
+def test_stream_may_be_split_inside_a_line_ending(end: bytes):
     lines = (b"\xef\xbb\xbfevent: e", b"id: 7", b"data: a", b"data: b", b"", b": c", b"data: d", b"", b"")
     text = end.join(lines)
     events = [ServerSentEvent("e", b"a\nb", "7"), ServerSentEvent(data=b"d")]
@@ -116,14 +116,14 @@ ENDLESS = {
 @pytest.mark.promise("LNK-13")
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_event_without_end_is_an_error(kind: str, size: int):
+def test_event_that_is_too_long_is_an_error(kind: str, size: int):
     text = ENDLESS[kind]
 
     with pytest.raises(EventTooLongError, match="more than 1000 bytes"):
         read(*(text[start : start + size] for start in range(0, len(text), size)))
 
 
-def test_comments_and_unknown_fields_may_go_on_for_ever():
+def test_number_of_comments_and_unknown_fields_is_not_limited():
     text = b": ping\n\n" * LIMIT + b"other: x\n" * LIMIT + b"data: a\n\n"
 
     assert read(text, text) == [ServerSentEvent(data=b"a")] * 2

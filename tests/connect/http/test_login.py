@@ -35,14 +35,22 @@ from starlette.routing import Route
 from holdfast.cli.servers.login import login
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.login import log_in
-from holdfast.connect.http.login_store import LOGINS, SavedLogin, login_file, read_login, write_login
+from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, read_login, write_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pool
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.conftest import HostFactory
-from tests.connect.web import ScriptedServer, connect_options, data_dir, free_port, http, open_session, serve
+from tests.connect.web import (
+    ScriptedServer,
+    connect_options,
+    data_dir,
+    free_port,
+    http_entry,
+    open_session,
+    serve,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -142,7 +150,7 @@ async def protected() -> AsyncIterator[ProtectedServer]:
 
     @server.tool()
     def secret() -> str:
-        """Tell."""
+        """Return the secret."""
         return "42"
 
     async with serve(server.streamable_http_app(), port):
@@ -150,7 +158,7 @@ async def protected() -> AsyncIterator[ProtectedServer]:
 
 
 class Browser:
-    """A user who agrees, in another task."""
+    """Follows the login page to the end, in another task, like a user who agrees."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -167,8 +175,8 @@ class Browser:
 
 
 @asynccontextmanager
-async def logged_in(protected: ProtectedServer, folder: Path) -> AsyncIterator[Path]:
-    result = await log_in(protected.spec, folder=folder, show=Browser().open, seconds=20)
+async def log_in_with_browser(protected: ProtectedServer, folder: Path) -> AsyncIterator[Path]:
+    result = await log_in(protected.spec, folder=folder, on_login_page=Browser().open, seconds=20)
     assert (result.server, result.was_required) == ("protected", True)
     yield login_file(
         folder, protected.spec.transport.url if isinstance(protected.spec.transport, Http) else ""
@@ -178,7 +186,9 @@ async def logged_in(protected: ProtectedServer, folder: Path) -> AsyncIterator[P
 async def test_server_without_a_login_is_left_out_and_the_reason_says_what_to_do(
     make_host: HostFactory, folder: Path, protected: ProtectedServer
 ):
-    async with open_session(make_host, folder, {"web": http(protected.url)}, connect_options()) as session:
+    async with open_session(
+        make_host, folder, {"web": http_entry(protected.url)}, connect_options()
+    ) as session:
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
     assert reasons == ["Could not connect to 'web': 'web' requires a login. Run: holdfast servers login web"]
@@ -187,10 +197,10 @@ async def test_server_without_a_login_is_left_out_and_the_reason_says_what_to_do
 async def test_login_is_readable_by_its_owner_only_and_used_by_every_session(
     make_host: HostFactory, folder: Path, protected: ProtectedServer
 ):
-    logins = data_dir(make_host) / LOGINS
+    logins = data_dir(make_host) / LOGIN_FOLDER
     async with (
-        logged_in(protected, logins) as file,
-        open_session(make_host, folder, {"web": http(protected.url)}, connect_options()) as session,
+        log_in_with_browser(protected, logins) as file,
+        open_session(make_host, folder, {"web": http_entry(protected.url)}, connect_options()) as session,
     ):
         answers = await asyncio.gather(*(session.call("web.secret") for _ in range(5)))
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, logins)]
@@ -203,14 +213,14 @@ async def test_login_is_readable_by_its_owner_only_and_used_by_every_session(
 async def test_expired_token_is_refreshed_automatically(
     make_host: HostFactory, folder: Path, protected: ProtectedServer, noticed_by: str
 ):
-    async with logged_in(protected, data_dir(make_host) / LOGINS) as file:
+    async with log_in_with_browser(protected, data_dir(make_host) / LOGIN_FOLDER) as file:
         if noticed_by == "us":
             saved = read_login(file)
             assert saved is not None
             file.write_bytes(msgspec.json.encode(msgspec.structs.replace(saved, expires_at=1.0)))
         protected.authority.access_tokens.clear()
         async with open_session(
-            make_host, folder, {"web": http(protected.url)}, connect_options()
+            make_host, folder, {"web": http_entry(protected.url)}, connect_options()
         ) as session:
             first = await session.call("web.secret")
             protected.authority.access_tokens.clear()
@@ -226,8 +236,8 @@ async def test_revoked_login_asks_for_a_new_one(
     make_host: HostFactory, folder: Path, protected: ProtectedServer
 ):
     async with (
-        logged_in(protected, data_dir(make_host) / LOGINS),
-        open_session(make_host, folder, {"web": http(protected.url)}, connect_options()) as session,
+        log_in_with_browser(protected, data_dir(make_host) / LOGIN_FOLDER),
+        open_session(make_host, folder, {"web": http_entry(protected.url)}, connect_options()) as session,
     ):
         protected.authority.access_tokens.clear()
         protected.authority.refresh_tokens.clear()
@@ -248,8 +258,8 @@ async def test_token_is_refreshed_once_however_many_calls_are_refused(
     make_host: HostFactory, folder: Path, protected: ProtectedServer, sessions: int
 ):
     async with (
-        logged_in(protected, data_dir(make_host) / LOGINS),
-        make_host({"web": http(protected.url)}, options=connect_options()) as host,
+        log_in_with_browser(protected, data_dir(make_host) / LOGIN_FOLDER),
+        make_host({"web": http_entry(protected.url)}, options=connect_options()) as host,
         AsyncExitStack() as stack,
     ):
         some = [await stack.enter_async_context(host.session(cwd=folder)) for _ in range(sessions)]
@@ -264,13 +274,13 @@ async def test_token_is_refreshed_once_however_many_calls_are_refused(
 async def test_open_sessions_use_a_new_login(
     make_host: HostFactory, folder: Path, protected: ProtectedServer
 ):
-    logins = data_dir(make_host) / LOGINS
+    logins = data_dir(make_host) / LOGIN_FOLDER
     async with (
-        logged_in(protected, logins),
-        open_session(make_host, folder, {"web": http(protected.url)}, connect_options()) as session,
+        log_in_with_browser(protected, logins),
+        open_session(make_host, folder, {"web": http_entry(protected.url)}, connect_options()) as session,
     ):
         first = await session.call("web.secret")
-        async with logged_in(protected, logins):  # the server forgets the old one
+        async with log_in_with_browser(protected, logins):  # the server forgets the old login
             second = await session.call("web.secret")
 
     assert (first.text, second.text, protected.authority.refresh_attempts) == ("42", "42", 0)
@@ -281,14 +291,14 @@ async def test_server_that_a_client_brought_gets_no_saved_login(
 ):
     brought: Json = {"type": "http", "name": "web", "url": f"{protected.url}/mcp", "headers": []}
     async with (
-        logged_in(protected, data_dir(make_host) / LOGINS),
+        log_in_with_browser(protected, data_dir(make_host) / LOGIN_FOLDER),
         make_host({}, options=connect_options(), HOLDFAST_SERVERS_REACHABLE="127.0.0.1") as host,
         host.session(cwd=folder, servers=[brought]) as session,
     ):
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
     assert [
-        reason.endswith("requires another Authorization header than its entry has (401).")
+        reason.endswith("the Authorization header in the server's entry is missing or not accepted.")
         for reason in reasons
     ] == [True]
 
@@ -302,7 +312,7 @@ async def test_login_that_is_refused_in_the_browser_is_reported(tmp_path: Path, 
                 await client.get(asked["redirect_uri"][0], params=params)
 
     with pytest.raises(HoldfastError, match=r"access_denied") as refused:
-        await log_in(protected.spec, folder=tmp_path, show=Refusing().open, seconds=20)
+        await log_in(protected.spec, folder=tmp_path, on_login_page=Refusing().open, seconds=20)
 
     assert (refused.value.code.name, [*tmp_path.glob("*.json")]) == ("LOGIN_NEEDED", [])
 
@@ -311,7 +321,7 @@ async def test_server_that_requires_no_login_is_reported(tmp_path: Path):
     shown: list[str] = []
     async with serve(ScriptedServer()) as url:
         spec = ServerSpec(name="open", source=Source.USER, transport=Http(url=f"{url}/mcp"))
-        result = await log_in(spec, folder=tmp_path, show=shown.append)
+        result = await log_in(spec, folder=tmp_path, on_login_page=shown.append)
 
     assert (result.was_required, shown) == (False, [])
 
@@ -320,7 +330,7 @@ async def test_login_command_opens_the_browser_and_saves_the_login(
     make_host: HostFactory, folder: Path, protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ):
     settings = make_host({}).settings
-    settings.servers.user_file.write_text(json.dumps({"mcpServers": {"web": http(protected.url)}}))
+    settings.servers.user_file.write_text(json.dumps({"mcpServers": {"web": http_entry(protected.url)}}))
     monkeypatch.setenv("HOLDFAST_DATA_DIR", str(settings.data_dir))
     monkeypatch.setenv("HOLDFAST_SERVERS_USER_FILE", str(settings.servers.user_file))
     monkeypatch.chdir(folder)
@@ -336,7 +346,9 @@ async def test_login_command_opens_the_browser_and_saves_the_login(
 
     assert (done.exit_code, done.stdout) == (0, "Logged in to web.\n"), done.output
     assert isinstance(unknown.exception, HoldfastError)
-    async with open_session(make_host, folder, {"web": http(protected.url)}, connect_options()) as session:
+    async with open_session(
+        make_host, folder, {"web": http_entry(protected.url)}, connect_options()
+    ) as session:
         assert (await session.call("web.secret")).text == "42"
 
 
@@ -344,8 +356,10 @@ async def test_login_command_opens_the_browser_and_saves_the_login(
 
 
 @asynccontextmanager
-async def expired_login(file: Path, tokens_at: str, seconds: float = 5.0) -> AsyncIterator[OAuthCredentials]:
-    """An expired login whose authorization server gives tokens at this address."""
+async def expired_credentials(
+    file: Path, tokens_at: str, seconds: float = 5.0
+) -> AsyncIterator[OAuthCredentials]:
+    """Credentials with an expired login, to be refreshed at the address `tokens_at`."""
     url = "http://127.0.0.1:9/mcp"
     saved = SavedLogin(
         url=url,
@@ -364,7 +378,7 @@ async def expired_login(file: Path, tokens_at: str, seconds: float = 5.0) -> Asy
     pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
     yield OAuthCredentials(
         spec,
-        LoginProvider(url, file, is_new=False),
+        LoginProvider(url, file, ignore_saved=False),
         lambda url: pool,
         connect_options(connect_seconds=seconds),
     )
@@ -385,7 +399,7 @@ async def test_redirect_within_the_authorization_server_is_followed(
     routes = [Route(path, token, methods=["POST"]) for path in ("/token", "/token/")]
     async with (
         serve(Starlette(routes=routes)) as there,
-        expired_login(tmp_path / "l", f"{there}/token") as login,
+        expired_credentials(tmp_path / "l", f"{there}/token") as login,
     ):
         shown = [await login.header() for _ in range(2)]
 
@@ -414,7 +428,7 @@ async def test_failing_authorization_server_is_named_in_the_error(
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     there = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/token"
-    async with server, expired_login(tmp_path / "l", there, 0.2) as login:
+    async with server, expired_credentials(tmp_path / "l", there, 0.2) as login:
         failed = await asyncio.gather(login.header(), login.header(), return_exceptions=True)
 
     assert [isinstance(error, HoldfastError) and error.code.name for error in failed] == ["PEER_ERROR"] * 2
@@ -425,7 +439,7 @@ async def test_failing_authorization_server_is_named_in_the_error(
 
 
 async def test_login_that_cannot_be_read_is_ignored(tmp_path: Path):
-    async with expired_login(tmp_path / "l", "no address") as login:
+    async with expired_credentials(tmp_path / "l", "no address") as login:
         with pytest.raises(HoldfastError) as refused:
             await login.header()
 

@@ -9,7 +9,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.inbound import decode_header_value, encode_header_value, mcp_param_headers, x_mcp_header_map
 from pydantic import Field
 
-from holdfast.connect.http.outgoing import header_value, read_outgoing
+from holdfast.connect.http.outgoing import encode_header, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.host.host import KEYS
 from holdfast.model.context import META_KEY
@@ -22,7 +22,7 @@ from tests.connect.web import (
     ScriptedServer,
     connect_options,
     data_dir,
-    http,
+    http_entry,
     open_session,
     result_response,
     serve,
@@ -44,8 +44,11 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_header_value_is_written_as_the_sdk_writes_and_reads_it(text: str):
-    assert (header_value(text), decode_header_value(header_value(text))) == (encode_header_value(text), text)
+def test_header_value_is_encoded_as_in_the_sdk(text: str):
+    assert (encode_header(text), decode_header_value(encode_header(text))) == (
+        encode_header_value(text),
+        text,
+    )
 
 
 SCHEMA: dict[str, Any] = {
@@ -71,10 +74,10 @@ SCHEMA: dict[str, Any] = {
 )
 def test_marked_arguments_become_the_same_headers_as_in_the_sdk(arguments: dict[str, Any]):
     param_headers = ParamHeaders()
-    param_headers.learn(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": SCHEMA}]}).encode()))
+    param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": SCHEMA}]}).encode()))
     meta = {VERSION_KEY: "2026-07-28"}
 
-    message = read_outgoing(
+    message = parse_outgoing(
         request_line(1, "tools/call", {"name": "go", "arguments": arguments, "_meta": meta}), param_headers
     )
 
@@ -90,14 +93,22 @@ def test_marked_arguments_become_the_same_headers_as_in_the_sdk(arguments: dict[
 def test_mark_that_is_not_a_header_name_has_no_effect(mark: Any):
     param_headers = ParamHeaders()
     schema = {"properties": {"a": {"type": "string", "x-mcp-header": mark}}}
-    param_headers.learn(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}).encode()))
+    param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}).encode()))
 
     assert param_headers.headers("go", Raw(b'{"a": "b"}')) == {}
 
 
-def test_message_of_the_handshake_era_has_no_such_headers():
-    message = read_outgoing(request_line(1, "tools/call", {"name": "go", "arguments": {}}), ParamHeaders())
-    cancellation = read_outgoing(
+def test_tool_without_marks_in_a_later_list_has_no_headers():
+    param_headers = ParamHeaders()
+    for schema in (SCHEMA, {"type": "object", "properties": {"region": {"type": "string"}}}):
+        param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}).encode()))
+
+    assert param_headers.headers("go", Raw(b'{"region": "eu"}')) == {}
+
+
+def test_message_of_the_handshake_era_does_not_repeat_its_content_in_headers():
+    message = parse_outgoing(request_line(1, "tools/call", {"name": "go", "arguments": {}}), ParamHeaders())
+    cancellation = parse_outgoing(
         notification_line("notifications/cancelled", {"requestId": 1}), ParamHeaders()
     )
 
@@ -111,13 +122,13 @@ async def test_server_that_compares_headers_and_body_accepts_the_call(make_host:
 
     @server.tool()
     def weigh(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
-        """Weigh."""
+        """Return a weight."""
         return region
 
     app = server.streamable_http_app()
     async with (
         serve(app) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options(Era.MODERN)) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options(Era.MODERN)) as session,
     ):
         answer = await session.call("web.weigh", {"region": "Zürich\n"})
 
@@ -139,7 +150,7 @@ async def test_each_request_tells_a_shared_server_which_session_is_calling(
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        make_host({"web": http(url, lifetime="host")}, options=connect_options()) as host,
+        make_host({"web": http_entry(url, lifetime="host")}, options=connect_options()) as host,
         host.session(cwd=folder) as one,
         host.session(cwd=folder) as other,
     ):

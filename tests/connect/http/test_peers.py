@@ -1,4 +1,4 @@
-"""Third-party servers over HTTP and SSE, as processes of their own."""
+"""Third-party servers over HTTP and SSE, each in its own process."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.server import create_proxy
 
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from tests.connect.conftest import HostFactory
-from tests.connect.web import connect_options, free_port, http, open_session, serve, sse
+from tests.connect.web import connect_options, free_port, http_entry, open_session, serve, sse_entry
 from tests.peers.spawn import node_server
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ def everything(transport: str, port: int) -> Iterator[str]:
 
 
 @pytest.mark.promise("CTX-07")
-@pytest.mark.parametrize(("transport", "entry"), [("streamableHttp", http), ("sse", sse)])
+@pytest.mark.parametrize(("transport", "entry"), [("streamableHttp", http_entry), ("sse", sse_entry)])
 async def test_reference_server_works_unchanged(
     make_host: HostFactory, folder: Path, transport: str, entry: Any
 ):
@@ -66,9 +66,9 @@ async def test_reference_server_works_unchanged(
 @pytest.mark.promise("LNK-07")
 async def test_reference_server_is_connected_again_after_a_restart(make_host: HostFactory, folder: Path):
     port = free_port()
-    async with make_host({"ref": http(f"http://127.0.0.1:{port}")}, options=connect_options()) as host:
+    async with make_host({"ref": http_entry(f"http://127.0.0.1:{port}")}, options=connect_options()) as host:
         with everything("streamableHttp", port):
-            session = await host.open(Opening(cwd=folder))
+            session = await host.open(OpenOptions(cwd=folder))
             first = await session.call("ref.echo", {"message": "one"})
         with everything("streamableHttp", port):
             answers = [await session.call("ref.echo", {"message": "two"}) for _ in range(3)]
@@ -91,7 +91,7 @@ async def test_memory_server_behind_an_address_keeps_its_state_for_the_session(
         app = create_proxy(memory).http_app(path="/mcp")
         async with (
             serve(app) as url,
-            open_session(make_host, folder, {"memory": http(url)}, connect_options()) as session,
+            open_session(make_host, folder, {"memory": http_entry(url)}, connect_options()) as session,
         ):
             await session.call("memory.create_entities", {"entities": [otter]})
             graph = await session.call("memory.read_graph")
@@ -103,14 +103,14 @@ async def test_fastmcp_server_works_unchanged(make_host: HostFactory, folder: Pa
     server: Any = FastMCP("fast")
 
     def double(n: int) -> int:
-        """Double."""
+        """Double a number."""
         return 2 * n
 
     server.tool(double)
     app = server.http_app(path="/mcp")
     async with (
         serve(app) as url,
-        open_session(make_host, folder, {"fast": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"fast": http_entry(url)}, connect_options()) as session,
     ):
         answers = await asyncio.gather(*(session.call("fast.double", {"n": n}) for n in range(10)))
 

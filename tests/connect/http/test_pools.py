@@ -1,4 +1,4 @@
-"""The HTTP client against raw sockets: what is a response, what is reused, and what is left behind."""
+"""The HTTP client against raw sockets: what it accepts as a response, which connections it reuses, what it leaks."""
 
 import asyncio
 import os
@@ -20,16 +20,16 @@ from holdfast.model.errors import HoldfastError
 from tests.connect.http.raw import (
     CHUNKED,
     HEAD,
-    Server,
+    RawServer,
     Talk,
-    answering,
-    certificate,
+    answer_and_close,
     fetch,
-    listening,
-    resolving_to,
+    make_certificate,
+    resolve_to,
+    run_server,
     send,
-    sized,
-    then_closed,
+    serve_answers,
+    sized_response,
 )
 
 pytestmark = pytest.mark.anyio
@@ -40,17 +40,17 @@ ANYWHERE = AddressPolicy(is_guarded=False)
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """A host may run on either."""
+    """Run each test on both event loops that a host may use."""
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
-def pool_at(*addresses: str, tls: ssl.SSLContext = TLS) -> Pool:
-    return Pool(ANYWHERE, tls, look_up=resolving_to(*addresses))
+def make_pool(*addresses: str, tls: ssl.SSLContext = TLS) -> Pool:
+    return Pool(ANYWHERE, tls, look_up=resolve_to(*addresses))
 
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Pool]:
-    pool = pool_at("127.0.0.1")
+    pool = make_pool("127.0.0.1")
     async with asyncio.timeout(10):
         yield pool
     await pool.close()
@@ -60,59 +60,59 @@ async def pool() -> AsyncIterator[Pool]:
 
 
 async def test_connection_is_reused(pool: Pool):
-    async with answering(
-        sized(b"one", b"Keep-Alive: timeout=5"), CHUNKED + b"3\r\ntwo\r\n0\r\n\r\n", sized(b"three")
+    async with serve_answers(
+        sized_response(b"one", b"Keep-Alive: timeout=5"),
+        CHUNKED + b"3\r\ntwo\r\n0\r\n\r\n",
+        sized_response(b"three"),
     ) as server:
         answers = [await fetch(pool, server.url) for _ in range(3)]
 
-    assert (answers, server.asked) == ([b"one", b"two", b"three"], [1, 1, 1])
+    assert (answers, server.request_connections) == ([b"one", b"two", b"three"], [1, 1, 1])
 
 
 NOT_REUSED: dict[str, bytes | Talk] = {
-    "Connection: close": sized(b"one", b"Connection: close"),
-    "close among other options": sized(b"one", b"Connection: x, Close"),
-    "a short Keep-Alive": sized(b"one", b"Keep-Alive: timeout=1, max=5"),
-    "HTTP/1.0": sized(b"one", version=b"1.0"),
-    "closed": then_closed(sized(b"one")),
-    "ended by closing": then_closed(HEAD + b"\r\none"),
-    "a whole answer more": sized(b"one") + sized(b"evil"),
-    "a part of an answer more": sized(b"one") + HEAD + b"Content-Length: 9\r\n\r\nev",
-    "a byte more": sized(b"one") + b"H",
-    "a hint more": sized(b"one") + b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n",
+    "Connection: close": sized_response(b"one", b"Connection: close"),
+    "close among other options": sized_response(b"one", b"Connection: x, Close"),
+    "a short Keep-Alive": sized_response(b"one", b"Keep-Alive: timeout=1, max=5"),
+    "HTTP/1.0": sized_response(b"one", version=b"1.0"),
+    "closed": answer_and_close(sized_response(b"one")),
+    "ended by closing": answer_and_close(HEAD + b"\r\none"),
+    "a whole answer more": sized_response(b"one") + sized_response(b"evil"),
+    "a part of an answer more": sized_response(b"one") + HEAD + b"Content-Length: 9\r\n\r\nev",
+    "a byte more": sized_response(b"one") + b"H",
+    "a hint more": sized_response(b"one") + b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("kind", NOT_REUSED)
 async def test_connection_that_is_not_clean_is_not_reused(pool: Pool, kind: str):
-    async with answering(NOT_REUSED[kind], sized(b"two")) as server:
+    async with serve_answers(NOT_REUSED[kind], sized_response(b"two")) as server:
         answers = [await fetch(pool, server.url) for _ in range(2)]
 
-    assert (answers, server.asked) == ([b"one", b"two"], [1, 2])
+    assert (answers, server.request_connections) == ([b"one", b"two"], [1, 2])
 
 
 GARBAGE = {
-    "garbage": sized(b"one") + b"\0\0\0",
+    "garbage": sized_response(b"one") + b"\0\0\0",
     "a second body": CHUNKED + b"3\r\none\r\n0\r\n\r\n5\r\nevil!\r\n0\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-async def test_response_with_garbage_behind_it_fails_and_the_next_request_has_its_own_connection(
+async def test_response_followed_by_garbage_fails_and_the_next_request_gets_a_new_connection(
     pool: Pool, kind: str
 ):
-    async with answering(GARBAGE[kind], sized(b"two")) as server:
+    async with serve_answers(GARBAGE[kind], sized_response(b"two")) as server:
         with pytest.raises(BrokenResponseError, match="not HTTP"):
             await fetch(pool, server.url)
         second = await fetch(pool, server.url)
 
-    assert (second, server.asked) == (b"two", [1, 2])
+    assert (second, server.request_connections) == (b"two", [1, 2])
 
 
 @pytest.mark.parametrize("kind", [*GARBAGE, "a whole answer more"])
-async def test_what_arrives_behind_a_body_that_is_being_read_does_not_reach_the_next_request(
-    pool: Pool, kind: str
-):
-    text = GARBAGE.get(kind, sized(b"one") + sized(b"evil"))
+async def test_bytes_after_a_body_that_is_being_read_do_not_reach_the_next_request(pool: Pool, kind: str):
+    text = GARBAGE.get(kind, sized_response(b"one") + sized_response(b"evil"))
     head = text.index(b"\r\n\r\n") + 4
     begun = asyncio.Event()
 
@@ -121,19 +121,19 @@ async def test_what_arrives_behind_a_body_that_is_being_read_does_not_reach_the_
         await begun.wait()
         writer.write(text[head:])
 
-    async with answering(in_two_parts, sized(b"two")) as server:
+    async with serve_answers(in_two_parts, sized_response(b"two")) as server:
         response = await send(pool, server.url)
         begun.set()
         first = await response.read(100)
         response.close()
         second = await fetch(pool, server.url)
 
-    assert (first, second, server.asked) == (b"one", b"two", [1, 2])
+    assert (first, second, server.request_connections) == (b"one", b"two", [1, 2])
 
 
-async def test_what_arrives_behind_a_response_does_not_change_it(pool: Pool):
+async def test_bytes_after_a_response_do_not_change_it(pool: Pool):
     more = b"HTTP/1.1 100 Continue\r\nX: evil\r\nSet-Cookie: evil=1\r\n\r\n"
-    async with answering(sized(b"one", b"Set-Cookie: a=1", b"X: y") + more) as server:
+    async with serve_answers(sized_response(b"one", b"Set-Cookie: a=1", b"X: y") + more) as server:
         response = await send(pool, server.url)
         body = await response.read(100)
         response.close()
@@ -145,7 +145,7 @@ async def test_what_arrives_behind_a_response_does_not_change_it(pool: Pool):
 
 
 @pytest.mark.parametrize("noticed", ["by the event loop", "right before the request"])
-@pytest.mark.parametrize("sent", [sized(b"evil"), b""], ids=["an answer", "the end"])
+@pytest.mark.parametrize("sent", [sized_response(b"evil"), b""], ids=["an answer", "the end"])
 async def test_idle_connection_on_which_the_server_sends_or_closes_is_not_reused(
     pool: Pool, sent: bytes, noticed: str
 ):
@@ -153,77 +153,79 @@ async def test_idle_connection_on_which_the_server_sends_or_closes_is_not_reused
     now, done = asyncio.Event(), asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(sized(b"one"))
+        writer.write(sized_response(b"one"))
         await now.wait()
         writer.write(sent)
         if not sent:
             writer.write_eof()
         done.set()
 
-    async with answering(talk, sized(b"two")) as server:
+    async with serve_answers(talk, sized_response(b"two")) as server:
         first = await fetch(pool, server.url)
         now.set()
-        await (server.gone if noticed == "by the event loop" else done).wait()
+        await (server.client_gone if noticed == "by the event loop" else done).wait()
         second = await fetch(pool, server.url, "POST", body=b"{}")
 
-    assert (first, second, server.asked) == (b"one", b"two", [1, 2])
+    assert (first, second, server.request_connections) == (b"one", b"two", [1, 2])
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 @pytest.mark.parametrize("connection", ["new", "reused"])
 async def test_request_that_the_server_dropped_is_not_sent_again(pool: Pool, method: str, connection: str):
-    """The server may have done what it was asked; and the token of a request is good only once."""
+    """The server may have executed the request, and the token of a request is valid only once."""
 
     async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    answers = [drop, sized(b"evil")]
-    async with answering(*([sized(b"one")] if connection == "reused" else []), *answers) as server:
+    answers = [drop, sized_response(b"evil")]
+    async with serve_answers(
+        *([sized_response(b"one")] if connection == "reused" else []), *answers
+    ) as server:
         if connection == "reused":
             await fetch(pool, server.url)
         with pytest.raises(BrokenResponseError, match="closed the connection"):
             await fetch(pool, server.url, method, body=b"{}" if method == "POST" else None)
 
-    assert server.asked == ([1, 1] if connection == "reused" else [1])
+    assert server.request_connections == ([1, 1] if connection == "reused" else [1])
 
 
 @pytest.mark.parametrize("size", [50_000_000, 6_000_000])
 async def test_connection_is_not_reused_if_the_server_did_not_read_the_whole_request(pool: Pool, size: int):
     async def answer_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(sized(b"one"))
-        await server.gone.wait()
+        writer.write(sized_response(b"one"))
+        await server.client_gone.wait()
 
-    async with answering(answer_only, sized(b"two")) as server:
+    async with serve_answers(answer_only, sized_response(b"two")) as server:
         response = await send(pool, server.url, "POST", body=bytes(size))
         first = await response.read(100)
         response.close()
         second = await fetch(pool, server.url)
-        server.gone.set()
+        server.client_gone.set()
 
-    assert (first, second, server.asked) == (b"one", b"two", [1, 2])
+    assert (first, second, server.request_connections) == (b"one", b"two", [1, 2])
 
 
-async def test_concurrent_requests_have_a_connection_each(pool: Pool):
-    async with answering(*[sized(b"x")] * 6) as server:
+async def test_concurrent_requests_use_separate_connections(pool: Pool):
+    async with serve_answers(*[sized_response(b"x")] * 6) as server:
         await asyncio.gather(*(fetch(pool, server.url) for _ in range(5)))
         await fetch(pool, server.url)
 
-    assert (server.connections, sorted(server.asked[:5])) == (5, [1, 2, 3, 4, 5])
+    assert (server.connections, sorted(server.request_connections[:5])) == (5, [1, 2, 3, 4, 5])
 
 
 async def test_idle_connection_is_not_reused_for_another_origin(pool: Pool):
-    async with answering(sized(b"one"), sized(b"two")) as server:
+    async with serve_answers(sized_response(b"one"), sized_response(b"two")) as server:
         other = server.url.with_host("elsewhere")
         answers = [await fetch(pool, server.url), await fetch(pool, other)]
 
-    assert (answers, server.asked) == ([b"one", b"two"], [1, 2])
+    assert (answers, server.request_connections) == ([b"one", b"two"], [1, 2])
 
 
-async def test_idle_connections_are_few(pool: Pool, monkeypatch: pytest.MonkeyPatch):
+async def test_number_of_idle_connections_is_limited(pool: Pool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "MAX_IDLE", 3)
-    async with answering(*[sized(b"x")] * 8) as server:
+    async with serve_answers(*[sized_response(b"x")] * 8) as server:
         await asyncio.gather(*(fetch(pool, server.url) for _ in range(4)))
-        await server.gone.wait()
+        await server.client_gone.wait()
         await asyncio.gather(*(fetch(pool, server.url) for _ in range(3)))
 
     assert server.connections == 4
@@ -231,32 +233,32 @@ async def test_idle_connections_are_few(pool: Pool, monkeypatch: pytest.MonkeyPa
 
 async def test_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.02)
-    pool = pool_at("127.0.0.1")
-    async with answering(sized(b"x")) as server, asyncio.timeout(10):
+    pool = make_pool("127.0.0.1")
+    async with serve_answers(sized_response(b"x")) as server, asyncio.timeout(10):
         await fetch(pool, server.url)
-        await server.gone.wait()
+        await server.client_gone.wait()
     await pool.close()
 
     assert server.connections == 1
 
 
 async def test_closed_pool_keeps_no_connection(pool: Pool):
-    async with answering(sized(b"one")) as server:
+    async with serve_answers(sized_response(b"one")) as server:
         response = await send(pool, server.url)
         await pool.close()
         body = await response.read(100)
         response.close()
-        await server.gone.wait()
+        await server.client_gone.wait()
 
     assert body == b"one"
 
 
-# What is a response
+# Valid and broken responses
 
 
 async def test_interim_responses_are_skipped(pool: Pool):
     hints = b"HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n\r\nHTTP/1.1 103 Early\r\nSet-Cookie: no=1\r\nA: b\r\n\r\n"
-    async with answering(hints + sized(b"one", b"C: d"), sized(b"two")) as server:
+    async with serve_answers(hints + sized_response(b"one", b"C: d"), sized_response(b"two")) as server:
         response = await send(pool, server.url)
         first = await response.read(100)
         response.close()
@@ -264,12 +266,12 @@ async def test_interim_responses_are_skipped(pool: Pool):
 
     assert (response.status, response.reason, response.set_cookies) == (200, "OK", [])
     assert (dict(response.headers), first) == ({"Content-Length": "3", "C": "d"}, b"one")
-    assert (second, server.asked) == (b"two", [1, 1])
+    assert (second, server.request_connections) == (b"two", [1, 1])
 
 
 async def test_headers_are_read_by_name_and_cookies_one_by_one(pool: Pool):
     lines = (b"X-A:  b ", b"x-a: c", b"Set-Cookie: a=1", b"set-cookie: b=2", b"Content-Type: Text/Plain; a=b")
-    async with answering(sized(b"", *lines).replace(b"OK", "\x1b[31mAll é".encode())) as server:
+    async with serve_answers(sized_response(b"", *lines).replace(b"OK", "\x1b[31mAll é".encode())) as server:
         response = await send(pool, server.url)
         response.close()
 
@@ -282,7 +284,7 @@ async def test_headers_are_read_by_name_and_cookies_one_by_one(pool: Pool):
 
 
 WHOLE = {
-    "sized": sized(b"hello world"),
+    "sized": sized_response(b"hello world"),
     "in chunks": CHUNKED + b"5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX: evil\r\nSet-Cookie: a=b\r\n\r\n",
     "up to the end": HEAD + b"A: b\r\n\r\nhello world",
 }
@@ -296,7 +298,7 @@ async def test_response_may_arrive_byte_by_byte(pool: Pool, kind: str):
             await asyncio.sleep(0)
         writer.write_eof()
 
-    async with answering(drip) as server:
+    async with serve_answers(drip) as server:
         response = await send(pool, server.url)
         body = await response.read(100)
         response.close()
@@ -318,7 +320,7 @@ async def test_response_is_the_same_wherever_it_is_split(pool: Pool, kind: str):
         return talk
 
     cuts = range(1, len(text))
-    async with answering(*map(split_at, cuts)) as server:
+    async with serve_answers(*map(split_at, cuts)) as server:
         bodies = {await fetch(pool, server.url) for _ in cuts}
 
     assert bodies == {b"hello world"}
@@ -336,7 +338,7 @@ async def test_response_that_ends_early_is_an_error(pool: Pool, kind: str):
             return "broken"
 
     cuts = range(1, len(text))
-    async with answering(*(then_closed(text[:cut]) for cut in cuts)) as server:
+    async with serve_answers(*(answer_and_close(text[:cut]) for cut in cuts)) as server:
         halves = [await read() for _ in cuts]
 
     assert set(halves[: head - 1]) == {"broken"}
@@ -363,12 +365,15 @@ BROKEN = {
     "nothing": (b"", "ended too early|closed the connection|not HTTP"),
     "only a hint": (b"HTTP/1.1 100 Continue\r\n\r\n", "ended too early|closed the connection|not HTTP"),
     "another protocol": (
-        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + sized(b"one"),
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + sized_response(b"one"),
         "switch protocols",
     ),
-    "another protocol, unnamed": (b"HTTP/1.1 101 Switching\r\n\r\n" + sized(b"one"), "switch protocols"),
+    "another protocol, unnamed": (
+        b"HTTP/1.1 101 Switching\r\n\r\n" + sized_response(b"one"),
+        "switch protocols",
+    ),
     "a status that is none": (
-        b"HTTP/1.1 000 No\r\nContent-Length: 4\r\n\r\nevil" + sized(b"one"),
+        b"HTTP/1.1 000 No\r\nContent-Length: 4\r\n\r\nevil" + sized_response(b"one"),
         "status 0",
     ),
     "a header without a name": (HEAD + b": b\r\n\r\n", "not HTTP"),
@@ -381,12 +386,12 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 async def test_broken_response_is_an_error_and_the_next_request_succeeds(pool: Pool, kind: str):
     bad, why = BROKEN[kind]
-    async with answering(then_closed(bad), sized(b"two")) as server:
+    async with serve_answers(answer_and_close(bad), sized_response(b"two")) as server:
         with pytest.raises(BrokenResponseError, match=why):
             await fetch(pool, server.url)
         second = await fetch(pool, server.url)
 
-    assert (second, server.asked) == (b"two", [1, 2])
+    assert (second, server.request_connections) == (b"two", [1, 2])
 
 
 async def test_reset_connection_is_not_the_end_of_a_body(pool: Pool):
@@ -398,7 +403,7 @@ async def test_reset_connection_is_not_the_end_of_a_body(pool: Pool):
         writer.transport.abort()
 
     asked = asyncio.Event()
-    async with answering(reset) as server:
+    async with serve_answers(reset) as server:
         response = await send(pool, server.url)
         half = await response.read_chunk()
         asked.set()
@@ -416,9 +421,9 @@ LENIENT = {
 
 
 @pytest.mark.parametrize("kind", LENIENT)
-async def test_aiohttp_accepts_old_spellings_of_a_head(pool: Pool, kind: str):
+async def test_obsolete_syntax_of_a_head_is_accepted(pool: Pool, kind: str):
     """RFC 9112 lets a recipient accept both."""
-    async with answering(LENIENT[kind], sized(b"two")) as server:
+    async with serve_answers(LENIENT[kind], sized_response(b"two")) as server:
         answers = [await fetch(pool, server.url) for _ in range(2)]
 
     assert answers == [b"one", b"two"]
@@ -438,7 +443,7 @@ ENDLESS = {
 
 @pytest.mark.promise("LNK-13")
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_server_that_sends_anything_but_a_body_without_end_is_disconnected(pool: Pool, kind: str):
+async def test_server_that_sends_endless_bytes_outside_a_body_is_disconnected(pool: Pool, kind: str):
     begin, more = ENDLESS[kind]
     sent = 0
 
@@ -450,10 +455,10 @@ async def test_server_that_sends_anything_but_a_body_without_end_is_disconnected
             sent += len(more)
             await writer.drain()
 
-    async with answering(endless) as server:
-        with pytest.raises(BrokenResponseError, match=r"no end|not HTTP"):
+    async with serve_answers(endless) as server:
+        with pytest.raises(BrokenResponseError, match=r"too long|not HTTP"):
             await fetch(pool, server.url)
-        await server.gone.wait()
+        await server.client_gone.wait()
 
     assert sent < 20_000_000
 
@@ -474,7 +479,7 @@ async def test_server_waits_while_the_body_is_not_read(pool: Pool):
             await writer.drain()
         done.set()
 
-    async with answering(flood, sized(b"two")) as server:
+    async with serve_answers(flood, sized_response(b"two")) as server:
         response = await send(pool, server.url)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -487,34 +492,34 @@ async def test_server_waits_while_the_body_is_not_read(pool: Pool):
         second = await fetch(pool, server.url)
 
     assert (first < 1_000_000, waiting < 30_000_000, read) == (True, True, size)
-    assert (second, server.asked) == (b"two", [1, 1])
+    assert (second, server.request_connections) == (b"two", [1, 1])
 
 
 async def test_body_that_is_too_long_is_an_error_and_the_server_is_disconnected(pool: Pool):
-    async with answering(HEAD + b"Content-Length: 1000\r\n\r\n" + bytes(900)) as server:
+    async with serve_answers(HEAD + b"Content-Length: 1000\r\n\r\n" + bytes(900)) as server:
         response = await send(pool, server.url)
         with pytest.raises(HoldfastError, match="more than 800 bytes") as error:
             await response.read(800)
         response.close()
-        await server.gone.wait()
+        await server.client_gone.wait()
 
     assert error.value.code is codes.TOO_LARGE
 
 
 async def test_closing_a_response_early_disconnects_and_fails_the_reader(pool: Pool):
-    async with answering(CHUNKED + b"3\r\none\r\n", sized(b"two")) as server:
+    async with serve_answers(CHUNKED + b"3\r\none\r\n", sized_response(b"two")) as server:
         response = await send(pool, server.url)
         part = await response.read_chunk()
         reading = asyncio.create_task(response.read_chunk())
         await asyncio.sleep(0)
         response.close()
         response.close()
-        await server.gone.wait()
+        await server.client_gone.wait()
         with pytest.raises(BrokenResponseError, match="closed the connection"):
             await reading
         second = await fetch(pool, server.url)
 
-    assert (part, second, server.asked) == (b"one", b"two", [1, 2])
+    assert (part, second, server.request_connections) == (b"one", b"two", [1, 2])
 
 
 # Connecting
@@ -525,8 +530,8 @@ def open_files() -> int:
 
 
 @asynccontextmanager
-async def silent(address: str, port: int) -> AsyncIterator[None]:
-    """An address where connecting takes for ever: its queue is full."""
+async def unresponsive_address(address: str, port: int) -> AsyncIterator[None]:
+    """Listen on an address where connecting never finishes, because its queue is full."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind((address, port))
         listener.listen(0)
@@ -537,24 +542,27 @@ async def silent(address: str, port: int) -> AsyncIterator[None]:
 
 
 async def test_first_address_that_accepts_is_used():
-    async with answering(sized(b"one"), sized(b"two")) as server, silent("127.0.0.2", server.port):
+    async with (
+        serve_answers(sized_response(b"one"), sized_response(b"two")) as server,
+        unresponsive_address("127.0.0.2", server.port),
+    ):
         before = open_files()
         for number, first in enumerate(("127.0.0.3", "127.0.0.2")):
-            pool = pool_at(first, first, "127.0.0.1")
+            pool = make_pool(first, first, "127.0.0.1")
             assert await fetch(pool, server.url) == (b"one", b"two")[number]
             await pool.close()
-        await server.gone.wait()
+        await server.client_gone.wait()
         async with asyncio.timeout(5):
             while open_files() > before:
                 await asyncio.sleep(0.01)
 
-    assert server.asked == [1, 2]
+    assert server.request_connections == [1, 2]
 
 
 async def test_error_says_why_no_address_accepts():
-    async with answering() as server:
-        refusing = pool_at("127.0.0.3", "127.0.0.4")
-        nowhere = pool_at()
+    async with serve_answers() as server:
+        refusing = make_pool("127.0.0.3", "127.0.0.4")
+        nowhere = make_pool()
         with pytest.raises(UnreachableError, match=r"^Connection refused$"):
             await fetch(refusing, server.url)
         with pytest.raises(UnreachableError, match="it has no address"):
@@ -567,23 +575,25 @@ async def test_error_says_why_no_address_accepts():
 
 @pytest.mark.parametrize("addresses", [("127.0.0.2",), ("127.0.0.2", "127.0.0.2")])
 @pytest.mark.parametrize("ends", ["in time", "cancelled"])
-async def test_giving_up_while_connecting_leaves_nothing_behind(addresses: tuple[str, ...], ends: str):
-    async with answering() as server, silent("127.0.0.2", server.port):
+async def test_request_that_fails_while_connecting_leaks_nothing(addresses: tuple[str, ...], ends: str):
+    async with serve_answers() as server, unresponsive_address("127.0.0.2", server.port):
         before, tasks = open_files(), len(asyncio.all_tasks())
-        pool = pool_at(*addresses)
-        asking = asyncio.create_task(send(pool, server.url, connect_seconds=0.05 if ends == "in time" else 5))
+        pool = make_pool(*addresses)
+        request = asyncio.create_task(
+            send(pool, server.url, connect_seconds=0.05 if ends == "in time" else 5)
+        )
         if ends == "cancelled":
             async with asyncio.timeout(5):
                 while open_files() == before:
                     await asyncio.sleep(0.001)
-            asking.cancel()
-        await asyncio.wait([asking])
+            request.cancel()
+        await asyncio.wait([request])
         async with asyncio.timeout(5):
             while open_files() > before or len(asyncio.all_tasks()) > tasks:
                 await asyncio.sleep(0.001)
         await pool.close()
 
-    assert asking.cancelled() if ends == "cancelled" else isinstance(asking.exception(), UnreachableError)
+    assert request.cancelled() if ends == "cancelled" else isinstance(request.exception(), UnreachableError)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -594,25 +604,28 @@ async def test_cancelled_request_is_disconnected(pool: Pool, scheme: str):
         await reader.read(1)  # for https this is the handshake, which is not answered
         begun_waiting.set()
 
-    server = Server()
-    async with listening(wait, server):
+    server = RawServer()
+    async with run_server(wait, server):
         url = server.url.with_scheme(scheme)
-        asking = asyncio.create_task(send(pool, url))
+        request = asyncio.create_task(send(pool, url))
         await begun_waiting.wait()
-        asking.cancel()
-        await asyncio.wait([asking])
-        await server.gone.wait()
+        request.cancel()
+        await asyncio.wait([request])
+        await server.client_gone.wait()
 
-    assert asking.cancelled()
+    assert request.cancelled()
 
 
 @pytest.mark.parametrize("name", ["there", "there.", "elsewhere"])
 async def test_certificate_must_be_for_the_name(tmp_path: Path, name: str):
-    files = certificate(tmp_path, "there")
+    files = make_certificate(tmp_path, "there")
     ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ours.load_cert_chain(files["ssl_certfile"], files["ssl_keyfile"])
-    pool = pool_at("127.0.0.1", tls=ssl.create_default_context(cafile=files["ssl_certfile"]))
-    async with answering(sized(b"one"), sized(b"two"), ssl=ours) as server, asyncio.timeout(10):
+    pool = make_pool("127.0.0.1", tls=ssl.create_default_context(cafile=files["ssl_certfile"]))
+    async with (
+        serve_answers(sized_response(b"one"), sized_response(b"two"), ssl=ours) as server,
+        asyncio.timeout(10),
+    ):
         url = server.url.with_host(name)
         if name == "elsewhere":
             with pytest.raises(UnreachableError, match="its certificate is not valid"):
@@ -621,17 +634,21 @@ async def test_certificate_must_be_for_the_name(tmp_path: Path, name: str):
         else:
             answers = [await fetch(pool, url), await fetch(pool, url)]
             await pool.close()
-            await server.gone.wait()
+            await server.client_gone.wait()
         await pool.close()
 
-    assert (answers, server.asked) == (([], []) if name == "elsewhere" else ([b"one", b"two"], [1, 1]))
+    assert (answers, server.request_connections) == (
+        ([], []) if name == "elsewhere" else ([b"one", b"two"], [1, 1])
+    )
 
 
 # Sending
 
 
 async def test_request_has_no_header_that_was_not_given(pool: Pool):
-    async with answering(sized(b"one"), sized(b"two"), sized(b"three")) as server:
+    async with serve_answers(
+        sized_response(b"one"), sized_response(b"two"), sized_response(b"three")
+    ) as server:
         await fetch(pool, server.url / "a" % {"b": "c"}, "POST", headers={"x": "ü"}, body=b"")
         await fetch(pool, server.url)
         await fetch(pool, server.url, "DELETE", headers={"accept": "a/b"})
@@ -650,9 +667,9 @@ async def test_body_is_sent_as_it_is(pool: Pool):
     async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
         received = await reader.readexactly(len(body))
-        writer.write(sized(b"one"))
+        writer.write(sized_response(b"one"))
 
-    async with answering(read) as server:
+    async with serve_answers(read) as server:
         await fetch(pool, server.url, "POST", body=body)
 
     assert (received == body, b"Content-Length: 256000\r\n" in server.heads[0]) == (True, True)
@@ -663,8 +680,8 @@ async def test_body_is_sent_as_it_is(pool: Pool):
     [{"a": "b\r\nc: d"}, {"a": "b\nc"}, {"a": "b\rc"}, {"a": "b\0c"}, {"a\r\nb": "c"}, {"a": "\ud800"}],
     ids=ascii,
 )
-async def test_header_that_would_end_early_is_refused(pool: Pool, headers: dict[str, str]):
-    async with answering(sized(b"one")) as server:
+async def test_header_with_invalid_characters_is_refused(pool: Pool, headers: dict[str, str]):
+    async with serve_answers(sized_response(b"one")) as server:
         with pytest.raises(HoldfastError) as error:
             await fetch(pool, server.url, "POST", headers=headers, body=b"{}")
 

@@ -1,4 +1,4 @@
-"""Requests through a real HTTP proxy on loopback, and requests that must not go there."""
+"""Requests through a real HTTP proxy on loopback, and requests that must not use it."""
 
 import logging
 import ssl
@@ -18,9 +18,17 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.trust import Trust
 from tests.connect.conftest import HostFactory
-from tests.connect.http.raw import Proxy, answering, certificate, fetch, proxying, resolving_to, sized
-from tests.connect.http.test_egress import NAME, Names, at, names
-from tests.connect.web import HEADER, ScriptedServer, connect_options, http, open_session, serve
+from tests.connect.http.raw import (
+    FakeProxy,
+    fetch,
+    make_certificate,
+    resolve_to,
+    serve_answers,
+    serve_proxy,
+    sized_response,
+)
+from tests.connect.http.test_egress import NAME, FakeResolver, entry_by_name, names
+from tests.connect.web import HEADER, ScriptedServer, connect_options, http_entry, open_session, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -32,29 +40,27 @@ TOKEN = "eyJ.token.sig"
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """A host may run on either."""
+    """Run each test on both event loops that a host may use."""
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 @asynccontextmanager
-async def pool_through(
+async def open_pool(
     proxy: str, *, tls: ssl.SSLContext | None = None, policy: AddressPolicy = ANYWHERE
 ) -> AsyncIterator[Pool]:
     proxies = Proxies({"http": proxy, "https": proxy})
-    pool = Pool(
-        policy, tls or ssl.create_default_context(), proxies=proxies, look_up=resolving_to("127.0.0.1")
-    )
+    pool = Pool(policy, tls or ssl.create_default_context(), proxies=proxies, look_up=resolve_to("127.0.0.1"))
     try:
         yield pool
     finally:
         await pool.close()
 
 
-def with_login(proxy: Proxy) -> str:
+def proxy_with_login(proxy: FakeProxy) -> str:
     return proxy.url.replace("http://", "http://user:hunter2@")
 
 
-# Which proxy
+# Choosing a proxy
 
 PROXY = "http://proxy.example.com:3128"
 
@@ -99,7 +105,11 @@ def test_proxy_of_another_kind_is_an_error_and_not_a_direct_connection(proxy: st
 
 
 async def test_http_request_goes_to_the_proxy_in_absolute_form():
-    async with proxying() as proxy, answering(sized(b"one")) as server, pool_through(proxy.url) as pool:
+    async with (
+        serve_proxy() as proxy,
+        serve_answers(sized_response(b"one")) as server,
+        open_pool(proxy.url) as pool,
+    ):
         proxy.names["there"] = ("127.0.0.1", server.port)
         answer = await fetch(pool, server.url)
 
@@ -107,8 +117,8 @@ async def test_http_request_goes_to_the_proxy_in_absolute_form():
 
 
 def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The contexts of a server called `there` and of a client that trusts it."""
-    files = certificate(folder, "there")
+    """The TLS contexts of a server named `there` and of a client that trusts it."""
+    files = make_certificate(folder, "there")
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(files["ssl_certfile"], files["ssl_keyfile"])
     return server, ssl.create_default_context(cafile=files["ssl_certfile"])
@@ -123,18 +133,18 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-async def test_tunnel_is_used_however_the_proxy_words_its_answer(tmp_path: Path, established: bytes):
+async def test_tunnel_is_used_whatever_the_answer_of_the_proxy_looks_like(tmp_path: Path, established: bytes):
     ours, tls = tls_contexts(tmp_path)
     async with (
-        proxying() as proxy,
-        answering(sized(b"one"), sized(b"two"), ssl=ours) as server,
-        pool_through(proxy.url, tls=tls) as pool,
+        serve_proxy() as proxy,
+        serve_answers(sized_response(b"one"), sized_response(b"two"), ssl=ours) as server,
+        open_pool(proxy.url, tls=tls) as pool,
     ):
         proxy.established = established
         proxy.names["there"] = ("127.0.0.1", server.port)
         answers = [await fetch(pool, server.url) for _ in range(2)]
 
-    assert (answers, server.asked) == ([b"one", b"two"], [1, 1])
+    assert (answers, server.request_connections) == ([b"one", b"two"], [1, 1])
 
 
 @pytest.mark.parametrize("name", ["there", "elsewhere"])
@@ -142,9 +152,9 @@ async def test_https_request_goes_through_a_tunnel_and_the_certificate_is_checke
     ours, tls = tls_contexts(tmp_path)
     headers = {HEADER: TOKEN, "authorization": "Bearer secret", "cookie": "a=1"}
     async with (
-        proxying() as proxy,
-        answering(sized(b"one"), sized(b"two"), ssl=ours) as server,
-        pool_through(proxy.url, tls=tls) as pool,
+        serve_proxy() as proxy,
+        serve_answers(sized_response(b"one"), sized_response(b"two"), ssl=ours) as server,
+        open_pool(proxy.url, tls=tls) as pool,
     ):
         port = server.port
         proxy.names[name] = ("127.0.0.1", port)
@@ -166,9 +176,9 @@ async def test_https_request_goes_through_a_tunnel_and_the_certificate_is_checke
 
 async def test_login_of_the_proxy_is_sent_to_the_proxy_only():
     async with (
-        proxying() as proxy,
-        answering(sized(b"one")) as server,
-        pool_through(with_login(proxy)) as pool,
+        serve_proxy() as proxy,
+        serve_answers(sized_response(b"one")) as server,
+        open_pool(proxy_with_login(proxy)) as pool,
     ):
         proxy.names["there"] = ("127.0.0.1", server.port)
         await fetch(pool, server.url)
@@ -191,10 +201,10 @@ async def test_failure_of_the_proxy_is_reported_without_its_login(
     caplog: pytest.LogCaptureFixture, kind: str
 ):
     caplog.set_level(logging.DEBUG)
-    async with proxying() as proxy:
+    async with serve_proxy() as proxy:
         proxy.answer = ANSWERS.get(kind, b"")
-        address = with_login(proxy) if proxy.answer else "http://user:hunter2@127.0.0.1:9"
-        async with pool_through(address) as pool:
+        address = proxy_with_login(proxy) if proxy.answer else "http://user:hunter2@127.0.0.1:9"
+        async with open_pool(address) as pool:
             with pytest.raises((UnreachableError, BrokenResponseError)) as error:
                 await fetch(pool, URL("https://there:8443/"), headers={HEADER: TOKEN})
 
@@ -212,17 +222,17 @@ ASYNCIO_ONLY = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @ASYNCIO_ONLY
 @pytest.mark.parametrize("exempt", [False, True], ids=["through the proxy", "exempt by NO_PROXY"])
 async def test_call_goes_through_the_proxy_unless_no_proxy_names_the_host(
-    make_host: HostFactory, folder: Path, names: Names, monkeypatch: pytest.MonkeyPatch, exempt: bool
+    make_host: HostFactory, folder: Path, names: FakeResolver, monkeypatch: pytest.MonkeyPatch, exempt: bool
 ):
     scripted = ScriptedServer()
-    async with proxying() as proxy, serve(scripted) as url:
+    async with serve_proxy() as proxy, serve(scripted) as url:
         port = URL(url).port or 0
         proxy.names[NAME] = ("127.0.0.1", port)
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         if exempt:
             names.set(NAME, "127.0.0.1")
             monkeypatch.setenv("NO_PROXY", f"other.example.com, {NAME}")
-        async with open_session(make_host, folder, {"web": at(url)}, connect_options()) as session:
+        async with open_session(make_host, folder, {"web": entry_by_name(url)}, connect_options()) as session:
             answer = await session.call("web.go")
 
     assert (answer.text, len(scripted.calls())) == ("gone", 1)
@@ -242,17 +252,19 @@ GUARDED = {
 @ASYNCIO_ONLY
 @pytest.mark.parametrize("case", GUARDED)
 async def test_guarded_link_uses_the_proxy_only_for_hosts_that_the_settings_name(
-    make_host: HostFactory, folder: Path, names: Names, monkeypatch: pytest.MonkeyPatch, case: str
+    make_host: HostFactory, folder: Path, names: FakeResolver, monkeypatch: pytest.MonkeyPatch, case: str
 ):
     """The proxy would look the name up itself, and could connect to a private address."""
     trust, brought, reachable = GUARDED[case]
     names.set(NAME, "127.0.0.1")
     names.set("proxy.example.com", "127.0.0.1")
-    async with proxying() as proxy, serve(ScriptedServer()) as url:
+    async with serve_proxy() as proxy, serve(ScriptedServer()) as url:
         proxy.names[NAME] = ("127.0.0.1", URL(url).port or 0)
         monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("127.0.0.1", "proxy.example.com"))
         entry: dict[str, Json] = (
-            at(url, headers=[], name="web") if brought else at(url, trust_level="sandboxed")
+            entry_by_name(url, headers=[], name="web")
+            if brought
+            else entry_by_name(url, trust_level="sandboxed")
         )
         async with (
             make_host(
@@ -280,11 +292,11 @@ async def test_login_in_netrc_is_not_sent(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(netrc))
     scripted = ScriptedServer()
-    async with proxying() as proxy, serve(scripted) as url:
+    async with serve_proxy() as proxy, serve(scripted) as url:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         proxy.names[NAME] = ("127.0.0.1", URL(url).port or 0)
         async with open_session(
-            make_host, folder, {"web": at(url), "local": http(url)}, connect_options()
+            make_host, folder, {"web": entry_by_name(url), "local": http_entry(url)}, connect_options()
         ) as session:
             answers = [(await session.call(f"{name}.go")).text for name in ("web", "local")]
 
@@ -298,7 +310,7 @@ async def test_server_is_left_out_if_its_proxy_is_not_supported(
     make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("ALL_PROXY", "socks5://user:hunter2@127.0.0.1:1080")
-    servers = {"web": http("https://tools.example.com")}
+    servers = {"web": http_entry("https://tools.example.com")}
     async with open_session(make_host, folder, servers, connect_options()) as session:
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 

@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.host.host import KEYS, Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.context import META_KEY
 from holdfast.model.json import JsonObject
 from holdfast.session.session import Session
 from holdfast.token import ReplayCache, Signer, Verifier, audience_of
 from holdfast.wire.mcp.eras import Era
 from tests.connect.conftest import HostFactory
+from tests.connect.processes import count_descriptors, wait_until
 from tests.connect.test_context import SESSIONS
 from tests.connect.web import (
     ERAS,
@@ -28,11 +29,11 @@ from tests.connect.web import (
     free_port,
     handshake_response,
     hang_after_start,
-    http,
+    http_entry,
     open_session,
     sdk_server,
     serve,
-    sse,
+    sse_entry,
 )
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +51,7 @@ async def test_stateful_http_server_keeps_its_state_within_a_session(
     app = sdk_server().streamable_http_app(json_response=answers == "json")
     async with (
         serve(app) as url,
-        make_host({"web": http(url)}, options=connect_options(Era.HANDSHAKE)) as host,
+        make_host({"web": http_entry(url)}, options=connect_options(Era.HANDSHAKE)) as host,
         host.session(cwd=folder) as one,
         host.session(cwd=folder) as other,
     ):
@@ -75,7 +76,7 @@ async def test_sse_server_has_one_connection_within_a_session(make_host: HostFac
 
     async with (
         serve(counting) as url,
-        open_session(make_host, folder, {"web": sse(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": sse_entry(url)}, connect_options()) as session,
     ):
         assert await texts(session, "web.progress", "web.progress") == ["done", "done"]
 
@@ -83,13 +84,13 @@ async def test_sse_server_has_one_connection_within_a_session(make_host: HostFac
 
 
 @pytest.mark.promise("LNK-14")
-async def test_era_of_a_remote_server_is_found_and_remembered(make_host: HostFactory, folder: Path):
+async def test_era_of_a_remote_server_is_detected_and_remembered(make_host: HostFactory, folder: Path):
     modern, old = ScriptedServer(), sdk_server().sse_app()
     ours = connect_options()
     async with (
         serve(modern) as one,
         serve(old) as other,
-        open_session(make_host, folder, {"modern": http(one), "old": sse(other)}, ours),
+        open_session(make_host, folder, {"modern": http_entry(one), "old": sse_entry(other)}, ours),
     ):
         pass
 
@@ -103,7 +104,7 @@ async def test_every_request_carries_the_context_in_its_meta(make_host: HostFact
     app = sdk_server().streamable_http_app()
     async with (
         serve(app) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options(ERAS[era])) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options(ERAS[era])) as session,
     ):
         answer = await session.call("web.meta", meta={META_KEY: {"session_id": "forged"}})
 
@@ -128,7 +129,9 @@ async def test_every_http_request_is_signed_for_its_server_and_body_whatever_the
     }
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url, headers=forged)}, connect_options()) as session,
+        open_session(
+            make_host, folder, {"web": http_entry(url, headers=forged)}, connect_options()
+        ) as session,
     ):
         await texts(session, "web.go", "web.go")
 
@@ -167,9 +170,9 @@ async def test_concurrent_sessions_are_never_mixed_up(make_host: HostFactory, fo
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
-        make_host({"web": http(url)}, options=connect_options(ERAS[era])) as host,
+        make_host({"web": http_entry(url)}, options=connect_options(ERAS[era])) as host,
     ):
-        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(SESSIONS)))
+        sessions = await asyncio.gather(*(host.open(OpenOptions(cwd=folder)) for _ in range(SESSIONS)))
         await asyncio.gather(*(session.wait_ready() for session in sessions))
         verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
         answered = sum(await asyncio.gather(*map(work, sessions)))
@@ -182,7 +185,7 @@ async def test_call_has_these_headers_and_no_others(make_host: HostFactory, fold
     scripted = ScriptedServer()
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         await session.call("web.go")
 
@@ -209,7 +212,7 @@ async def test_local_paths_are_not_sent_to_a_remote_server(make_host: HostFactor
     scripted = ScriptedServer()
     async with (
         serve(scripted) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         await session.call("web.go")
 
@@ -223,7 +226,7 @@ async def test_progress_of_a_call_is_received(make_host: HostFactory, folder: Pa
     app = sdk_server().streamable_http_app()
     async with (
         serve(app) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options()) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options()) as session,
     ):
         answer = await session.call("web.progress", on_progress=heard.append)
 
@@ -238,10 +241,10 @@ async def test_tools_are_listed_again_when_the_server_says_that_they_changed(
     app = sdk_server().streamable_http_app()
     async with (
         serve(app) as url,
-        open_session(make_host, folder, {"web": http(url)}, connect_options(ERAS[era])) as session,
+        open_session(make_host, folder, {"web": http_entry(url)}, connect_options(ERAS[era])) as session,
     ):
         await session.call("web.grow")
-        await _until(lambda: bool(session.awaiting_approval.get("web")))
+        await wait_until(lambda: bool(session.awaiting_approval.get("web")))
 
     assert [held.name for held in session.awaiting_approval["web"]] == ["grown"]
 
@@ -253,10 +256,10 @@ async def test_lost_state_is_reported_once_after_the_server_restarted(
 ):
     port = free_port()
     async with make_host(
-        {"web": http(f"http://127.0.0.1:{port}")}, options=connect_options(ERAS[era])
+        {"web": http_entry(f"http://127.0.0.1:{port}")}, options=connect_options(ERAS[era])
     ) as host:
         async with serve(sdk_server().streamable_http_app(), port):
-            session = await host.open(Opening(cwd=folder))
+            session = await host.open(OpenOptions(cwd=folder))
             before = await session.call("web.count")
         down = await session.call("web.count")
         async with serve(sdk_server().streamable_http_app(), port):
@@ -273,9 +276,9 @@ async def test_server_that_dies_during_a_call_fails_that_call_and_is_connected_a
     make_host: HostFactory, folder: Path
 ):
     port, dying = free_port(), ScriptedServer(hang_after_start)
-    async with make_host({"web": http(f"http://127.0.0.1:{port}")}, options=connect_options()) as host:
+    async with make_host({"web": http_entry(f"http://127.0.0.1:{port}")}, options=connect_options()) as host:
         async with serve(dying, port):
-            session = await host.open(Opening(cwd=folder))
+            session = await host.open(OpenOptions(cwd=folder))
             call = asyncio.create_task(session.call("web.go"))
             await dying.called.wait()
         dead = await call
@@ -286,7 +289,7 @@ async def test_server_that_dies_during_a_call_fails_that_call_and_is_connected_a
     place = f"http://127.0.0.1:{port}/mcp"
     assert (dead.code, dead.message) == (
         "CONNECTION_CLOSED",
-        f"'web' ended before it answered web.go. The call may have taken effect. {place} broke off: its response ended too early.",
+        f"'web' ended before it answered web.go. The call may have taken effect. The connection to {place} failed: its response ended too early.",
     )
     assert (after.ok, after.state_lost) == (True, True)
 
@@ -297,7 +300,7 @@ async def test_server_that_never_answers_is_left_out_after_the_deadline(make_hos
         await asyncio.Event().wait()
 
     async with serve(ScriptedServer(hang)) as url:
-        servers = {"web": http(url), "sse": sse(url)}
+        servers = {"web": http_entry(url), "sse": sse_entry(url)}
         async with open_session(make_host, folder, servers, connect_options(connect_seconds=0.3)) as session:
             reasons = {
                 refusal.server: refusal.reason for refusal in session.refusals if refusal.server in servers
@@ -316,10 +319,10 @@ async def test_remote_links_can_be_closed_in_any_order_and_from_any_task(
     app = sdk_server().streamable_http_app()
     async with (
         serve(app) as url,
-        make_host({"web": http(url)}, options=connect_options(Era.HANDSHAKE)) as host,
+        make_host({"web": http_entry(url)}, options=connect_options(Era.HANDSHAKE)) as host,
     ):
-        sessions = await asyncio.gather(*(host.open(Opening(cwd=folder)) for _ in range(4)))
-        await asyncio.gather(*(session.settle() for session in sessions))
+        sessions = await asyncio.gather(*(host.open(OpenOptions(cwd=folder)) for _ in range(4)))
+        await asyncio.gather(*(session.wait_for_servers() for session in sessions))
         await asyncio.create_task(host.close_session(sessions[2]))
         await host.close_session(sessions[0])
         left = await texts(sessions[1], "web.count", "web.count")
@@ -329,22 +332,22 @@ async def test_remote_links_can_be_closed_in_any_order_and_from_any_task(
 
 
 @pytest.mark.promise("LNK-04")
-async def test_opening_and_closing_remote_links_leaves_nothing_behind(make_host: HostFactory, folder: Path):
+async def test_opening_and_closing_remote_links_leaks_nothing(make_host: HostFactory, folder: Path):
     app = Starlette(routes=[*sdk_server().sse_app().routes])
     stateful = sdk_server().streamable_http_app()
-    async with serve(stateful) as url, serve(app) as other, serve(ScriptedServer(_rude)) as rude:
+    async with serve(stateful) as url, serve(app) as other, serve(ScriptedServer(_answer_with_html)) as rude:
         servers = {
-            "web": http(url),
-            "sse": sse(other),
-            "rude": http(rude),
-            "none": http("http://127.0.0.1:9"),
+            "web": http_entry(url),
+            "sse": sse_entry(other),
+            "rude": http_entry(rude),
+            "none": http_entry("http://127.0.0.1:9"),
         }
         async with make_host(servers, options=connect_options(Era.HANDSHAKE)) as host:
             await _sessions(host, folder, 3)
-            before = _descriptors(), len(asyncio.all_tasks())
+            before = count_descriptors(), len(asyncio.all_tasks())
             await _sessions(host, folder, 50)
-            await _until(lambda: len(asyncio.all_tasks()) <= before[1])
-            after = _descriptors()
+            await wait_until(lambda: len(asyncio.all_tasks()) <= before[1])
+            after = count_descriptors()
 
     assert after <= before[0] + 4  # connections that are kept for a while
 
@@ -355,15 +358,5 @@ async def _sessions(host: Host, folder: Path, number: int) -> None:
             await session.call("web.count")
 
 
-async def _rude(scripted: ScriptedServer, request: Any, message: dict[str, Any]) -> Any:
+async def _answer_with_html(scripted: ScriptedServer, request: Any, message: dict[str, Any]) -> Any:
     return Response("<html>", media_type="text/html")
-
-
-def _descriptors() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
-
-
-async def _until(condition: Any, seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)

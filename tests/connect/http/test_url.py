@@ -1,4 +1,4 @@
-"""Addresses: the check of a host and the connection to it must see the same host."""
+"""Parsing addresses: the egress check and the connection must see the same host."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ READ = {
 
 
 @pytest.mark.parametrize("text", READ, ids=ascii)
-def test_address_is_read_one_way(text: str):
+def test_address_is_parsed(text: str):
     url = read_url(text)
 
     assert (url.scheme, url.raw_host, url.port, url.raw_path, url.raw_query_string) == READ[text]
@@ -74,7 +74,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text)[:40])
-def test_address_that_other_programs_may_read_differently_is_refused(text: str):
+def test_address_that_other_programs_may_parse_differently_is_refused(text: str):
     with pytest.raises(HoldfastError, match="is not an http or https address"):
         read_url(text)
 
@@ -117,7 +117,7 @@ JOINED = {
 
 
 @pytest.mark.parametrize("reference", JOINED, ids=ascii)
-def test_server_can_name_another_address_of_its_own(reference: str):
+def test_reference_to_the_same_server_is_resolved(reference: str):
     url = join_url(HERE, reference)
 
     assert (url and url.raw_path_qs) == JOINED[reference]
@@ -149,7 +149,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.one_of(st.lists(PARTS, max_size=10).map("".join), st.text(max_size=30)))
-def test_address_that_a_server_names_is_at_its_own_origin_or_refused(reference: str):
+def test_resolved_reference_has_the_same_origin_or_is_refused(reference: str):
     url = join_url(HERE, reference)
 
     assert url is None or url.origin() == HERE.origin()
@@ -159,7 +159,7 @@ def test_address_that_a_server_names_is_at_its_own_origin_or_refused(reference: 
 
 
 @given(st.one_of(st.lists(PARTS, max_size=10).map(lambda parts: "http://" + "".join(parts)), st.text()))
-def test_address_that_was_read_reads_the_same_again(text: str):
+def test_parsed_address_parses_to_itself(text: str):
     try:
         url = read_url(text)
     except HoldfastError:

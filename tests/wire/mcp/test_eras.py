@@ -148,7 +148,7 @@ async def test_unknown_method_and_invalid_params_are_refused(era: Era):
         with pytest.raises(PeerError, match="The params of tools/call are invalid") as invalid:
             await client.request("tools/call", {"name": 5})
 
-    assert (unknown.value.rpc, invalid.value.rpc) == (-32601, -32602)
+    assert (unknown.value.rpc_code, invalid.value.rpc_code) == (-32601, -32602)
 
 
 async def test_only_ping_is_answered_before_the_handshake():
@@ -158,7 +158,7 @@ async def test_only_ping_is_answered_before_the_handshake():
         with pytest.raises(PeerError, match="Send initialize first") as refused:
             await peer.request("tools/list")
 
-    assert (bytes(pong), refused.value.rpc) == (b"{}", -32602)
+    assert (bytes(pong), refused.value.rpc_code) == (b"{}", -32602)
 
 
 async def test_both_eras_are_served_on_one_stream():
@@ -197,7 +197,7 @@ async def test_modern_request_with_invalid_meta_is_refused(meta: Any, rpc: int):
         with pytest.raises(PeerError) as refused:
             await peer.request("tools/list", {"_meta": meta})
 
-    assert refused.value.rpc == rpc
+    assert refused.value.rpc_code == rpc
 
 
 async def test_unknown_version_is_answered_with_the_latest_known_one():
@@ -338,8 +338,16 @@ async def test_handshake_times_out():
     assert refused.value.code is codes.TIMEOUT
 
 
-@pytest.mark.parametrize("cursor", ["same", None])
-async def test_endless_tool_list_is_refused(cursor: str | None):
+@pytest.mark.parametrize(
+    ("cursor", "tools", "problem"),
+    [
+        ("same", [{"name": "t"}], "repeats a page"),
+        (None, [{"name": "t"}], "has more than 50 tools"),
+        (None, [], "has more than 50 pages"),
+        (None, [{"name": "t", "description": "x" * 1024**2}], "has more than 4194304 bytes"),
+    ],
+)
+async def test_endless_tool_list_is_refused(cursor: str | None, tools: list[Any], problem: str):
     pages = 0
 
     async def endless(request: Request) -> Any:
@@ -347,11 +355,11 @@ async def test_endless_tool_list_is_refused(cursor: str | None):
         if request.method == "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
         pages += 1
-        return {"tools": [{"name": "t"}], "nextCursor": cursor or f"page {pages}"}
+        return {"tools": tools, "nextCursor": cursor or f"page {pages}"}
 
     async with scripted(endless) as peer:
         client = await negotiate(peer, ME)
-        with pytest.raises(HoldfastError, match="lists too many tools, or a page twice"):
+        with pytest.raises(HoldfastError, match=f"^The server sent a tool list that {problem}.$"):
             await client.list_tools(max_tools=50)
 
     assert pages <= 52

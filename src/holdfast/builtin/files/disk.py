@@ -1,4 +1,4 @@
-"""Text files on disk: read up to a maximum size, and replaced atomically."""
+"""Read text files of limited size, replace them atomically, and list folders."""
 
 import os
 import secrets
@@ -11,12 +11,12 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
-_SNIFFED = 8192
+_BINARY_CHECK_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSnapshot:
-    """A file when it was read: its real path, its text, and a version to detect later changes."""
+    """A file as it was read: its real path, its text (None if there was no file), and a version to detect later changes."""
 
     real: str
     text: str | None
@@ -34,7 +34,7 @@ class FolderEntry:
 
 
 def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> FileSnapshot:
-    """Read a text file; its text is None if there is no file yet."""
+    """Read a text file; the text is None if there is no such file."""
     with open_path(roots, path) as handle:
         try:
             descriptor = open_file(handle)
@@ -58,7 +58,7 @@ def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Fi
 
 
 def make_parents(roots: Roots, path: str) -> FileSnapshot:
-    """Create the missing parent folders of a new file."""
+    """Create the missing parent folders of a new file, and return its empty snapshot."""
     with open_path(roots, path, make=True) as handle:
         return FileSnapshot(real=handle.real, text=None)
 
@@ -73,7 +73,7 @@ def write_file(roots: Roots, path: str, text: str, before: FileSnapshot) -> None
             )
         if before.version:
             _check_writable(handle)
-        # Written under a temporary name first: readers see either the old text or the new one.
+        # Write under a temporary name first, so that readers see either the old text or the new one.
         temporary = f".holdfast-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=handle.folder_fd)
@@ -91,19 +91,19 @@ def write_file(roots: Roots, path: str, text: str, before: FileSnapshot) -> None
 
 
 def list_folder(roots: Roots, path: str) -> tuple[str, list[FolderEntry]]:
-    """List a folder, sorted by name."""
+    """The real path of a folder, and its entries sorted by name."""
     with open_path(roots, path) as handle:
         descriptor = open_folder(handle)
         try:
             with os.scandir(descriptor) as found:
-                return handle.real, sorted(map(_entry, found), key=lambda entry: entry.name)
+                return handle.real, sorted(map(_folder_entry, found), key=lambda entry: entry.name)
         finally:
             os.close(descriptor)
 
 
 def decode_text(path: str, data: bytes) -> str:
     """Decode UTF-8; raise NOT_TEXT for a binary file."""
-    if b"\0" not in data[:_SNIFFED]:
+    if b"\0" not in data[:_BINARY_CHECK_BYTES]:
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -134,7 +134,7 @@ def _check_kind(path: str, status: os.stat_result) -> None:
 
 
 def _check_writable(handle: PathHandle) -> None:
-    """Replacing a file needs write permission for its folder only, so check the file's own permission."""
+    """Raise if the file is read-only: replacing it would need write permission for its folder only."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     os.close(os.open(handle.name, flags, dir_fd=handle.folder_fd))
 
@@ -150,7 +150,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _entry(found: "os.DirEntry[str]") -> FolderEntry:
+def _folder_entry(found: "os.DirEntry[str]") -> FolderEntry:
     if found.is_symlink():
         return FolderEntry(name=_printable(found.name), kind="link")
     if found.is_dir(follow_symlinks=False):
@@ -160,11 +160,11 @@ def _entry(found: "os.DirEntry[str]") -> FolderEntry:
             return FolderEntry(
                 name=_printable(found.name), kind="file", size=found.stat(follow_symlinks=False).st_size
             )
-        except OSError:  # deleted in the meantime
+        except OSError:  # deleted since it was listed
             return FolderEntry(name=_printable(found.name), kind="file")
     return FolderEntry(name=_printable(found.name), kind="other")
 
 
 def _printable(name: str) -> str:
-    """Names that are not UTF-8 are listed with replacement characters."""
+    """The name, with replacement characters if it is not UTF-8."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

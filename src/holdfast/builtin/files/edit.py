@@ -1,4 +1,4 @@
-"""Replace text in a file, and make the diff that is shown for a change."""
+"""Replace text, and make the diff that is shown for a change."""
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -9,7 +9,7 @@ _CONTEXT_LINES = 3
 
 
 def replace_text(path: str, text: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
-    """Replace `old` and count the replacements; more than one match is an error unless `every` is set."""
+    """The new text, and the number of replacements. More than one match is an error unless `every` is set."""
     if not old:
         raise HoldfastError(codes.NO_MATCH, "`old` is empty. To write a whole file, use `write`.")
     if old == new:
@@ -30,19 +30,19 @@ def replace_text(path: str, text: str, old: str, new: str, *, every: bool) -> tu
 
 
 def make_diff(real: str, old: str | None, new: str) -> JsonObject:
-    """The old and the new text; of long texts, only the lines that differ and a few around them."""
+    """The old and the new text. If they are long, only the lines that differ, with a few lines around them."""
     if old is not None and len(old) + len(new) > _MAX_WHOLE_TEXT:
-        old, new = _differing(old.splitlines(keepends=True), new.splitlines(keepends=True))
+        old, new = _differing_lines(old.splitlines(keepends=True), new.splitlines(keepends=True))
     return {"path": real, "old_text": old, "new_text": new}
 
 
-def _differing(old: list[str], new: list[str]) -> tuple[str, str]:
+def _differing_lines(old: list[str], new: list[str]) -> tuple[str, str]:
     shortest = min(len(old), len(new))
     first = next((at for at in range(shortest) if old[at] != new[at]), shortest)
-    left = shortest - first
-    last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)
-    first, last = max(first - _CONTEXT_LINES, 0), max(last - _CONTEXT_LINES, 0)
-    return "".join(old[first : len(old) - last]), "".join(new[first : len(new) - last])
+    rest = shortest - first
+    same_at_end = next((at for at in range(rest) if old[-1 - at] != new[-1 - at]), rest)
+    first, same_at_end = max(first - _CONTEXT_LINES, 0), max(same_at_end - _CONTEXT_LINES, 0)
+    return "".join(old[first : len(old) - same_at_end]), "".join(new[first : len(new) - same_at_end])
 
 
 def _line_numbers(text: str, part: str) -> list[int]:
@@ -55,7 +55,7 @@ def _line_numbers(text: str, part: str) -> list[int]:
 
 
 def _likely_cause(text: str, old: str) -> str:
-    """The usual reasons why a text is not found."""
+    """Why the text is probably not found; empty if unknown."""
     if "\r\n" in text and "\n" in old and old.replace("\r\n", "\n") in text.replace("\r\n", "\n"):
         return r": its lines end with \r\n"
     if " ".join(old.split()) in " ".join(text.split()):

@@ -1,4 +1,4 @@
-"""The folders that a session works in, and how a path is read before anything is opened."""
+"""The session's folders: which of them contains a path, and which paths in them are protected."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ _MAX_PATH_BYTES = 4096
 class ProtectedPaths:
     """Paths that the file tools must not touch, even inside a root.
 
-    Folders are also known by device and inode, because a mount can show a folder under another name.
+    Folders are also recognised by device and inode, because a mount can show a folder under another name.
     """
 
     paths: tuple[str, ...] = ()
@@ -27,19 +27,23 @@ class ProtectedPaths:
     @classmethod
     def of(cls, paths: Sequence[str]) -> "ProtectedPaths":
         """Look up the folder ids of these paths."""
-        ids = frozenset(identity for path in paths if (identity := _folder_id(path)) is not None)
+        ids = frozenset(folder_id for path in paths if (folder_id := _folder_id(path)) is not None)
         return cls(paths=tuple(paths), folder_ids=ids)
 
     def contains(self, real: str, status: os.stat_result | None = None) -> bool:
-        """Whether a real path is protected, or its status is that of a protected folder."""
-        if status is not None and stat.S_ISDIR(status.st_mode) and _identity(status) in self.folder_ids:
+        """Whether a real path, or a folder with this status, is protected."""
+        if (
+            status is not None
+            and stat.S_ISDIR(status.st_mode)
+            and _device_and_inode(status) in self.folder_ids
+        ):
             return True
         return is_protected(real, self.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root and the steps from it. Where the steps lead is known only after walking them."""
+    """A root, and the steps of a path from it. The steps may be links or `..`, so the path must be walked."""
 
     root: str
     steps: tuple[str, ...]
@@ -54,10 +58,10 @@ class Roots:
 
     def resolve(self, path: str) -> RootedPath:
         """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
-        _check(path)
+        _check_path(path)
         if not path.startswith("/"):
             return RootedPath(self.folders[0], _steps(path))
-        found = self._below(path) or self._below(os.path.realpath(path))
+        found = self._find_root(path) or self._find_root(os.path.realpath(path))
         if found is None:
             raise outside_error(path, self.folders)
         return found
@@ -74,7 +78,7 @@ class Roots:
         within = real.rstrip("/") + "/"
         return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
 
-    def _below(self, path: str) -> RootedPath | None:
+    def _find_root(self, path: str) -> RootedPath | None:
         for root in sorted(self.folders, key=len, reverse=True):
             if path == root or path.startswith(root.rstrip("/") + "/"):
                 return RootedPath(root, _steps(path.removeprefix(root)))
@@ -84,7 +88,7 @@ class Roots:
 def outside_error(path: str, folders: tuple[str, ...]) -> HoldfastError:
     """The error for a path that leads out of the roots."""
     return HoldfastError(
-        codes.OUTSIDE_ROOTS, f"{path[:200]!r} is outside of this session's folders: {', '.join(folders)}."
+        codes.OUTSIDE_ROOTS, f"{path[:200]!r} is outside this session's folders: {', '.join(folders)}."
     )
 
 
@@ -101,7 +105,7 @@ def _steps(path: str) -> tuple[str, ...]:
     return tuple(step for step in path.split("/") if step not in ("", "."))
 
 
-def _check(path: str) -> None:
+def _check_path(path: str) -> None:
     if not path:
         raise HoldfastError(codes.BAD_PATH, "The path is empty. Use '.' for the session's folder.")
     if "\0" in path or not _is_encodable(path):
@@ -118,7 +122,7 @@ def _check(path: str) -> None:
 
 
 def _is_encoded_step(step: str) -> bool:
-    """Harmless here, where nothing is decoded. But an editor may turn the path into a URL and decode it."""
+    """Whether a step is an encoded `..` or has an encoded slash. An editor may turn the path into a URL and decode it."""
     while (decoded := unquote(step)) != step:
         if decoded in (".", "..") or "/" in decoded or "\0" in decoded:
             return True
@@ -137,10 +141,10 @@ def _is_encodable(path: str) -> bool:
 def _folder_id(path: str) -> tuple[int, int] | None:
     try:
         status = Path(path).stat()
-    except OSError:  # it does not exist yet; the path alone is enough
+    except OSError:  # it does not exist yet, so only its path is compared
         return None
-    return _identity(status) if stat.S_ISDIR(status.st_mode) else None
+    return _device_and_inode(status) if stat.S_ISDIR(status.st_mode) else None
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _device_and_inode(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino

@@ -30,7 +30,7 @@ class SearchMatch:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search: it stops at its limit of matches, files or time."""
+    """One search. It stops at a maximum number of matches or files, or after a maximum time."""
 
     glob: str
     text: str
@@ -47,13 +47,13 @@ class Search:
         self._until = time.monotonic() + _MAX_SECONDS
         pattern = tuple(self.glob.split("/"))
         with open_path(roots, path) as handle:
-            for name, handle_below in _files(handle, roots.protected):
+            for name, file in _walk_files(handle, roots.protected):
                 self.searched += 1
                 if time.monotonic() > self._until or self.searched > _MAX_FILES:
                     self.truncated = f"Stopped after {self.searched} files. Search in a subfolder."
                     break
                 if matches_glob(name.split("/"), pattern):
-                    self.matches += self._matches(name, handle_below)
+                    self.matches += self._matches_in(name, file)
                 if len(self.matches) > self.limit:
                     del self.matches[self.limit :]
                     self.truncated = (
@@ -62,12 +62,12 @@ class Search:
                     break
             return handle.real
 
-    def _matches(self, name: str, handle: PathHandle) -> Iterator[SearchMatch]:
+    def _matches_in(self, name: str, handle: PathHandle) -> Iterator[SearchMatch]:
         if not self.text:
             yield SearchMatch(path=name)
             return
         wanted = self.text.casefold() if self.ignore_case else self.text
-        for number, line in enumerate(_text(handle).split("\n"), start=1):
+        for number, line in enumerate(_read_text(handle).split("\n"), start=1):
             if wanted in (line.casefold() if self.ignore_case else line):
                 yield SearchMatch(path=name, line=number, text=line.strip()[:_MAX_LINE_CHARS])
 
@@ -76,8 +76,8 @@ def matches_glob(path: Sequence[str], pattern: Sequence[str]) -> bool:
     """Whether a path matches a glob: `*` within a name, `**` for any folders; a single name matches at any depth."""
     if len(pattern) == 1 and pattern[0] != "**":
         return fnmatchcase(path[-1], pattern[0])
-    # The positions in the pattern that the path so far can have positionsed: at most len(path) * len(pattern) steps.
-    positions = _skip({0}, pattern)
+    # The positions in the pattern that the path so far can have reached: at most len(path) * len(pattern) steps.
+    positions = _skip_double_stars({0}, pattern)
     for step in path:
         following: set[int] = set()
         for at in positions:
@@ -86,25 +86,25 @@ def matches_glob(path: Sequence[str], pattern: Sequence[str]) -> bool:
                     following.add(at)
                 elif fnmatchcase(step, pattern[at]):
                     following.add(at + 1)
-        positions = _skip(following, pattern)
+        positions = _skip_double_stars(following, pattern)
     return len(pattern) in positions
 
 
-def _skip(positions: set[int], pattern: Sequence[str]) -> set[int]:
-    """`**` also matches no folder at all."""
+def _skip_double_stars(positions: set[int], pattern: Sequence[str]) -> set[int]:
+    """Add the positions after each `**`, because it also matches no folder at all."""
     for at in range(len(pattern)):
         if at in positions and pattern[at] == "**":
             positions.add(at + 1)
     return positions
 
 
-def _files(
-    top: PathHandle, protected: ProtectedPaths, before: str = "", depth: int = 0
+def _walk_files(
+    top: PathHandle, protected: ProtectedPaths, prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[str, PathHandle]]:
-    """Every file below, by relative path, with its folder open. Links are not followed."""
+    """Every file below `top`, with its relative path and while its folder is open. Links are not followed."""
     try:
         descriptor = open_folder(top)
-    except OSError:  # not readable, or deleted in the meantime
+    except OSError:  # not readable, or deleted since it was listed
         if depth == 0:
             raise
         return
@@ -113,26 +113,26 @@ def _files(
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             handle = PathHandle(descriptor, entry.name, f"{top.real.rstrip('/')}/{entry.name}")
-            if protected.contains(handle.real, _status(entry)):
+            if protected.contains(handle.real, _folder_status(entry)):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED and depth < _MAX_DEPTH:
-                    yield from _files(handle, protected, f"{before}{entry.name}/", depth + 1)
+                    yield from _walk_files(handle, protected, f"{prefix}{entry.name}/", depth + 1)
             elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
-                yield before + entry.name, handle
+                yield prefix + entry.name, handle
     finally:
         os.close(descriptor)
 
 
-def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
+def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
     """The status of a folder; None for anything else."""
     try:
         return entry.stat(follow_symlinks=False) if entry.is_dir(follow_symlinks=False) else None
-    except OSError:  # deleted in the meantime
+    except OSError:  # deleted since it was listed
         return None
 
 
-def _text(handle: PathHandle) -> str:
+def _read_text(handle: PathHandle) -> str:
     """The text of a file; empty if it is binary or too large to search."""
     try:
         with os.fdopen(open_file(handle), "rb") as file:

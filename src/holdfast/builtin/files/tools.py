@@ -1,4 +1,4 @@
-"""The file tools: read, write, edit, list and find. They stay within the session's roots and use its editor."""
+"""The file tools: read, write, edit, list and find. They access only the session's folders, through its editor if it has one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ _PATH_CODES = (
 _TEXT_CODES = (*_PATH_CODES, codes.NOT_TEXT, codes.FILE_TOO_LARGE, codes.EDITOR_REFUSED)
 
 PathName = Annotated[
-    str, "A path relative to the session's folder, or an absolute path in any of its directories."
+    str, "A path relative to the session's first folder, or an absolute path in any of its folders."
 ]
 Folder = Annotated[str, "The folder to list or search."]
 
 
 def files_service(context: SessionContext, door: Door | None, protected: Sequence[str] = ()) -> Service:
-    """The file tools of one session; `protected` paths are denied."""
+    """The file tools of one session, which deny access to the `protected` paths."""
     return files_toolbox(context, door, protected).server(EnvironmentAuthenticator(context))
 
 
 def files_toolbox(context: SessionContext, door: Door | None, protected: Sequence[str] = ()) -> Toolbox:
-    """The tools, bound to the session's roots."""
+    """The file tools for the folders of one session."""
     tools = _Files(Roots(context.roots or (context.cwd,), ProtectedPaths.of(protected)), door)
     box = Toolbox(
         "files",
@@ -82,7 +82,7 @@ def files_toolbox(context: SessionContext, door: Door | None, protected: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The handlers. Every path is first walked within the roots, even if the editor then reads or writes the file."""
+    """The handlers. Every path is checked against the roots first, even if the editor then reads or writes the file."""
 
     roots: Roots
     door: Door | None
@@ -130,7 +130,7 @@ class _Files:
     async def edit(
         self,
         path: PathName,
-        old: Annotated[str, "The exact text to replace; it must occur exactly once."],
+        old: Annotated[str, "The exact text to replace; it must occur exactly once unless `all` is true."],
         new: Annotated[str, "The new text."],
         all: Annotated[bool, "Replace every occurrence."] = False,  # noqa: FBT002
     ) -> dict[str, Any]:
@@ -150,20 +150,26 @@ class _Files:
             {name: value for name, value in asdict(entry).items() if value is not None}
             for entry in found[:_MAX_ENTRIES]
         ]
-        cut = {"cut": f"{len(found)} in all."} if len(found) > _MAX_ENTRIES else {}
+        cut = (
+            {"cut": f"Only the first {_MAX_ENTRIES} of {len(found)} entries are listed."}
+            if len(found) > _MAX_ENTRIES
+            else {}
+        )
         return {"folder": self.roots.display_path(real), "entries": shown, **cut}
 
     async def find(
         self,
-        glob: Annotated[str, Meta(max_length=500, description="Which files: *.py, src/**/*.ts.")] = "**",
+        glob: Annotated[
+            str, Meta(max_length=500, description="Which files to find, such as *.py or src/**/*.ts.")
+        ] = "**",
         text: Annotated[str, Meta(max_length=1000, description="Text that a line must contain.")] = "",
         path: Folder = ".",
-        ignore_case: Annotated[bool, "Ignore upper and lower case."] = False,  # noqa: FBT002
+        ignore_case: Annotated[bool, "Ignore the difference between upper and lower case."] = False,  # noqa: FBT002
         limit: Annotated[int, Meta(ge=1, le=1000, description="The maximum number of matches.")] = 200,
     ) -> dict[str, Any]:
-        """Find files by name and, with `text`, by content: each matching line, as saved on disk.
+        """Find files by name and, with `text`, by content. Unsaved changes are not searched.
 
-        Without `path`, only the session's folder is searched; `not_searched` lists its other directories.
+        Without `path`, only the session's first folder is searched; `not_searched` lists the others.
         """
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
         real = await asyncio.to_thread(search.run, self.roots, path)
@@ -187,7 +193,7 @@ class _Files:
     async def _snapshot(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.FileSnapshot:
         """The file at the path: the editor's text if it has one, else the text on disk.
 
-        A change must see unsaved text, so the disk is used only if the editor does not have the file.
+        A change must be based on unsaved text, so the disk is used only if the editor does not have the file.
         """
         found = await asyncio.to_thread(self._read_disk, path, make=make)
         if self.door is None or not self._capabilities.read_files:
@@ -195,9 +201,9 @@ class _Files:
         try:
             text = await self.door.read_text(found.real)
         except HoldfastError as error:
-            # Some editors answer with a plain error for a file that they do not have.
-            refused = error.code is codes.PEER_ERROR and (found.text is None or not to_change)
-            if error.code is codes.NO_FILE or refused:
+            # Some editors send an error without the not-found code for a file that they do not have.
+            is_missing = error.code is codes.PEER_ERROR and (found.text is None or not to_change)
+            if error.code is codes.NO_FILE or is_missing:
                 return found
             raise _editor_refused("read", path, error) from None
         if len(text) > disk.MAX_FILE_BYTES:
@@ -229,8 +235,8 @@ class _Files:
 
 def _editor_refused(verb: str, path: str, error: HoldfastError) -> HoldfastError:
     reason = error.message.strip() or "it gave no reason"
-    stop = "" if reason.endswith((".", "!", "?")) else "."
-    return HoldfastError(codes.EDITOR_REFUSED, f"The editor did not {verb} {path!r}: {reason}{stop}")
+    full_stop = "" if reason.endswith((".", "!", "?")) else "."
+    return HoldfastError(codes.EDITOR_REFUSED, f"The editor did not {verb} {path!r}: {reason}{full_stop}")
 
 
 def _code_names(*several: Code) -> tuple[str, ...]:

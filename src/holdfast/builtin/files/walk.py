@@ -17,7 +17,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _MAX_LINKS = 40
-# With O_PATH, a folder on the way need not be readable; on systems without O_PATH it must be.
+# With O_PATH, the parent folders of a path need not be readable; on systems without O_PATH they must be.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -33,7 +33,7 @@ class PathHandle:
 
 @contextmanager
 def open_path(roots: Roots, path: str, *, make: bool = False) -> Iterator[PathHandle]:
-    """Walk to a path; with `make`, create the missing folders on the way."""
+    """Walk to a path; with `make`, create its missing parent folders."""
     walk = _Walk(roots, path, make=make)
     try:
         yield walk.run()
@@ -44,7 +44,7 @@ def open_path(roots: Roots, path: str, *, make: bool = False) -> Iterator[PathHa
 
 
 def open_file(handle: PathHandle) -> int:
-    """Open for reading. Never blocks, even if it is a FIFO or a device."""
+    """Open a file for reading. Never blocks, even if it is a FIFO or a device."""
     return os.open(
         handle.name,
         os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC,
@@ -60,7 +60,7 @@ def open_folder(handle: PathHandle) -> int:
 
 
 def os_error(path: str, error: OSError) -> HoldfastError:
-    """The error of the operating system as an error that names the path."""
+    """Convert an error of the operating system into one with a code and the path."""
     shown = repr(path[:200])
     match error.errno:
         case errno.ENOENT:
@@ -81,7 +81,7 @@ def os_error(path: str, error: OSError) -> HoldfastError:
 
 
 class _Walk:
-    """The folders on the way, each held open, starting at the root."""
+    """Walks one path, and keeps every folder from the root to the current one open."""
 
     def __init__(self, roots: Roots, path: str, *, make: bool) -> None:
         self._roots = roots
@@ -107,7 +107,7 @@ class _Walk:
                     raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many links.")
                 self._follow(target)
             else:
-                self._check(step)
+                self._check_protected(step)
                 if not self._steps:
                     return PathHandle(self._open_fds[-1], step, self._real(step))
                 self._enter(step)
@@ -123,7 +123,7 @@ class _Walk:
         self._names.clear()
         self._root = rooted.root
         self._open_fds.append(_open_root(rooted.root))
-        self._check(".")
+        self._check_protected(".")
         self._steps.extendleft(reversed(rooted.steps))
 
     def _leave(self) -> None:
@@ -151,7 +151,7 @@ class _Walk:
         else:
             self._steps.extendleft(reversed([step for step in target.split("/") if step not in ("", ".")]))
 
-    def _check(self, step: str) -> None:
+    def _check_protected(self, step: str) -> None:
         """Raise if this step is protected, before anything is created or opened there."""
         try:
             status = os.stat(step, dir_fd=self._open_fds[-1], follow_symlinks=False)
@@ -174,11 +174,11 @@ class _Walk:
 
 def _open_root(path: str) -> int:
     """Open a root by its real path; fails if any part of the path has become a link."""
-    held = os.open("/", _FOLDER)
+    folder_fd = os.open("/", _FOLDER)
     for step in path.strip("/").split("/") if path != "/" else ():
         try:
-            further = os.open(step, _FOLDER, dir_fd=held)
+            next_fd = os.open(step, _FOLDER, dir_fd=folder_fd)
         finally:
-            os.close(held)
-        held = further
-    return held
+            os.close(folder_fd)
+        folder_fd = next_fd
+    return folder_fd

@@ -18,7 +18,7 @@ Number: TypeAlias = Annotated[int, "The task's number.", Meta(ge=1)]
 
 
 def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
-    """The tools over the tasks in a folder. The folder is not opened before the first call."""
+    """The task tools, with their database in a folder that is opened with the first call."""
     store = TaskStore(lambda: data_dir() / FILE)
     box = Toolbox("tasks", version=__version__, instructions="A list of tasks for each workspace.")
     unknown = box.code("UNKNOWN_TASK", http=404, hint="task_list shows the existing tasks.")
@@ -26,7 +26,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         "BAD_TRANSITION", http=409, hint="Take the steps in order: open, started, done."
     )
 
-    def check_found(task: Task | None, number: int, workspace: Workspace) -> Task:
+    def require_task(task: Task | None, number: int, workspace: Workspace) -> Task:
         if task is None:
             raise ToolError(unknown, f"There is no task {number} in {workspace.slug!r}.")
         return task
@@ -37,7 +37,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
             raise ToolError(
                 bad_transition,
                 f"Task {task.number} is {task.status}; it cannot become {status}.",
-                next_actions=[f"From {task.status} it can become: {following}."],
+                next_actions=[f"Set its status to one of: {following}."],
             )
         return replace(task, status=status)
 
@@ -54,7 +54,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
     @box.tool(name="task.show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
     def show(number: Number, workspace: Workspace) -> Task:
         """Show one task."""
-        return check_found(store.get(workspace.slug, number), number, workspace)
+        return require_task(store.get(workspace.slug, number), number, workspace)
 
     @box.tool(name="task.update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def update(
@@ -74,19 +74,19 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
                 body=task.body if body is None else body,
             )
 
-        return check_found(store.change(workspace.slug, number, change), number, workspace)
+        return require_task(store.change(workspace.slug, number, change), number, workspace)
 
     @box.tool(name="task.start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def start(number: Number, workspace: Workspace) -> Task:
         """Mark a task as started."""
         changed = store.change(workspace.slug, number, lambda task: move(task, Status.STARTED))
-        return check_found(changed, number, workspace)
+        return require_task(changed, number, workspace)
 
     @box.tool(name="task.done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     def done(number: Number, workspace: Workspace) -> Task:
         """Mark a started task as done."""
         changed = store.change(workspace.slug, number, lambda task: move(task, Status.DONE))
-        return check_found(changed, number, workspace)
+        return require_task(changed, number, workspace)
 
     @box.tool(name="workspace.list", title="List workspaces", operation="query")
     def workspaces(call: Call) -> list[dict[str, str]]:

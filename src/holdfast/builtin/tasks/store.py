@@ -1,4 +1,4 @@
-"""Tasks in SQLite. Every statement names the workspace, so no workspace sees the tasks of another."""
+"""Tasks in SQLite. Every statement selects one workspace, so no workspace sees the tasks of another."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
     @property
     def next(self) -> "tuple[Status, ...]":
-        """The statuses that can follow."""
+        """The statuses that a task can change to."""
         match self:
             case Status.OPEN:
                 return (Status.STARTED, Status.DROPPED)

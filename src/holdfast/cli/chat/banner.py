@@ -1,4 +1,4 @@
-"""What a chat prints first: the session, its servers, and what to type."""
+"""Print the start of a chat: the session, its servers, and what to type."""
 
 import shlex
 from collections import Counter
@@ -25,13 +25,13 @@ def print_banner(
     title: str = "",
     stored_roots: Sequence[str] = (),
 ) -> None:
-    """Print where the session works and what it has; of a resumed one, its `title` and folders to grant again."""
+    """Print the session's folders, trust, mode and servers. If it was resumed, also its `title` and lost folders."""
     context = session.context
     printer.print(f"Holdfast {__version__}", "bold cyan", end="")
     printer.print("  sessions for MCP", "dim")
-    _row(printer, "folder", _home(context.cwd))
+    _row(printer, "folder", _abbreviate_home(context.cwd))
     for root in context.roots[1:]:
-        _row(printer, "also", _home(root))
+        _row(printer, "also", _abbreviate_home(root))
     workspace = f", workspace {context.workspace_id}" if context.workspace_id else ""
     _row(printer, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
     if mode in _MODES:
@@ -62,26 +62,26 @@ def print_banner(
     if missing := [root for root in stored_roots if root not in context.roots]:
         again = shlex.join(part for root in missing for part in ("--also", root))
         printer.print(
-            f"It also used {', '.join(map(replace_unprintable, missing))}. To grant that again: {replace_unprintable(again)}",
+            f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow that again, add {replace_unprintable(again)}",
             "yellow",
         )
 
 
 def print_usage(printer: EventPrinter) -> None:
-    """Print the commands that work without a model."""
-    printer.print("No model is configured: you call the tools yourself. Type")
+    """Print the most useful commands and keys."""
+    printer.print("This session has no model: you call the tools yourself. Type")
     for typed, meaning in (
         ("/tools", "list the tools"),
         ('/call files.list {"path": "."}', "call a tool"),
         ('/call files.find {"text": "TODO"}', "find lines in files"),
         ("/servers", "show the servers"),
         ("/help", "show all commands"),
-        ("/quit", "leave; the session is kept"),
+        ("/quit", "leave; you can resume the session later"),
     ):
         printer.print(f"  {typed:<36}", "cyan", end="")
         printer.print(meaning, "dim")
     if printer.is_terminal:
-        printer.print("Tab completes, Alt-Enter begins a new line, Ctrl-C cancels, Ctrl-D leaves.", "dim")
+        printer.print("Tab completes, Alt-Enter starts a new line, Ctrl-C cancels, Ctrl-D leaves.", "dim")
     printer.print()
 
 
@@ -90,6 +90,6 @@ def _row(printer: EventPrinter, name: str, text: str, style: str = "") -> None:
     printer.print(text, style)
 
 
-def _home(path: str) -> str:
+def _abbreviate_home(path: str) -> str:
     home = str(Path.home())
     return f"~{path.removeprefix(home)}" if path == home or path.startswith(f"{home}/") else path

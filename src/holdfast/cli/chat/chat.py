@@ -1,4 +1,4 @@
-"""One chat: a conversation at the terminal, or with the lines of a pipe."""
+"""One chat: a conversation with the user at a terminal, or with the lines of a pipe."""
 
 import asyncio
 import logging
@@ -25,31 +25,31 @@ from holdfast.cli.chat.permission import TerminalDoor
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import print_error
 from holdfast.host.host import Host
-from holdfast.host.opening import Opening
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, Prompted
 from holdfast.model.ids import SessionId
-from holdfast.session.conversation import APOLOGY, Conversation
+from holdfast.session.conversation import INTERNAL_ERROR_REPLY, Conversation
 from holdfast.session.permission import Mode
 from holdfast.session.session import Session
 from holdfast.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_QUIT = {"/quit": "Leave; the session is kept", "/exit": "Leave; the session is kept"}
+_QUIT = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """What a chat starts with."""
+    """How to start a chat: the settings, and the session to open or resume."""
 
     settings: Settings
-    opening: Opening
+    open_options: OpenOptions
     mode: Mode | None = None
-    """The mode that the user asked for."""
+    """The mode that the user chose with `--mode`."""
     stored_mode: Mode = Mode.ASK
-    """The mode of the resumed session."""
+    """The mode that the resumed session had."""
     resume: SessionId | None = None
     title: str = ""
     stored_roots: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Chat:
         self._exit_code: int | None = None
 
     async def run(self) -> int:
-        """Chat until the user leaves, the input ends or a signal arrives; the exit code."""
+        """Chat until the user leaves, the input ends or a signal arrives. Return the exit code."""
         with self._handle_signals():
             try:
                 await self._run_session()
@@ -87,18 +87,20 @@ class Chat:
     async def _run_session(self) -> None:
         options = self._options
         door = TerminalDoor(self._ask if self._is_interactive else None)
-        opening = replace(options.opening, door=door)
+        open_options = replace(options.open_options, door=door)
         async with Host(settings=options.settings) as host:
-            session = await (host.reopen(options.resume, opening) if options.resume else host.open(opening))
+            session = await (
+                host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
+            )
             try:
                 async with _connecting(session, options.settings.links.wait_seconds):
-                    self._conversation = await self._begin(host, session, door)
-                    await self._talk(self._conversation)
+                    self._conversation = await self._start_conversation(host, session, door)
+                    await self._run_prompts(self._conversation)
             finally:
                 _leave_at_next_interrupt()
                 await host.close_session(session)
 
-    async def _begin(self, host: Host, session: Session, door: TerminalDoor) -> Conversation:
+    async def _start_conversation(self, host: Host, session: Session, door: TerminalDoor) -> Conversation:
         printer, options = self._printer, self._options
         if options.resume:
             async for stored in host.store.events(session.context.session_id):
@@ -121,12 +123,12 @@ class Chat:
         return conversation
 
     async def _show(self, event: Event) -> None:
-        if not isinstance(event, Prompted):  # the terminal shows what the user typed
+        if not isinstance(event, Prompted):  # the terminal already shows what the user typed
             await self._input.show(self._printer, event)
 
-    async def _talk(self, conversation: Conversation) -> None:
+    async def _run_prompts(self, conversation: Conversation) -> None:
         if not self._is_interactive:
-            await self._run_prompts(conversation)
+            await self._prompt_loop(conversation)
             return
         history = self._options.settings.data_dir / HISTORY
         self._input = terminal = TerminalInput(load_history(history), self._completions)
@@ -135,14 +137,14 @@ class Chat:
             log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None
         )
         try:
-            await self._run_prompts(conversation)
+            await self._prompt_loop(conversation)
         finally:
             save_history(history, terminal.typed, conversation.session.record.mask)
         if terminal.typed:
             self._printer.new_line()
-            self._printer.print("\nThe session is kept: holdfast chat --resume", "dim")
+            self._printer.print("\nTo resume this session: holdfast chat --resume", "dim")
 
-    async def _run_prompts(self, conversation: Conversation) -> None:
+    async def _prompt_loop(self, conversation: Conversation) -> None:
         is_warned = False
         while True:
             try:
@@ -168,7 +170,7 @@ class Chat:
         except Exception as error:
             log.error("prompt failed", extra={"error": repr(error)})
             log.debug("prompt failed", exc_info=True)
-            self._print_failure(HoldfastError(codes.INTERNAL_ERROR, APOLOGY))
+            self._print_failure(HoldfastError(codes.INTERNAL_ERROR, INTERNAL_ERROR_REPLY))
         finally:
             self._is_in_turn = False
 
@@ -178,7 +180,7 @@ class Chat:
         print_error(error)
 
     async def _ask(self, question: str, about: str) -> str | None:
-        """Ask the user, below what the question is about; calls that run side by side ask one after another."""
+        """Print `about`, then ask the user. The questions of concurrent calls are asked one after another."""
         async with self._questions:
             if self._is_cancelled:
                 return None
@@ -191,7 +193,7 @@ class Chat:
                 self._cancel_turn()
                 return None
             if answer is None or answer.strip() in _QUIT:
-                self._printer.print("Ctrl-C cancels the turn; after that you can leave.", "dim")
+                self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
 
     def _completions(self) -> Completions:
@@ -212,7 +214,7 @@ class Chat:
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """Ctrl-C cancels the turn, then leaves. SIGTERM and a closed terminal end the chat and close its session."""
+        """Cancel the turn on Ctrl-C, or leave if none is running. End the chat on SIGTERM and when the terminal closes."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -232,7 +234,7 @@ class Chat:
 
         loop.add_signal_handler(signal.SIGINT, interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` sets it
+            if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
                 loop.add_signal_handler(number, leave, 128 + number)
         try:
             yield
@@ -248,8 +250,8 @@ class Chat:
 
 @asynccontextmanager
 async def _connecting(session: Session, seconds: float) -> AsyncIterator[None]:
-    """Wait for the session's servers up to this time; the others go on connecting in the background."""
-    connecting = asyncio.create_task(session.settle())
+    """Wait up to `seconds` for the session's servers. Slower ones continue to connect while the block runs."""
+    connecting = asyncio.create_task(session.wait_for_servers())
     try:
         await asyncio.wait([connecting], timeout=seconds)
         yield
@@ -259,6 +261,6 @@ async def _connecting(session: Session, seconds: float) -> AsyncIterator[None]:
 
 
 def _leave_at_next_interrupt() -> None:
-    """Closing the session takes a moment. If the user presses Ctrl-C again, end at once."""
+    """Exit at once if the user presses Ctrl-C while the session is being closed."""
     asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

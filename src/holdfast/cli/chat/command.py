@@ -1,4 +1,4 @@
-"""The options of `holdfast chat`."""
+"""`holdfast chat`: its options, and how it starts."""
 
 import asyncio
 import sys
@@ -23,25 +23,25 @@ LATEST = "latest"
     is_flag=False,
     flag_value=LATEST,
     metavar="[ID]",
-    help="Resume a session: the one with this id, or the latest of this folder.",
+    help="Resume the session with this id; without an id, the latest session of this folder.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "read-only"]),
-    help="Ask before a tool changes something (the default), never ask, or refuse. The session keeps the mode.",
+    help="When a tool may change something: ask you (default), allow it, or refuse it. The session keeps its mode.",
 )
 @click.option(
     "--also",
     multiple=True,
     metavar="FOLDER",
-    help="Another folder that the session may use. Can be repeated; name it again with --resume.",
+    help="Another folder that the session may use. Can be repeated. Give it again when you resume the session.",
 )
 @session_options
 def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also: tuple[str, ...]) -> None:
-    """Chat in a new session, at this terminal.
+    """Chat at this terminal, in a new or an earlier session.
 
-    The session uses the servers configured for this folder and Holdfast's own, keeps them running until you leave,
-    and stores everything. Without a terminal, each line of standard input is a prompt.
+    The session has the built-in servers and those configured for this folder. They run until you leave, and
+    everything is stored. Without a terminal, each line of standard input is a prompt.
 
     \b
     Examples:
@@ -54,27 +54,29 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
     from holdfast.acp.folders import check_folder
     from holdfast.cli.chat.chat import ChatOptions
     from holdfast.cli.open_store import check_data_dir
-    from holdfast.resolve.protected import protected_paths
+    from holdfast.resolve.protected import paths_closed_to_tools
     from holdfast.session.permission import Mode
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_dir(loaded.data_dir)
-    protected = protected_paths(loaded)
+    protected = paths_closed_to_tools(loaded)
     chat_options = ChatOptions(
         settings=loaded,
-        opening=replace(options.to_opening(), source="chat", roots=_folders(also, protected)),
+        open_options=replace(
+            options.to_open_options(), opened_by="chat", roots=_check_additional_folders(also, protected)
+        ),
         mode=None if mode is None else Mode(mode),
     )
     if resume is not None:
-        from holdfast.cli.chat.resume import resume_session
+        from holdfast.cli.chat.resume import load_resume_options
 
         source = click.get_current_context().get_parameter_source("cwd")
-        given = source is not None and source is not click.core.ParameterSource.DEFAULT
+        has_cwd = source is not None and source is not click.core.ParameterSource.DEFAULT
         chat_options = asyncio.run(
-            resume_session(chat_options, "" if resume == LATEST else resume, keep_folder=given)
+            load_resume_options(chat_options, "" if resume == LATEST else resume, keep_folder=has_cwd)
         )
-    check_folder("--cwd", str(chat_options.opening.cwd), protected)
+    check_folder("--cwd", str(chat_options.open_options.cwd), protected)
     sys.exit(asyncio.run(_run(chat_options)))
 
 
@@ -84,8 +86,8 @@ async def _run(options: "ChatOptions") -> int:
     return await Chat(options).run()
 
 
-def _folders(also: Sequence[str], protected: Sequence[str]) -> tuple[str, ...]:
-    """The additional folders, checked like those that an editor grants."""
+def _check_additional_folders(also: Sequence[str], protected: Sequence[str]) -> tuple[str, ...]:
+    """The folders as absolute paths; raise if a session may not use one of them."""
     from holdfast.acp.folders import check_folder
 
     return tuple(check_folder("--also", str(Path(folder).resolve()), protected) for folder in also)

@@ -1,4 +1,4 @@
-"""The prompts of earlier chats, for the arrow keys: at most a thousand, with masked secrets, readable by their owner only."""
+"""The history of prompts for the arrow keys: at most a thousand, with secrets masked, in a file that only its owner can read."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ FILE = "chat_history"
 _MAX_PROMPTS = 1000
 _MAX_LENGTH = 4000
 _NEXT_LINE = "\n\t"
-"""In the file, a line that begins with a tab continues the prompt before it."""
+"""Separates the lines of one prompt: in the file, a line that begins with a tab continues a prompt."""
 
 
 def load_history(file: Path) -> list[str]:
@@ -28,7 +28,7 @@ def load_history(file: Path) -> list[str]:
 
 
 def save_history(file: Path, prompts: Sequence[str], mask: Mask) -> None:
-    """Add prompts to the file, which other chats may have changed since; a failure is ignored."""
+    """Append prompts to the file. Re-reads it first, as other chats may have changed it. Failures are ignored."""
     if not prompts or not _is_usable(file):
         return
     stored = [*load_history(file), *prompts]
@@ -49,5 +49,5 @@ def _write(file: Path, prompts: Sequence[str]) -> None:
 
 
 def _is_usable(file: Path) -> bool:
-    """False for a symbolic link: a link to /dev/null turns the history off, as it does for a shell."""
+    """Whether the file is missing or a regular file. A link to /dev/null turns the history off, as in a shell."""
     return not file.is_symlink() and (file.is_file() or not file.exists())

@@ -1,4 +1,4 @@
-"""What the user types: edited prompts at a terminal, plain lines from a pipe."""
+"""Read what the user types: edited prompts at a terminal, plain lines from a pipe."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ class InputInterruptedError(Exception):
 
 
 class ChatInput(Protocol):
-    """Where a chat's prompts come from."""
+    """Reads a chat's prompts, and prints events without disturbing a prompt that is being typed."""
 
     async def read_prompt(self) -> str | None:
         """The next prompt, which may have several lines; None at the end of the input."""
@@ -43,16 +43,16 @@ class ChatInput(Protocol):
         ...
 
     async def show(self, printer: EventPrinter, event: Event) -> None:
-        """Print an event; if a prompt is open, above it."""
+        """Print an event; while the user types a prompt, print it above the prompt."""
         ...
 
     def interrupt(self) -> bool:
-        """Handle a SIGINT as Ctrl-C at the open prompt; False if none is open."""
+        """Handle SIGINT like Ctrl-C at the open prompt. Return False if no prompt is open."""
         ...
 
 
 class PipeInput:
-    """Lines of standard input, read on the event loop."""
+    """Reads lines of standard input without blocking the event loop."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -60,7 +60,7 @@ class PipeInput:
         self._is_at_end = False
 
     async def read_prompt(self) -> str | None:
-        """The next line; a call whose JSON is not closed continues up to an empty line."""
+        """The next line. A call with unclosed JSON continues on the next lines, up to an empty one."""
         text = await self._read_line()
         while text and is_unclosed(text) and (more := await self._read_line()):
             text = f"{text}\n{more}"
@@ -82,7 +82,7 @@ class PipeInput:
             if searched >= LINE_LIMIT:
                 raise HoldfastError(
                     codes.BAD_ARGUMENT,
-                    f"A line of the input has {LINE_LIMIT} bytes or more.",
+                    f"A line of the input is too long: {LINE_LIMIT} bytes or more.",
                     hint="Split the line.",
                 )
             self._buffer += await self._read_chunk()
@@ -99,7 +99,7 @@ class PipeInput:
         readable: asyncio.Future[None] = loop.create_future()
         try:
             loop.add_reader(self._descriptor, lambda: readable.done() or readable.set_result(None))
-        except OSError:  # a regular file cannot be polled, and need not be: reading it does not block
+        except OSError:  # a regular file cannot be polled, but reading it does not block
             pass
         else:
             try:
@@ -112,10 +112,10 @@ class PipeInput:
 
 
 class TerminalInput:
-    """Prompts edited at a terminal, with history and completion."""
+    """Reads prompts at a terminal, with line editing, history and completion."""
 
     def __init__(self, history: Sequence[str], completions: Callable[[], "Completions"]) -> None:
-        # prompt_toolkit takes 75 ms to import, so only an interactive chat does.
+        # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory
 
@@ -153,7 +153,7 @@ class TerminalInput:
         return text
 
     async def ask(self, question: str) -> str | None:
-        """The answer to a question, which is not kept in the history; raises `InputInterruptedError` on Ctrl-C."""
+        """The answer to a question. Answers are not added to the history. Raises `InputInterruptedError` on Ctrl-C."""
         return await self._read(self._questions, question)
 
     async def show(self, printer: EventPrinter, event: Event) -> None:
@@ -194,7 +194,7 @@ class TerminalInput:
 
 
 class LogStream(io.TextIOWrapper):
-    """Standard error for logs, from any thread: while a prompt is open, they are written above it."""
+    """Writes logs to standard error, from any thread; while a prompt is open, above the prompt."""
 
     def __init__(self, terminal: TerminalInput) -> None:
         super().__init__(os.fdopen(os.dup(2), "wb", buffering=0), write_through=True)
@@ -223,14 +223,14 @@ class LogStream(io.TextIOWrapper):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completions:
-    """What Tab offers, each word with its description."""
+    """The words that Tab completes, each with its description."""
 
     commands: Mapping[str, str]
     arguments: Mapping[str, Mapping[str, str]]
-    """By command: the words that may follow it."""
+    """The words that may follow each command."""
 
     def find(self, line: str) -> tuple[str, dict[str, str]]:
-        """The last word of the line, and the words it can be completed to. Names with control characters are left out."""
+        """The word at the end of the line, and its completions. Words with control characters are left out."""
         command, space, rest = line.lstrip().partition(" ")
         word = rest.lstrip() if space else command
         words = self.arguments.get(command, {}) if space else self.commands
@@ -242,18 +242,18 @@ class Completions:
 
 
 def is_unclosed(text: str) -> bool:
-    """Whether the text ends within the JSON of a call."""
+    """Whether the text ends inside the JSON of a call."""
     commands = parse_commands([{"type": "text", "text": text}])
     return bool(commands) and commands[-1].is_unclosed
 
 
 def _create_output() -> "Output | None":
-    """The terminal, never asked for the cursor's position: a late answer would be read as typed text."""
+    """The terminal, without cursor position requests: a late response would be read as typed text."""
     from prompt_toolkit.output.vt100 import Vt100_Output
     from prompt_toolkit.utils import is_dumb_terminal
 
     if is_dumb_terminal():
-        return None  # prompt_toolkit has a prompt of its own for it
+        return None  # prompt_toolkit has a special output for dumb terminals
     output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
     output.enable_cpr = False
     return output
@@ -273,7 +273,7 @@ def _create_completer(completions: Callable[[], Completions]) -> "Completer":
 
 
 def _create_key_bindings() -> "KeyBindings":
-    """Enter sends the prompt, Alt-Enter begins a new line, Tab completes, Ctrl-C clears the line."""
+    """Enter sends the prompt, Alt-Enter starts a new line, Tab completes, Ctrl-C clears the prompt."""
     from prompt_toolkit.application import get_app
     from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
     from prompt_toolkit.filters import Condition, is_searching
@@ -291,7 +291,7 @@ def _create_key_bindings() -> "KeyBindings":
 
     @bindings.add("escape", "enter")
     @bindings.add("escape", "c-j")
-    def begin_new_line(event: "KeyPressEvent") -> None:
+    def start_new_line(event: "KeyPressEvent") -> None:
         event.current_buffer.newline(copy_margin=False)
 
     @bindings.add("tab")
@@ -300,7 +300,7 @@ def _create_key_bindings() -> "KeyBindings":
         if buffer.complete_state is not None:
             buffer.complete_next()
             return
-        # Not in the background: keys typed after Tab must find the line completed.
+        # Complete at once, not in the background: keys typed after Tab must follow the completed word.
         requested = CompleteEvent(completion_requested=True)
         found = [*buffer.completer.get_completions(buffer.document, requested)]
         if not found:

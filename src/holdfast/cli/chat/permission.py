@@ -30,11 +30,11 @@ _VIEW = ("v", "view")
 _FIRST_LINES = 40
 
 Ask = Callable[[str, str], Awaitable[str | None]]
-"""Asks a question, below the text that it is about."""
+"""Asks a question, after printing the text that the question is about. Returns None at the end of the input."""
 
 
 class TerminalDoor:
-    """The terminal of a chat; without a user at it, every request is rejected."""
+    """The door of a chat: asks the user at the terminal. Without a user (`ask` is None), it rejects every request."""
 
     def __init__(self, ask: Ask | None) -> None:
         self._ask = ask
@@ -44,7 +44,7 @@ class TerminalDoor:
         return DoorCapabilities(permission=self._ask is not None)
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Show the call, and ask until the answer is clear; the end of the input means no."""
+        """Show the call, and ask until the answer is clear; the end of the input means reject."""
         if self._ask is None:
             return Decision.REJECT
         lines = format_arguments(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
@@ -63,16 +63,16 @@ class TerminalDoor:
             shown, rest = (rest, []) if answer in _VIEW else ([], rest)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        raise HoldfastError(codes.NOT_GRANTED, "The terminal has no forms to fill in.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot show forms.")
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        raise HoldfastError(codes.NOT_GRANTED, "The terminal has no model of its own.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal has no model for sampling.")
 
     async def read_text(self, path: str) -> str:
-        raise HoldfastError(codes.NOT_GRANTED, "The terminal has no files open.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot read files.")
 
     async def write_text(self, path: str, text: str) -> None:
-        raise HoldfastError(codes.NOT_GRANTED, "The terminal has no files open.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot write files.")
 
 
 def _join_lines(shown: list[str], rest: list[str]) -> str:

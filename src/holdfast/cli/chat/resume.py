@@ -5,28 +5,31 @@ from pathlib import Path
 
 from holdfast.cli.chat.chat import ChatOptions
 from holdfast.cli.find_session import find_session
-from holdfast.cli.open_store import FILE, open_read_only
+from holdfast.cli.open_store import STORE_FILE, open_read_only
 from holdfast.cli.sessions.describe import SHORT_ID
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.session.permission import stored_mode
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.rows import StoredSession
 from holdfast.store.store import Store
+from holdfast.store.types import StoredSession
 
 
-async def resume_session(options: ChatOptions, session_id: str, *, keep_folder: bool) -> ChatOptions:
-    """The options to resume the session of this id, in its own folder; without an id, the latest one of this folder."""
-    folder = str(Path(options.opening.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
-    async with open_read_only(options.settings.data_dir / FILE) as store:
+async def load_resume_options(options: ChatOptions, session_id: str, *, keep_folder: bool) -> ChatOptions:
+    """The options to resume the session with this id or, if the id is empty, the latest session of this folder.
+
+    The chat runs in the session's folder or, with `keep_folder`, in that of `options`.
+    """
+    folder = str(Path(options.open_options.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
+    async with open_read_only(options.settings.data_dir / STORE_FILE) as store:
         stored = await find_session(store, session_id) if session_id else await _latest(store, folder)
-    opening = options.opening
+    open_options = options.open_options
     if not keep_folder:
         _check_folder(stored)
-        opening = replace(opening, cwd=stored.context.cwd)
+        open_options = replace(open_options, cwd=stored.context.cwd)
     return replace(
         options,
-        opening=opening,
+        open_options=open_options,
         stored_mode=stored_mode(stored.settings),
         resume=stored.context.session_id,
         title=stored.title,
@@ -49,7 +52,7 @@ async def _latest(store: Store, folder: str) -> StoredSession:
     while True:
         page = await store.sessions(query)
         for stored in page.items:
-            if stored.title:  # sessions without a prompt have none
+            if stored.title:  # a session has no title before its first prompt
                 return stored
         if page.cursor is None:
             raise HoldfastError(

@@ -1,4 +1,4 @@
-"""`holdfast servers`: list, approve, import and log in to MCP servers."""
+"""`holdfast servers`: list, explain, approve, import and log in to MCP servers."""
 
 import click
 
@@ -12,30 +12,31 @@ _HERE = "holdfast.cli.servers"
     lazy={
         "list": LazyCommand(
             target=f"{_HERE}.list:list_servers",
-            help="List the servers, and which of them a session here gets.",
+            help="List the servers that a session here gets, and those that are refused.",
         ),
         "explain": LazyCommand(
-            target=f"{_HERE}.list:explain", help="Show where one server is configured, and why it is refused."
+            target=f"{_HERE}.list:explain",
+            help="Show where a server is configured, and whether and why it is refused.",
         ),
         "approve": LazyCommand(
             target=f"{_HERE}.approve:approve",
-            help="Review and approve a project's servers and changed tools.",
+            help="Review and approve a project's servers, and new or changed tools.",
         ),
         "import": LazyCommand(
             target=f"{_HERE}.import_:import_servers", help="Import the servers of another program."
         ),
-        "login": LazyCommand(target="holdfast.cli.servers.login:login", help="Log in to a remote server."),
+        "login": LazyCommand(target=f"{_HERE}.login:login", help="Log in to a remote server."),
     },
 )
 def servers() -> None:
-    """List, explain, approve and import MCP servers.
+    """List, explain, approve, import and log in to MCP servers.
 
-    Servers are configured by the operator, by you, in the project's .mcp.json and by the client that
-    opens a session. A project's servers run only after you approved them.
+    Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
+    the client that opens a session. A project's servers run only after you approve them.
 
     \b
     Examples:
-      holdfast servers list                         the servers of this folder
-      holdfast servers explain github               why this one is refused
+      holdfast servers list                         list the servers of this folder
+      holdfast servers explain github               show why a server is refused
       holdfast servers import --from claude-desktop
     """

@@ -1,7 +1,8 @@
-"""`holdfast servers approve`: review what awaits approval."""
+"""`holdfast servers approve`: review and approve servers and tools."""
 
 import getpass
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -11,8 +12,9 @@ from holdfast.cli.text import replace_unprintable
 from holdfast.host.host import Host
 from holdfast.model.resolution import Stage
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approvals import SERVER_SUBJECT_PREFIX, summarize
-from holdfast.resolve.screen import UnapprovedTool
+from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
+from holdfast.resolve.entry_summary import summarize
+from holdfast.resolve.screen import WithheldTool
 from holdfast.session.session import Session
 
 
@@ -21,11 +23,11 @@ from holdfast.session.session import Session
 @session_options
 @click.option("--yes", is_flag=True, help="Approve everything that is shown, without asking.")
 def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> None:
-    """Review and approve a project's servers and changed tools.
+    """Review and approve a project's servers, and new or changed tools.
 
-    Shows the servers of the project's .mcp.json, then tools whose definition changed since their server was
-    approved, and asks about each. An approval holds for exactly what was shown; after a change you are asked again.
-    With NAMES, only these servers.
+    Shows each server of the project's .mcp.json that you have not approved, then the tools that are new or changed
+    since you approved them, and asks you to allow them. An approval is only for what was shown: after a change, the
+    server or tool needs a new approval. With NAMES, only these servers.
 
     \b
     Examples:
@@ -34,12 +36,12 @@ def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> No
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(
-            "There is no terminal to ask at. Review with `holdfast servers list`, then add --yes."
+            "Cannot ask for approval without a terminal. Review with `holdfast servers list`, then add --yes."
         )
 
     async def work(host: Host) -> None:
         decided = await _review_servers(host, options, names, yes=yes)
-        async with open_session(host, options.to_opening()) as session:
+        async with open_session(host, options.to_open_options()) as session:
             decided += await _review_tools(host, session, names, yes=yes)
         if not decided:
             click.echo("Nothing awaits approval.")
@@ -48,8 +50,8 @@ def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> No
 
 
 async def _review_servers(host: Host, options: SessionOptions, names: tuple[str, ...], *, yes: bool) -> int:
-    loaded, resolution = await host.plan(options.to_opening())
-    approvals = await host.store.read(lambda tx: tx.approvals(SERVER_SUBJECT_PREFIX))
+    loaded, resolution = await host.plan(options.to_open_options())
+    approvals = await host.store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
     approved = {approval.content_hash for approval in approvals}
     refused = {refusal.server for refusal in resolution.refusals if refusal.stage is Stage.ADMIT}
     decided = 0
@@ -69,16 +71,17 @@ async def _review_servers(host: Host, options: SessionOptions, names: tuple[str,
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
     decided = 0
-    for name, unapproved in session.awaiting_approval.items():
-        waiting = [tool for tool in unapproved if tool.fingerprint]
+    for name, waiting in session.awaiting_approval.items():
         if not waiting or (names and name not in names):
             continue
         decided += 1
-        await _decide(host, session.server(name), waiting, yes=yes)
+        await _review_server_tools(host, session.server(name), waiting, yes=yes)
     return decided
 
 
-async def _decide(host: Host, spec: ServerSpec, waiting: list[UnapprovedTool], *, yes: bool) -> None:
+async def _review_server_tools(
+    host: Host, spec: ServerSpec, waiting: Sequence[WithheldTool], *, yes: bool
+) -> None:
     click.echo(
         f"{replace_unprintable(spec.name)} has tools that are new or have changed since you approved them:"
     )

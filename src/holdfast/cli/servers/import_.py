@@ -1,4 +1,4 @@
-"""`holdfast servers import`: import the servers of another program."""
+"""`holdfast servers import`: import MCP servers from the configuration of another program."""
 
 import json
 import os
@@ -28,13 +28,14 @@ from holdfast.wire.strict_json import StrictJsonError
 @click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The program's configuration file, if it is not in its usual place.",
+    help="The program's configuration file. Default: where the program keeps it.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
 def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another program.
 
-    Adds them to your own list; servers that are already in it stay unchanged. The other program's file is only read.
+    Adds them to your servers file (the setting servers.user_file). Servers that are already in it stay unchanged,
+    and so does the other program's file.
 
     \b
     Example:
@@ -70,7 +71,7 @@ def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{program.title} has no configuration at {paths}.",
-            hint="Name its file with --file.",
+            hint="Give the path of its file with --file.",
         )
     found: dict[str, ImportedServer] = {}
     for path in files:
@@ -88,7 +89,7 @@ def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"There are no servers in {', '.join(map(str, files))}.",
-            hint="Name another file with --file.",
+            hint="Give the path of another file with --file.",
         )
     return tuple(found.values())
 

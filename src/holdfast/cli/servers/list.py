@@ -13,7 +13,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
-from holdfast.resolve.approvals import EntrySummary, summarize
+from holdfast.resolve.entry_summary import EntrySummary, summarize
 from holdfast.resolve.load import LoadedEntries, ServerEntry
 
 
@@ -21,9 +21,10 @@ from holdfast.resolve.load import LoadedEntries, ServerEntry
 @session_options
 @json_option
 def list_servers(options: SessionOptions, *, as_json: bool) -> None:
-    """List the servers, and which of them a session here gets.
+    """List the servers that a session here gets, and those that are refused.
 
-    Starts no server. The configuration, your approvals, the workspace and the session's trust decide.
+    No server is started. Which servers a session gets depends on the configuration, your approvals, the workspace
+    and the session's trust.
 
     \b
     Example:
@@ -57,9 +58,9 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
 @session_options
 @json_option
 def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
-    """Show where one server is configured, and why it is refused.
+    """Show where a server is configured, and whether and why it is refused.
 
-    Exit codes: 0 a session here gets the server, 1 it does not.
+    Exit codes: 0 a session here gets the server, 1 it does not, 2 invalid usage.
 
     \b
     Example:
@@ -89,7 +90,7 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
             for line in describe_entry(summarize(entry)):
                 click.echo(f"  {line}")
         if spec is not None:
-            click.echo(f"A session here gets it: {_confinement(spec)}.")
+            click.echo(f"A session here gets {replace_unprintable(name)}: {_confinement(spec)}.")
         for refusal in refusals:
             click.echo(f"Refused at {refusal.stage}: {replace_unprintable(refusal.reason)}")
         for warning in warnings:
@@ -99,7 +100,7 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
 
 
 def describe_entry(summary: EntrySummary) -> list[str]:
-    """A configuration entry for the user to review: complete, without secret values."""
+    """Describe a configuration entry for review: everything in it except secret values."""
     lines: list[str] = []
     if summary.command:
         lines.append(
@@ -118,7 +119,7 @@ def describe_entry(summary: EntrySummary) -> list[str]:
 
 def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
     async def work(host: Host) -> tuple[LoadedEntries, Resolution]:
-        return await host.plan(options.to_opening())
+        return await host.plan(options.to_open_options())
 
     return run_with_host(work)
 

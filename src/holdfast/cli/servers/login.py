@@ -1,4 +1,4 @@
-"""`holdfast servers login NAME`: log in to a remote server."""
+"""`holdfast servers login`: log in to a remote server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name")
-@click.option("--no-browser", is_flag=True, help="Only print the address of the login page.")
+@click.option(
+    "--no-browser", is_flag=True, help="Print the address of the login page, and do not open a browser."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 def login(*, name: str, no_browser: bool, seconds: float) -> None:
     """Log in to a remote server.
 
-    Opens the server's login page in your browser. The login is stored for all your sessions, readable by you only,
-    and renewed automatically.
+    Opens the server's login page in your browser. The login is stored in a file that only you can read,
+    used by all your sessions, and renewed automatically.
 
     \b
     Example:
@@ -34,7 +36,7 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
 
     from holdfast import settings as settings_module
     from holdfast.connect.http.login import log_in
-    from holdfast.connect.http.login_store import LOGINS
+    from holdfast.connect.http.login_store import LOGIN_FOLDER
 
     settings = settings_module.load()
 
@@ -46,8 +48,8 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
     result = asyncio.run(
         log_in(
             _find_spec(name, settings),
-            folder=settings.data_dir / LOGINS,
-            show=show,
+            folder=settings.data_dir / LOGIN_FOLDER,
+            on_login_page=show,
             reachable=settings.servers.reachable,
             seconds=seconds,
         )
@@ -59,7 +61,7 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
 
 
 def _find_spec(name: str, settings: "Settings") -> "ServerSpec":
-    """The server of this name, even if a session could not use it yet."""
+    """The server with this name, even if it is not approved yet."""
     import os
 
     from holdfast.model import codes

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, search, replay and change stored sessions."""
+"""`holdfast sessions`: list, show, replay, search, move, delete and export stored sessions."""
 
 import click
 
@@ -10,18 +10,16 @@ _HERE = "holdfast.cli.sessions"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": LazyCommand(
-            target=f"{_HERE}.list:list_sessions", help="List the sessions, the latest first."
-        ),
+        "list": LazyCommand(target=f"{_HERE}.list:list_sessions", help="List the sessions, latest first."),
         "show": LazyCommand(target=f"{_HERE}.show:show", help="Show the details of one session."),
         "replay": LazyCommand(
-            target=f"{_HERE}.show:replay", help="Print the conversation of a session; calls no tools."
+            target=f"{_HERE}.show:replay", help="Print a session's conversation, without calling any tools."
         ),
         "search": LazyCommand(
             target=f"{_HERE}.list:search", help="Find messages and titles that contain all the words."
         ),
         "move": LazyCommand(
-            target=f"{_HERE}.change:move", help="Set the folder of a session whose project was moved."
+            target=f"{_HERE}.change:move", help="Change the folder of a session, after its project was moved."
         ),
         "delete": LazyCommand(
             target=f"{_HERE}.change:delete", help="Delete sessions; their audit records are kept."
@@ -30,9 +28,9 @@ _HERE = "holdfast.cli.sessions"
     },
 )
 def sessions() -> None:
-    """List, show, search, move and delete sessions.
+    """List, show, replay, search, move, delete and export sessions.
 
-    Name a session by its id or the beginning of it.
+    ID is the id of a session, or its first characters: at least four.
 
     \b
     Examples:

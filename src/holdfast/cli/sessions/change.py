@@ -15,9 +15,9 @@ from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
-from holdfast.resolve.protected import is_protected, protected_paths
-from holdfast.store.rows import SessionChange, StoredSession
+from holdfast.resolve.protected import is_protected, paths_closed_to_tools
 from holdfast.store.store import Store, Tx
+from holdfast.store.types import SessionChange, StoredSession
 
 
 @click.command()
@@ -25,16 +25,16 @@ from holdfast.store.store import Store, Tx
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @path_option
 def move(*, session: str, folder: Path, path: Path | None) -> None:
-    """Set the folder of a session whose project was moved.
+    """Change the folder of a session, after its project was moved.
 
-    The session can then be resumed in FOLDER. No file is touched.
+    The session can then be resumed in FOLDER. No files are moved.
 
     \b
     Example:
       holdfast sessions move 3f2a ~/projects/blog
     """
     cwd = str(folder.resolve())
-    if is_protected(cwd, protected_paths(settings.load())):
+    if is_protected(cwd, paths_closed_to_tools(settings.load())):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"'{cwd}' belongs to Holdfast, and no session may use it.",
@@ -80,7 +80,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
             await store.write(lambda tx, session_id=session_id: _delete(tx, audit, session_id))
 
     run_writing(path, delete_all)
-    click.echo(f"Deleted {len(found)}.")
+    click.echo(f"Deleted {len(found)} session{'s' * (len(found) != 1)}.")
 
 
 def _confirm(question: str) -> None:
@@ -92,7 +92,7 @@ def _confirm(question: str) -> None:
         click.echo(err=True)
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "There is no terminal to ask at.",
+            "Cannot ask for confirmation without a terminal.",
             hint="Add --yes to delete without confirmation.",
         ) from None
     if not agreed:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from holdfast.model.json import JsonObject
 from holdfast.store import clock
 from holdfast.store.lease import is_interrupted
-from holdfast.store.rows import StoredSession
+from holdfast.store.types import StoredSession
 
 SHORT_ID = 13
-"""How many characters of an id lists show: enough to tell sessions apart."""
+"""The number of characters of an id that tables show; enough to distinguish sessions."""
 
 
 def session_to_json(stored: StoredSession) -> JsonObject:
@@ -34,7 +34,7 @@ def session_to_json(stored: StoredSession) -> JsonObject:
 
 
 def time_ago(moment: datetime) -> str:
-    """How long ago something was, as in "5 min ago"; after a day, the date."""
+    """How long ago a moment was, such as "5 min ago"; after a day, its date."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 60:
         return "just now"
@@ -46,7 +46,7 @@ def time_ago(moment: datetime) -> str:
 
 
 def describe_open_turn(stored: StoredSession) -> str:
-    """Says that the last turn is running or was interrupted; empty if it has ended."""
+    """The end of a sentence about the last turn: that it is running or was interrupted; empty if it has ended."""
     if not stored.open_turn:
         return ""
     if stored.lease is None or is_interrupted(stored, clock.now()):

@@ -8,19 +8,17 @@ import click
 
 from holdfast.cli.open_store import path_option, run_reading
 from holdfast.cli.output import json_lines_option, print_table
-from holdfast.cli.paging import collect_pages, limit_options, print_more
+from holdfast.cli.paging import collect_pages, limit_options, print_remaining
 from holdfast.cli.sessions.describe import SHORT_ID, describe_open_turn, session_to_json, time_ago
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SearchQuery, SessionQuery
-from holdfast.store.rows import SearchHit, StoredSession
 from holdfast.store.store import Store
+from holdfast.store.types import SearchHit, StoredSession
 
 
 @click.command("list")
-@click.option("--here", is_flag=True, help="Only sessions of this folder.")
-@click.option(
-    "--cwd", type=click.Path(path_type=Path, file_okay=False), help="Only sessions of the given folder."
-)
-@click.option("--source", help="Only sessions opened by: acp, chat, cli, python.")
+@click.option("--here", is_flag=True, help="Only sessions of the current folder.")
+@click.option("--cwd", type=click.Path(path_type=Path, file_okay=False), help="Only sessions of this folder.")
+@click.option("--source", help="Only sessions opened by this source: acp, chat, cli or python.")
 @limit_options(50)
 @json_lines_option
 @path_option
@@ -33,7 +31,7 @@ def list_sessions(
     as_json: bool,
     path: Path | None,
 ) -> None:
-    """List the sessions, the latest first.
+    """List the sessions, latest first.
 
     \b
     Examples:
@@ -55,8 +53,8 @@ def list_sessions(
         columns = ("session", "last used", "title", "folder", "from")
         print_table(columns, [_row(stored) for stored in found])
     else:
-        click.echo("No sessions found. Start one: holdfast chat", err=True)
-    print_more(len(found), more)
+        click.echo("No sessions found. To start one: holdfast chat", err=True)
+    print_remaining(len(found), more)
 
 
 @click.command()
@@ -84,8 +82,11 @@ def search(*, words: tuple[str, ...], limit: int | None, as_json: bool, path: Pa
     elif hits:
         print_table(("session", "last used", "title", "text"), [_hit_row(hit) for hit in hits])
     else:
-        click.echo(f"Nothing contains all of: {' '.join(words)}. The search matches whole words.", err=True)
-    print_more(len(hits), more)
+        click.echo(
+            f"No message or title contains all of: {' '.join(words)}. The search matches whole words.",
+            err=True,
+        )
+    print_remaining(len(hits), more)
 
 
 def _row(stored: StoredSession) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from holdfast.cli.output import STDOUT, json_option, output_option, print_table,
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.model.event import ServersResolved
 from holdfast.store import clock
-from holdfast.store.interrupted import closing_events
+from holdfast.store.interrupted import missing_ends
 from holdfast.store.lease import is_interrupted
-from holdfast.store.rows import StoredEvent, StoredSession
 from holdfast.store.store import Store
+from holdfast.store.types import StoredEvent, StoredSession
 
 
 @click.command()
@@ -80,7 +80,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
 @click.argument("session", metavar="ID")
 @path_option
 def replay(*, session: str, path: Path | None) -> None:
-    """Print the conversation of a session; calls no tools.
+    """Print a session's conversation, without calling any tools.
 
     \b
     Example:
@@ -95,8 +95,8 @@ def replay(*, session: str, path: Path | None) -> None:
         async for event in store.events(stored.context.session_id):
             printer.show(event.event)
         if is_interrupted(stored, clock.now()):
-            for ending in await store.read(lambda tx: closing_events(tx, stored.context.session_id)):
-                printer.show(ending.event)
+            for end in await store.read(lambda tx: missing_ends(tx, stored.context.session_id)):
+                printer.show(end.event)
         elif stored.open_turn:
             printer.new_line()
             printer.print(f"This turn {describe_open_turn(stored)}.", "yellow")
@@ -112,7 +112,7 @@ def replay(*, session: str, path: Path | None) -> None:
 def export(*, session: str, output: Path | None, path: Path | None) -> None:
     """Write a session's events as JSON lines.
 
-    The first line is the session; each further line is an event with its number, time and kind.
+    The first line describes the session. Each following line is an event, with its number, time and kind.
 
     \b
     Example:
@@ -122,7 +122,7 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
     async def work(store: Store) -> list[str]:
         stored = await find_session(store, session)
         first = json.dumps({"session": session_to_json(stored)})
-        return [first, *[_line(event) async for event in store.events(stored.context.session_id)]]
+        return [first, *[_to_json_line(event) async for event in store.events(stored.context.session_id)]]
 
     lines = run_reading(path, work)
     write_lines(output, lines)
@@ -130,7 +130,7 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
         click.echo(f"{len(lines) - 1} events written to {output}.", err=True)
 
 
-def _line(stored: StoredEvent) -> str:
+def _to_json_line(stored: StoredEvent) -> str:
     event = stored.event
     line = {"seq": stored.seq, "at": stored.at.isoformat(), "kind": type(event).__name__, "event": event}
     return msgspec.json.encode(line).decode()

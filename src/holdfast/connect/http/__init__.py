@@ -1,1 +1,1 @@
-"""Links to remote servers: streamable HTTP and SSE, logins, and where connections may go."""
+"""Links to remote servers: streamable HTTP, SSE, logins, proxies, and which addresses may be connected to."""

@@ -1,4 +1,4 @@
-"""The cookies of one link, by which a load balancer keeps it at the same server."""
+"""The cookies of one link. A load balancer uses them to send all requests of the link to the same server."""
 
 import re
 from collections.abc import Iterable
@@ -6,29 +6,29 @@ from email.utils import parsedate_to_datetime
 from time import time
 
 _MAX_COOKIES = 50
-_MAX_LENGTH = 4096
+_MAX_HEADER_LENGTH = 4096
 _SECONDS = re.compile(r"-?[0-9]+")
 
 
 class Cookies:
-    """Cookies by name. A link sends requests to one origin only, so each cookie goes with all of them."""
+    """Cookies by name. All requests of a link go to one origin, so every request carries every cookie."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}
 
     @property
     def header(self) -> str:
-        """The `Cookie` header; empty without cookies."""
+        """The value of the `Cookie` header; empty if there are no cookies."""
         return "; ".join(f"{name}={value}" for name, value in self._by_name.items())
 
-    def learn(self, lines: Iterable[str]) -> None:
-        """Take over `Set-Cookie` headers: keep new cookies, drop those that expired."""
-        for line in lines:
-            if len(line) > _MAX_LENGTH:
+    def update(self, set_cookies: Iterable[str]) -> None:
+        """Apply the values of `Set-Cookie` headers: store new cookies, remove expired ones."""
+        for line in set_cookies:
+            if len(line) > _MAX_HEADER_LENGTH:
                 continue
             pair, *rest = (part.strip() for part in line.split(";"))
-            name, given, value = pair.partition("=")
-            if not name or not given or not (pair.isascii() and pair.isprintable()):
+            name, separator, value = pair.partition("=")
+            if not name or not separator or not (pair.isascii() and pair.isprintable()):
                 continue
             self._by_name.pop(name, None)
             if not _is_expired(rest) and len(self._by_name) < _MAX_COOKIES:
@@ -36,9 +36,10 @@ class Cookies:
 
 
 def _is_expired(attributes: Iterable[str]) -> bool:
-    """Whether a cookie is expired when it is set, which is how a server deletes it."""
+    """Whether a cookie has already expired. A server sets such a cookie to delete it."""
     by_name = {
-        name.strip().lower(): value.strip() for name, _, value in (one.partition("=") for one in attributes)
+        name.strip().lower(): value.strip()
+        for name, _, value in (attribute.partition("=") for attribute in attributes)
     }
     age = by_name.get("max-age", "")
     if _SECONDS.fullmatch(age):

@@ -1,4 +1,4 @@
-"""Which addresses connections may go to. The address that was checked is the one that is connected to."""
+"""Which addresses may be connected to. A connection goes to exactly the address that was checked."""
 
 import asyncio
 import ipaddress
@@ -13,24 +13,24 @@ from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
 
 LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""Finds the addresses of a host, the best one first."""
+"""Returns the addresses of a host and port, best first."""
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """Ask the system's resolver."""
+    """The addresses of a host, from the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [*dict.fromkeys(str(address[0]) for *_, address in found)]
 
 
 class AddressPolicy:
-    """With `is_guarded`, only public addresses, and any address of the hosts that `reachable` names."""
+    """Allows every address; if `is_guarded`, only public addresses, and any address of the hosts in `reachable`."""
 
     def __init__(self, *, is_guarded: bool, reachable: Collection[str] = ()) -> None:
         self._is_guarded = is_guarded
         self._reachable = frozenset(host.rstrip(".").lower() for host in reachable)
 
     def allows_any_address(self, host: str, port: int) -> bool:
-        """Whether this host may be at any address, so that its address need not be known."""
+        """Whether every address is allowed for this host, so that its address need not be checked."""
         if not self._is_guarded:
             return True
         name = host.rstrip(".").lower()
@@ -38,22 +38,22 @@ class AddressPolicy:
         return not self._reachable.isdisjoint({name, quoted, f"{quoted}:{port}"})
 
     def select(self, host: str, port: int, addresses: list[str]) -> list[str]:
-        """The addresses of this host that may be connected to; raises if there is none."""
+        """The allowed ones of the addresses of this host. Raise if none of them is allowed."""
         if self.allows_any_address(host, port):
             return addresses
-        why = {address: _why_inside(address) for address in addresses}
-        outside = [address for address in addresses if why[address] is None]
-        if addresses and not outside:
+        blocked = {address: _why_blocked(address) for address in addresses}
+        allowed = [address for address in addresses if blocked[address] is None]
+        if addresses and not allowed:
             raise HoldfastError(
                 codes.NOT_REACHABLE,
-                f"{host} is at {addresses[0]}, {why[addresses[0]]}, which may not be reached from here. "
-                "The host's settings can allow it: servers.reachable.",
+                f"{host} is at {addresses[0]}, {blocked[addresses[0]]}, which may not be reached from here. "
+                "To allow it, add the host to the setting servers.reachable.",
             )
-        return outside
+        return allowed
 
 
 class EgressResolver(AbstractResolver):
-    """Resolves names for aiohttp. The name is looked up once, so a name that changes afterwards gains nothing."""
+    """Resolves host names for aiohttp, which connects to the checked addresses without another look-up."""
 
     def __init__(self, policy: AddressPolicy, look_up: LookUp = look_up) -> None:
         self._policy = policy
@@ -74,13 +74,13 @@ class EgressResolver(AbstractResolver):
         pass
 
 
-def is_literal(host: str) -> bool:
-    """Whether aiohttp takes this host for an address and does not ask the resolver."""
+def is_ip_literal(host: str) -> bool:
+    """Whether aiohttp treats this host as an IP address and so does not ask the resolver."""
     return ":" in host or host.replace(".", "").isdigit()
 
 
-def _why_inside(address: str) -> str | None:
+def _why_blocked(address: str) -> str | None:
     try:
         return why_address_blocked(ipaddress.ip_address(address.partition("%")[0]))
     except ValueError:
-        return "which is not a valid address"
+        return "an invalid address"

@@ -1,4 +1,4 @@
-"""The address of one remote server, and the requests that are sent there."""
+"""Send requests to one remote server: headers, credentials, cookies and redirects."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -22,40 +22,47 @@ from holdfast.model.server import Http, ServerSpec, Sse
 
 EVENT_STREAM = "text/event-stream"
 Sign: TypeAlias = Callable[[SessionContext, bytes | None], str]
-"""Signs a token for one request to this server."""
+"""Returns a token for the session with this context, signed for one request with this body."""
 
 
 class Credentials(Protocol):
-    """Gives the `Authorization` header of requests to one server."""
+    """Provides the `Authorization` header of requests to one server."""
 
     async def header(self) -> str:
-        """The header's value now; empty if there is none."""
+        """The current value; empty if there is none."""
         ...
 
     async def renew(self, refused: str, response: HttpResponse) -> str:
-        """The value to use after the server refused `refused`; raises if there is no other."""
+        """Return another value after the server has refused `refused`. Raise if there is none."""
         ...
 
 
-_OURS = {
-    *(
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "host",
-    ),
-    *("last-event-id", "te", "trailer", "transfer-encoding", "upgrade", CONTEXT_HEADER.lower()),
+_RESERVED_HEADERS = {
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    CONTEXT_HEADER.lower(),
 }
-_MAX_REDIRECTS = 3
+_MAX_REQUESTS = 3  # the first request and two redirects
 _MAX_TEXT = 200  # characters of a server's text in a message to the user
 _UNAUTHORIZED = 401
 
 
 class Endpoint:
-    """Sends requests to one server. Each is signed and carries the configured headers, which cannot replace ours."""
+    """Sends requests to one server.
+
+    Each request carries the headers of the server's entry, except reserved ones, and a signed token if it belongs to
+    a session.
+    """
 
     def __init__(
         self,
@@ -71,7 +78,7 @@ class Endpoint:
         self._pool = pool
         self._name = spec.name
         self._url = read_url(spec.transport.url)
-        self._headers = {"user-agent": f"holdfast/{__version__}"} | _allowed(spec.transport.headers)
+        self._headers = {"user-agent": f"holdfast/{__version__}"} | _drop_reserved(spec.transport.headers)
         self._cookies = None if "cookie" in self._headers else Cookies()
         self._uses_login = uses_login(spec)
         self._options = options
@@ -85,7 +92,7 @@ class Endpoint:
         return display_url(self._url)
 
     def join(self, reference: str) -> URL | None:
-        """The address that the server named, if it is at the same scheme, host and port."""
+        """Resolve a reference that the server sent. None if its scheme, host or port differs from the server's."""
         return join_url(self._url, reference)
 
     @asynccontextmanager
@@ -100,11 +107,11 @@ class Endpoint:
     ) -> AsyncIterator[HttpResponse]:
         """Send a request. A redirect is followed only within the same scheme, host and port."""
         target = url or self._url
-        with self._explain_errors():
-            for _ in range(_MAX_REDIRECTS):
+        with self._translate_errors():
+            for _ in range(_MAX_REQUESTS):
                 response = await self._send_authorized(method, target, headers, body, context)
                 try:
-                    redirect = _redirect(method, target, response)
+                    redirect = _redirect_url(method, target, response)
                     if redirect is None:
                         if response.is_encoded:
                             text = f"{self.display_url} compressed its answer without being asked to."
@@ -115,15 +122,15 @@ class Endpoint:
                     response.close()
                 target = redirect
                 if url is None and method == "POST":
-                    self._url = redirect  # a GET may be redirected to a page for people
-            raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects without end.")
+                    self._url = redirect  # not for a GET, which may be redirected to a web page
+            raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
 
     def status_error(self, response: HttpResponse) -> HoldfastError:
-        """What a status other than success means."""
+        """The error for an unsuccessful response."""
         status = response.status
         if _is_redirect(response):
-            where = _redirect_target(self._url, response)
-            text = f"{self.display_url} redirects to {where}, where no request is sent. If that is the server, use its address."
+            where = _display_redirect(self._url, response)
+            text = f"{self.display_url} redirects to {where}, which is not followed. If the server has moved there, change its entry."
             return HoldfastError(codes.PEER_ERROR, text)
         if status == _UNAUTHORIZED and self._uses_login:
             text = f"{self._name!r} requires a login. Run: holdfast servers login {self._name}"
@@ -131,7 +138,7 @@ class Endpoint:
         if status == _UNAUTHORIZED:
             return HoldfastError(
                 codes.PEER_ERROR,
-                f"{self.display_url} requires another Authorization header than its entry has (401).",
+                f"{self.display_url} answered 401: the Authorization header in the server's entry is missing or not accepted.",
             )
         reason = f" {response.reason[:_MAX_TEXT]}" if response.reason else ""
         return HoldfastError(codes.PEER_ERROR, f"{self.display_url} answered {status}{reason}.")
@@ -148,12 +155,12 @@ class Endpoint:
         if self._credentials is None:
             return await self._send(method, url, headers, body, context)
         header = await self._credentials.header()
-        response = await self._send(method, url, _authorized(headers, header), body, context)
+        response = await self._send(method, url, _add_authorization(headers, header), body, context)
         if response.status != _UNAUTHORIZED:
             return response
         response.close()
         renewed = await self._credentials.renew(header, response)
-        return await self._send(method, url, _authorized(headers, renewed), body, context)
+        return await self._send(method, url, _add_authorization(headers, renewed), body, context)
 
     async def _send(
         self,
@@ -163,31 +170,32 @@ class Endpoint:
         body: bytes | None,
         context: SessionContext | None,
     ) -> HttpResponse:
-        complete = {**self._headers, **headers}
+        all_headers = {**self._headers, **headers}
         if self._cookies is not None and (cookie := self._cookies.header):
-            complete["cookie"] = cookie
-        caller = context or self._context()
-        if caller is not None:
-            complete[CONTEXT_HEADER] = self._sign(caller, body)
+            all_headers["cookie"] = cookie
+        sender = context or self._context()
+        if sender is not None:
+            all_headers[CONTEXT_HEADER] = self._sign(sender, body)
         response = await self._pool.request(
-            method, url, headers=complete, body=body, connect_seconds=self._options.connect_seconds
+            method, url, headers=all_headers, body=body, connect_seconds=self._options.connect_seconds
         )
-        if self._cookies is not None and (lines := response.set_cookies):
-            self._cookies.learn(lines)
+        if self._cookies is not None:
+            self._cookies.update(response.set_cookies)
         return response
 
     @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise a `HoldfastError` that names the server for each error of the connection."""
         try:
             yield
         except EventTooLongError as error:
             text = f"{self.display_url} sent a stream that cannot be read: {error}."
             raise HoldfastError(codes.BAD_ANSWER, text) from None
         except UnreachableError as error:
-            text = f"{self.display_url} cannot be reached: {_text(error)}."
+            text = f"{self.display_url} cannot be reached: {_error_text(error)}."
             raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
         except BrokenResponseError as error:
-            text = f"{self.display_url} broke off: {_text(error)}."
+            text = f"The connection to {self.display_url} failed: {_error_text(error)}."
             raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
 
 
@@ -195,31 +203,31 @@ def _is_redirect(response: HttpResponse) -> bool:
     return response.status in (301, 302, 303, 307, 308) and "location" in response.headers
 
 
-def _redirect(method: str, url: URL, response: HttpResponse) -> URL | None:
-    """The address that the same request is sent to instead; None if it is not redirected, or may not be."""
+def _redirect_url(method: str, url: URL, response: HttpResponse) -> URL | None:
+    """Where to send the same request again. None if the response is no redirect, or one that is not followed."""
     if not _is_redirect(response) or (method != "GET" and response.status not in (307, 308)):
         return None
     return join_url(url, response.headers["location"])
 
 
-def _redirect_target(url: URL, response: HttpResponse) -> str:
+def _display_redirect(url: URL, response: HttpResponse) -> str:
     try:
         return display_url(read_url(urljoin(str(url), response.headers["location"])))[:_MAX_TEXT]
     except (HoldfastError, ValueError):
-        return "something that is not an address"
+        return "an invalid address"
 
 
-def _authorized(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
+def _add_authorization(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
     return {**headers, "authorization": value} if value else headers
 
 
-def _allowed(headers: Mapping[str, str]) -> dict[str, str]:
+def _drop_reserved(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower(): value
         for name, value in headers.items()
-        if name.lower() not in _OURS and not name.lower().startswith(("mcp-", "proxy-"))
+        if name.lower() not in _RESERVED_HEADERS and not name.lower().startswith(("mcp-", "proxy-"))
     }
 
 
-def _text(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error)[:_MAX_TEXT].rstrip(".") or type(error).__name__

@@ -1,4 +1,4 @@
-"""The tasks of one link: requests that are in flight and streams that are read."""
+"""The running tasks of one link: requests in flight and open streams."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class InFlight:
-    """Starts tasks and ends them all. If the server is gone for one of them, it is gone for all."""
+    """Starts tasks and cancels them on close. When one of them finds the server gone, the whole link fails."""
 
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._peer = peer
@@ -27,30 +27,30 @@ class InFlight:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_task_done)
         return task
 
     def fail(self, error: HoldfastError) -> None:
-        """Report that the server is gone to every caller that waits for it."""
+        """End the link, so that every waiting caller gets an error. Only the first failure counts."""
         if self.failure is None:
             self.failure = error
             self._peer.eof_received()
 
-    async def wait_for_room(self, message: Message) -> None:
-        """Make a server that sends too many requests wait for the answers."""
+    async def wait_for_capacity(self, message: Message) -> None:
+        """If the message is a request of the server, wait while too many tasks are running."""
         while isinstance(message, Request) and len(self._tasks) > self._limit:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Cancel every task and wait for its end."""
+        """Cancel all tasks and wait until they have ended."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("HTTP request crashed", exc_info=bug)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("HTTP request crashed", exc_info=error)
             self.fail(HoldfastError(codes.CONNECTION_CLOSED, "The request failed unexpectedly."))

@@ -1,4 +1,4 @@
-"""Log in to a remote server: the user agrees in a browser, and the login is saved."""
+"""Log in to a remote server: the user logs in with a browser, and the tokens are saved."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +30,7 @@ _HEAD_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginResult:
-    """The server that was connected to in the end, and whether it required a login."""
+    """The name that the server gave, and whether it required a login."""
 
     server: str
     was_required: bool
@@ -40,11 +40,11 @@ async def log_in(
     spec: ServerSpec,
     *,
     folder: Path,
-    show: Callable[[str], None],
+    on_login_page: Callable[[str], None],
     reachable: tuple[str, ...] = (),
     seconds: float = 300.0,
 ) -> LoginResult:
-    """Connect without a login. If the server requires one, `show` brings the address of its login page to the user."""
+    """Connect without a saved login. If the server requires one, call `on_login_page` with the address of its login page."""
     if not isinstance(spec.transport, Http | Sse) or not uses_login(spec):
         why = (
             "its entry has credentials" if isinstance(spec.transport, Http | Sse) else "it is a local program"
@@ -56,22 +56,22 @@ async def log_in(
     open_transport = open_http if isinstance(spec.transport, Http) else open_sse
     async with _serve_callback() as callback, Pools(reachable) as pools:
 
-        async def show_page(url: str) -> None:
+        async def open_login_page(url: str) -> None:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
-                raise OAuthFlowError("The login page has no http or https address.")
+                raise OAuthFlowError("the address of the login page is not http or https")
             callback.state = parse_qs(parts.query).get("state", [""])[0]
-            show(url)
+            on_login_page(url)
 
         provider = LoginProvider(
             spec.transport.url,
             file,
-            is_new=True,
+            ignore_saved=True,
             redirect_uri=callback.uri,
-            on_redirect=show_page,
+            on_redirect=open_login_page,
             on_callback=callback.wait,
         )
-        choose_pool = pools.choose_pool(read_url(spec.transport.url), guarded=False)
+        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=False)
         endpoint = Endpoint(
             pools.pool(guarded=False),
             spec=spec,
@@ -89,12 +89,12 @@ async def log_in(
 
 
 class _Callback:
-    """The local address that the login page sends the browser back to."""
+    """Serves the local address that the login page redirects the browser to."""
 
     def __init__(self) -> None:
         self.uri = ""
         self.state = ""
-        """The secret that the browser must bring along: every program on this machine can reach the port."""
+        """The secret that the redirect must contain, because every program on this machine can connect to the port."""
         self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def wait(self) -> AuthorizationCodeResult:
@@ -105,7 +105,7 @@ class _Callback:
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            status, text = self._handle(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
+            status, text = self._handle_request_line(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
             body = f"<!doctype html><meta charset=utf-8><title>Holdfast</title><p>{text}</p>".encode()
             writer.write(
                 b"HTTP/1.1 %b\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: %d\r\n"
@@ -113,20 +113,22 @@ class _Callback:
             )
             await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not the browser that is expected
+            pass  # another program connected, or the browser went away
         finally:
             writer.close()
 
-    def _handle(self, line: str) -> tuple[bytes, str]:
+    def _handle_request_line(self, line: str) -> tuple[bytes, str]:
         method, _, rest = line.partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         query = {name: values[0] for name, values in parse_qs(target.query).items()}
-        expected = bool(self.state) and compare_digest(query.get("state", "").encode(), self.state.encode())
-        if method != "GET" or target.path != "/callback" or not expected or self._result.done():
+        is_expected = bool(self.state) and compare_digest(
+            query.get("state", "").encode(), self.state.encode()
+        )
+        if method != "GET" or target.path != "/callback" or not is_expected or self._result.done():
             return b"404 Not Found", "There is nothing here."
         if "code" not in query:
             why = query.get("error_description") or query.get("error") or "no code came back"
-            self._result.set_exception(OAuthFlowError(f"it was refused ({why[:200]})"))
+            self._result.set_exception(OAuthFlowError(f"the login page refused it ({why[:200]})"))
             return b"200 OK", "The login was refused. You can close this page."
         self._result.set_result(
             AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss"))

@@ -11,8 +11,8 @@ from holdfast.model.json import Json
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.token.claims import audience_of
 
-LOGINS = "oauth"
-"""The folder of logins inside the data folder."""
+LOGIN_FOLDER = "oauth"
+"""The name of the folder with the saved logins, in the data folder."""
 
 
 class SavedLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,19 +27,19 @@ class SavedLogin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def uses_login(spec: ServerSpec) -> bool:
-    """Whether the user can log in to this server: not if its entry has credentials, nor if a client brought it."""
+    """Whether Holdfast may use a login for this server: a remote one, without credentials, and not from a client."""
     if spec.source is Source.CLIENT or isinstance(spec.transport, Stdio | InProcess):
         return False
     return not any(name.lower() == "authorization" for name in spec.transport.headers)
 
 
 def login_file(folder: Path, url: str) -> Path:
-    """The file for the server at this address. A login belongs to the address, not to the server's name."""
+    """The file with the login for this address. Servers with the same address share a login."""
     return folder / f"{hashlib.sha256(audience_of(url).encode()).hexdigest()[:32]}.json"
 
 
 def read_login(file: Path) -> SavedLogin | None:
-    """The login in this file; None if there is no file, or none that can be read."""
+    """The login in this file; None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=SavedLogin)
     except (OSError, msgspec.MsgspecError):
@@ -47,7 +47,7 @@ def read_login(file: Path) -> SavedLogin | None:
 
 
 def write_login(file: Path, login: SavedLogin) -> None:
-    """Replace the file, atomically."""
+    """Write the login to the file, atomically."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = mkstemp(dir=file.parent, prefix=".login-")  # mode 0600
     try:

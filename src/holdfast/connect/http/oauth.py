@@ -1,4 +1,4 @@
-"""OAuth credentials for a remote server: a saved login, refreshed by the MCP SDK."""
+"""OAuth credentials for a remote server: a saved login, which the MCP SDK refreshes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,17 +31,17 @@ from holdfast.model.json import Json
 from holdfast.model.server import ServerSpec
 
 ChoosePool: TypeAlias = Callable[[URL], Pool]
-"""Chooses the connections for a request to this address."""
+"""Returns the pool for requests to this address."""
 
-_EXPIRED = 1.0  # a time long past
+_EXPIRED = 1.0  # an expiry time in the distant past
 _HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}"}
 
 
 class LoginProvider(OAuthClientProvider):
-    """The SDK's provider, with a login that is saved together with its expiry and the server's metadata.
+    """The SDK's OAuth provider. It also saves when the tokens expire, and the metadata of the authorization server.
 
     The SDK saves neither. Without the expiry, an expired token would count as valid; without the metadata, it would
-    be refreshed at a guessed address.
+    be refreshed at a guessed address. With `ignore_saved`, the login starts from the beginning.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class LoginProvider(OAuthClientProvider):
         url: str,
         file: Path,
         *,
-        is_new: bool,
+        ignore_saved: bool,
         redirect_uri: str = "http://127.0.0.1/callback",
         on_redirect: Callable[[str], Awaitable[None]] | None = None,
         on_callback: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
     ) -> None:
         self._file = file
-        self._is_new = is_new
+        self._ignore_saved = ignore_saved
         self._refused = ""
         self._client: OAuthClientInformationFull | None = None
         metadata = OAuthClientMetadata(
@@ -72,14 +72,14 @@ class LoginProvider(OAuthClientProvider):
 
     @property
     def header(self) -> str:
-        """The `Authorization` header; empty without a token."""
+        """The value of the `Authorization` header; empty without a token."""
         tokens = self.context.current_tokens
         return f"Bearer {tokens.access_token}" if tokens is not None else ""
 
     def reload(self, refused: str = "") -> None:
-        """Read the saved login again, which another link or process may have renewed. A refused token counts as expired."""
-        self._refused = refused or self._refused  # another task that waits may have set it
-        if not self._is_new:
+        """Read the saved login again, since another process may have renewed it. A refused token counts as expired."""
+        self._refused = refused or self._refused  # a concurrent call may have set it
+        if not self._ignore_saved:
             self._initialized = False
         elif self.header == refused:
             self.context.token_expiry_time = _EXPIRED
@@ -87,8 +87,8 @@ class LoginProvider(OAuthClientProvider):
     # The SDK's storage protocol
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The saved tokens; sets their expiry and the server's metadata, too."""
-        saved = self._read()
+        """Return the saved tokens, and set their expiry and the server's metadata in the SDK's context."""
+        saved = self._read_saved()
         if saved is None:
             return None
         tokens = OAuthToken.model_validate(saved.tokens)
@@ -103,14 +103,14 @@ class LoginProvider(OAuthClientProvider):
         return tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        saved = self._read()
+        saved = self._read_saved()
         if saved is None or saved.client is None:
             return None
         self._client = OAuthClientInformationFull.model_validate(saved.client)
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Remember the registration until there are tokens to save it with."""
+        """Keep the registration in memory; `set_tokens` saves it."""
         self._client = client_info
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -128,15 +128,12 @@ class LoginProvider(OAuthClientProvider):
         except OSError as error:
             raise OAuthFlowError(f"the login cannot be saved ({error.strerror})") from None
 
-    def _read(self) -> SavedLogin | None:
-        return None if self._is_new else read_login(self._file)
+    def _read_saved(self) -> SavedLogin | None:
+        return None if self._ignore_saved else read_login(self._file)
 
 
 class OAuthCredentials:
-    """The credentials of a login. With `is_interactive`, the user is asked to log in.
-
-    Otherwise a refused token is refreshed once, and nothing else is tried.
-    """
+    """The credentials of a login. A refused token is refreshed once. If `is_interactive`, the user can also log in."""
 
     def __init__(
         self,
@@ -154,22 +151,22 @@ class OAuthCredentials:
         self._is_interactive = is_interactive
 
     async def header(self) -> str:
-        """The `Authorization` header; an expired token is refreshed first."""
+        """The value of the `Authorization` header. An expired token is refreshed first."""
         if self._provider.is_ready:
             return self._provider.header
         self._provider.reload()
         return await self._run_flow()
 
     async def renew(self, refused: str, response: HttpResponse) -> str:
-        """Another task's token, a refreshed token, or the token of a new login."""
+        """Return a token that another task has refreshed, refresh it here, or let the user log in."""
         if self._provider.is_ready and self._provider.header != refused:
             return self._provider.header
         if not refused and not self._is_interactive:
-            raise login_needed(self._name)  # there is no token to refresh
+            raise login_needed_error(self._name)  # there is no token to refresh
         self._provider.reload(refused)
         renewed = await self._run_flow(refused, response if self._is_interactive else None)
         if renewed in ("", refused):
-            raise login_needed(self._name)
+            raise login_needed_error(self._name)
         return renewed
 
     async def _run_flow(self, refused: str = "", refusal: HttpResponse | None = None) -> str:
@@ -189,20 +186,20 @@ class OAuthCredentials:
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return ""
-        except (OAuthFlowError, ValueError) as error:  # ValueError: a model or a codec cannot read it
-            raise login_needed(self._name, str(error).partition("\n")[0]) from None
+        except (OAuthFlowError, ValueError) as error:  # ValueError: the SDK could not parse an answer
+            raise login_needed_error(self._name, str(error).partition("\n")[0]) from None
         finally:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request of the SDK's, with the egress check that its address needs."""
+        """Send a request for the SDK, over the pool for its address."""
         url = read_url(str(request.url))
-        ours = ("host", "accept-encoding", "connection", "content-length")
-        headers = _HEADERS | {name: value for name, value in request.headers.items() if name not in ours}
+        set_by_us = ("host", "accept-encoding", "connection", "content-length")
+        headers = _HEADERS | {name: value for name, value in request.headers.items() if name not in set_by_us}
         body = await request.aread()
         seconds = self._options.connect_seconds
         try:
-            # Other tasks wait for this request, some of them without a deadline of their own.
+            # Other tasks wait for this request, some of them without a deadline.
             async with asyncio.timeout(seconds):
                 response = await self._choose_pool(url).request(
                     request.method, url, headers=headers, body=body or None, connect_seconds=seconds
@@ -218,7 +215,7 @@ class OAuthCredentials:
                 f"{display_url(url)}, which handles logins to {self._name!r}, failed: {reason}.",
             ) from None
         sdk_response = _sdk_response(response, request, content)
-        sdk_response.next_request = _redirect(url, request, body, response)
+        sdk_response.next_request = _redirect_request(url, request, body, response)
         return sdk_response
 
 
@@ -229,10 +226,10 @@ def _sdk_response(response: HttpResponse, request: httpx2.Request, content: byte
     return httpx2.Response(response.status, headers=headers, content=content, request=request)
 
 
-def _redirect(
+def _redirect_request(
     url: URL, request: httpx2.Request, body: bytes, response: HttpResponse
 ) -> httpx2.Request | None:
-    """The request that a redirect within the origin asks for; the SDK decides whether to send it."""
+    """The request that follows a redirect within the same origin. The SDK decides whether to send it."""
     statuses = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
     if response.status not in statuses:
         return None
@@ -243,8 +240,8 @@ def _redirect(
     return httpx2.Request(request.method, str(target), headers=headers, content=body)
 
 
-def login_needed(name: str, why: str = "") -> HoldfastError:
-    """The server accepts no saved login."""
+def login_needed_error(name: str, why: str = "") -> HoldfastError:
+    """The error if no login is saved, or the server did not accept it."""
     reason = f": {why[:200].rstrip('.')}" if why else ""
     return HoldfastError(
         codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: holdfast servers login {name}"

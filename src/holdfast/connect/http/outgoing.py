@@ -1,4 +1,4 @@
-"""A message to a server, with the headers that repeat parts of it."""
+"""Messages to a server, with the HTTP headers that repeat parts of the message."""
 
 import base64
 import re
@@ -14,7 +14,7 @@ from holdfast.wire.frame import Id, Raw
 from holdfast.wire.mcp.eras import VERSION_KEY
 
 CANCELLED = "notifications/cancelled"
-VERSION = "MCP-Protocol-Version"
+VERSION_HEADER = "MCP-Protocol-Version"
 _NAME_FIELDS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _PLAIN_TEXT = re.compile(r"(?!=\?base64\?.*\?=$)([!-~]([ -~]*[!-~])?)?")
 
@@ -29,29 +29,29 @@ class OutgoingMessage:
     is_modern: bool = False
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cancels: Id | None = None
-    """The request that this one cancels."""
+    """The id of the request that this message cancels."""
     context: SessionContext | None = None
-    """The session that sends it, if the message says so (a server shared by sessions)."""
+    """The sending session, if the message names it, as messages to shared servers do."""
 
     @property
     def is_request(self) -> bool:
         return self.id is not None and bool(self.method)
 
 
-def read_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
-    """Read a message of ours. In the modern era its headers repeat the version, the method and the name."""
+def parse_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
+    """Parse a line that the peer wrote. In the modern era, headers repeat the version, method, name and some arguments."""
     message = _decode(line)
     params = message.params
     version = params.meta.version
     headers: dict[str, str] = {}
     if version and message.method is not None:
-        headers = {VERSION: version, "Mcp-Method": message.method}
+        headers = {VERSION_HEADER: version, "Mcp-Method": message.method}
         name = {"name": params.name, "uri": params.uri}.get(_NAME_FIELDS.get(message.method, ""))
         if isinstance(name, str):
-            headers["Mcp-Name"] = header_value(name)
+            headers["Mcp-Name"] = encode_header(name)
             if message.method == "tools/call":
                 headers |= {
-                    key: header_value(value)
+                    key: encode_header(value)
                     for key, value in param_headers.headers(name, params.arguments).items()
                 }
     return OutgoingMessage(
@@ -65,8 +65,8 @@ def read_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
     )
 
 
-def header_value(text: str) -> str:
-    """A text as a header's value: unchanged if a header can hold it, otherwise marked base64."""
+def encode_header(text: str) -> str:
+    """Encode a text as the value of a header: unchanged if possible, else as `=?base64?…?=`."""
     if _PLAIN_TEXT.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="

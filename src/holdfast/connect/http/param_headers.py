@@ -1,4 +1,4 @@
-"""Arguments that are repeated as headers of the request, because the tool's schema says so (`x-mcp-header`)."""
+"""Arguments that a call repeats as HTTP headers, because the tool's schema marks them with `x-mcp-header`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,37 +11,39 @@ from holdfast.wire.frame import Raw
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _TYPES = ("string", "integer", "boolean")
-_MAX_HEADERS = 32  # headers of one tool
+_MAX_HEADERS = 32  # per tool
 
 _Path: TypeAlias = tuple[str, ...]
 
 
 class ParamHeaders:
-    """The arguments of each tool of one server that become headers, from its latest list of tools."""
+    """The marked arguments of each tool of one server."""
 
     def __init__(self) -> None:
         self._by_tool: dict[str, tuple[tuple[_Path, str], ...]] = {}
 
-    def learn(self, page: Raw) -> None:
-        """Read a page of the list. Most pages have no such argument, which is found without parsing them."""
-        if _MARK.encode() not in bytes(page):
+    def add_page(self, page: Raw) -> None:
+        """Update the tools in this page of `tools/list`. Most servers mark nothing; their pages are not parsed."""
+        if not self._by_tool and _MARK.encode() not in bytes(page):
             return
         try:
             tools = _decode_page(page).tools
         except msgspec.MsgspecError:
             return  # the caller of tools/list reports what is wrong with it
         for tool in tools:
-            marked = tuple(_find_marks(tool.input_schema))[:_MAX_HEADERS]
+            marked = tuple(_find_marked(tool.input_schema))[:_MAX_HEADERS]
             if marked:
                 self._by_tool[tool.name] = marked
+            else:
+                self._by_tool.pop(tool.name, None)
 
     def headers(self, tool: str, arguments: Raw) -> dict[str, str]:
-        """The headers of one call, with values in plain text."""
+        """The headers of one call. The caller encodes their values."""
         marked = self._by_tool.get(tool)
         if not marked or not arguments:
             return {}
-        given: object = msgspec.json.decode(arguments)
-        values = ((name, _text(_value_at(given, path))) for path, name in marked)
+        decoded: object = msgspec.json.decode(arguments)
+        values = ((name, _header_text(_value_at(decoded, path))) for path, name in marked)
         return {f"Mcp-Param-{name}": value for name, value in values if value is not None}
 
 
@@ -57,19 +59,19 @@ class _Page(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-def _find_marks(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:
-    """The marked arguments below `properties`; a mark in any other place has no effect."""
+def _find_marked(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:
+    """The path and header of each marked argument below `properties`. Other marks have no effect."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return
-    for name, below in cast(dict[str, object], properties).items():
-        if not isinstance(below, dict):
+    for name, subschema in cast(dict[str, object], properties).items():
+        if not isinstance(subschema, dict):
             continue
-        inner = cast(dict[str, Any], below)
+        inner = cast(dict[str, Any], subschema)
         mark = inner.get(_MARK)
         if isinstance(mark, str) and _TOKEN.fullmatch(mark) and inner.get("type") in _TYPES:
             yield (*path, name), mark
-        yield from _find_marks(inner, (*path, name))
+        yield from _find_marked(inner, (*path, name))
 
 
 def _value_at(node: object, path: _Path) -> object:
@@ -80,7 +82,7 @@ def _value_at(node: object, path: _Path) -> object:
     return node
 
 
-def _text(value: object) -> str | None:
+def _header_text(value: object) -> str | None:
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""The connections that all remote links of a host share: guarded and others, with one TLS context."""
+"""The two connection pools that all remote links of a host share: one guarded, one not, with one TLS context."""
 
 import io
 import os
@@ -27,10 +27,11 @@ from aiohttp import (
 )
 from yarl import URL
 
-from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_literal, look_up
+from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_ip_literal, look_up
 from holdfast.connect.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnector
 from holdfast.connect.http.proxies import NO_PROXIES, Proxies
 from holdfast.connect.http.response import (
+    BrokenResponseError,
     HttpResponse,
     UnreachableError,
     broken_response,
@@ -39,19 +40,19 @@ from holdfast.connect.http.url import display_url
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-_NOT_ADDED = ("Accept", "Content-Type", "User-Agent")  # headers that aiohttp would add by itself
-_AT_ONCE = 1024 * 1024  # bytes
+_SKIPPED_HEADERS = ("Accept", "Content-Type", "User-Agent")  # aiohttp would add them by default
+_MAX_UNCHUNKED_BYTES = 1024 * 1024
 _ZONE = re.compile(r"%[^]]*")
 
 
 class Pool:
     """Sends requests to any number of servers. An idle connection is kept for a minute at most.
 
-    No redirect is followed, no cookie kept, no response decompressed, no request sent twice; and nothing is read
-    from the user's `.netrc`, which is why proxies are chosen here and not by aiohttp.
+    A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It does not
+    read the user's `.netrc`: aiohttp's `trust_env` would, so the proxies of the environment are chosen here.
 
-    A guarded pool has no proxies, because a proxy connects to an address that we do not see. It leaves hosts that
-    may be at any address to the `unguarded` pool.
+    A guarded pool uses no proxies, because a proxy resolves the host itself. Requests to hosts for which every address
+    is allowed go through the `unguarded` pool.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Pool:
                 resolver=EgressResolver(policy, look_up), ssl=tls, use_dns_cache=False
             ),
             cookie_jar=DummyCookieJar(),
-            skip_auto_headers=_NOT_ADDED,
+            skip_auto_headers=_SKIPPED_HEADERS,
             auto_decompress=False,
             middlewares=(_send_once,),
             max_line_size=MAX_HEAD_BYTES,
@@ -88,31 +89,30 @@ class Pool:
         body: bytes | None = None,
         connect_seconds: float,
     ) -> HttpResponse:
-        """Send a request; returns when the head of the response is there. The caller closes the response."""
+        """Send a request and wait for the head of the response. The caller closes the response."""
         host, port = url.raw_host or "", url.port or 0
         if self._unguarded is not None and self._policy.allows_any_address(host, port):
             return await self._unguarded.request(
                 method, url, headers=headers, body=body, connect_seconds=connect_seconds
             )
-        if is_literal(host):
+        if is_ip_literal(host):
             self._policy.select(host, port, [host])
         proxy = self._proxies.find(url)
         try:
-            complete = _complete(url, headers)
             response = await self._session.request(
                 method,
                 url,
-                headers=complete,
+                headers=_build_headers(url, headers),
                 data=_payload(body),
                 allow_redirects=False,
                 proxy=proxy,
-                timeout=_timeout(connect_seconds),
+                timeout=_connect_timeout(connect_seconds),
             )
         except ClientError as error:
-            raise _explain(error, proxy) from None
+            raise _translate_error(error, proxy) from None
         except (ValueError, UnicodeError):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, "A header has a control character or half a character."
+                codes.BAD_ARGUMENT, "A header contains a control character or invalid Unicode."
             ) from None
         return HttpResponse(response)
 
@@ -122,9 +122,9 @@ class Pool:
 
 
 class Pools:
-    """One pool for links that may go anywhere and one for guarded links.
+    """A guarded pool, and one that connects to any address.
 
-    Sessions share the connections, but no cookie and no login: those belong to an endpoint.
+    Sessions share connections, but not cookies: those belong to an endpoint.
     """
 
     def __init__(self, reachable: tuple[str, ...]) -> None:
@@ -133,31 +133,34 @@ class Pools:
         self._reachable = reachable
 
     async def __aenter__(self) -> Self:
-        guard = AddressPolicy(is_guarded=True, reachable=self._reachable)
-        self._direct = Pool(AddressPolicy(is_guarded=False), self._tls, proxies=self._proxies)
-        self._guarded = Pool(guard, self._tls, unguarded=self._direct)
+        guarded = AddressPolicy(is_guarded=True, reachable=self._reachable)
+        self._unguarded = Pool(AddressPolicy(is_guarded=False), self._tls, proxies=self._proxies)
+        self._guarded = Pool(guarded, self._tls, unguarded=self._unguarded)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._direct.close()
+        await self._unguarded.close()
         await self._guarded.close()
 
     def pool(self, *, guarded: bool) -> Pool:
-        """The connections to a link's own server."""
-        return self._guarded if guarded else self._direct
+        """The pool for requests to a link's own server."""
+        return self._guarded if guarded else self._unguarded
 
-    def choose_pool(self, home: URL, *, guarded: bool) -> Callable[[URL], Pool]:
-        """The connections to any address that a server names: guarded, unless it is on the server's own host."""
-        own = self.pool(guarded=guarded)
-        return lambda url: own if url.raw_host == home.raw_host else self._guarded
+    def pool_chooser(self, server_url: URL, *, guarded: bool) -> Callable[[URL], Pool]:
+        """Return a function that chooses the pool for an address that a server refers to.
+
+        It is the pool of the server for addresses on the server's host, and the guarded pool for all others.
+        """
+        server_pool = self.pool(guarded=guarded)
+        return lambda url: server_pool if url.raw_host == server_url.raw_host else self._guarded
 
 
 async def _send_once(
     request: ClientRequest, handler: Callable[[ClientRequest], Awaitable[ClientResponse]]
 ) -> ClientResponse:
-    """Keep aiohttp from sending a GET or DELETE again: the token in it is good for one request."""
+    """Keep aiohttp from retrying a GET or DELETE: its token is valid for one request only."""
     try:
         return await handler(request)
     except ClientConnectorError:
@@ -167,39 +170,43 @@ async def _send_once(
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A long body as a file, which aiohttp sends in chunks."""
-    return io.BytesIO(body) if body is not None and len(body) > _AT_ONCE else body
+    """The body; a long one as a file object, which aiohttp sends in chunks."""
+    return io.BytesIO(body) if body is not None and len(body) > _MAX_UNCHUNKED_BYTES else body
 
 
 @lru_cache(maxsize=64)
-def _timeout(connect_seconds: float) -> ClientTimeout:
-    """Only connecting has a deadline here; the caller has one for the rest."""
+def _connect_timeout(connect_seconds: float) -> ClientTimeout:
+    """A timeout for connecting only. The caller limits the time of the whole request."""
     return ClientTimeout(total=None, connect=connect_seconds, sock_connect=None, sock_read=None)
 
 
-def _complete(url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
-    complete = {"Accept-Encoding": "identity", **headers}
-    "".join(complete.values()).encode()  # aiohttp would send half a character as it is
+def _build_headers(url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers to send. Raise `UnicodeError` for a lone surrogate, which aiohttp would send."""
+    all_headers = {"Accept-Encoding": "identity", **headers}
+    "".join(all_headers.values()).encode()
     if "%" in (url.raw_host or ""):
-        complete["Host"] = _without_zone(url)
-    return complete
+        all_headers["Host"] = _host_header(url)
+    return all_headers
 
 
-def _without_zone(url: URL) -> str:
-    """A zone means something on this machine only."""
+def _host_header(url: URL) -> str:
+    """The host and port without the IPv6 zone, which has a meaning on this machine only."""
     return _ZONE.sub("", url.host_port_subcomponent or "")
 
 
-def _explain(error: ClientError, proxy: URL | None) -> Exception:
+def _translate_error(error: ClientError, proxy: URL | None) -> UnreachableError | BrokenResponseError:
+    """The exception to raise instead of aiohttp's."""
     match error:
         case ClientHttpProxyError():
             assert proxy is not None
             reason = "".join(filter(str.isprintable, error.message))[:100]
-            return UnreachableError(f"the proxy {_name(proxy)} answered {error.status} {reason}".rstrip())
+            return UnreachableError(
+                f"the proxy {_display_proxy(proxy)} answered {error.status} {reason}".rstrip()
+            )
         case ClientConnectorCertificateError():
             return UnreachableError(f"its certificate is not valid ({_verify_message(error)})")
         case ClientProxyConnectionError() if proxy is not None:
-            return UnreachableError(f"the proxy {_name(proxy)}: {_os_reason(error.os_error)}")
+            return UnreachableError(f"the proxy {_display_proxy(proxy)} failed: {_os_reason(error.os_error)}")
         case ClientConnectorError():
             return UnreachableError(_os_reason(error.os_error))
         case ConnectionTimeoutError():
@@ -210,8 +217,8 @@ def _explain(error: ClientError, proxy: URL | None) -> Exception:
             return broken_response(error)
 
 
-def _name(proxy: URL) -> str:
-    """The proxy without its user name and password."""
+def _display_proxy(proxy: URL) -> str:
+    """The address of the proxy without its user name and password."""
     return display_url(proxy.origin())
 
 
@@ -222,12 +229,15 @@ def _verify_message(error: ClientConnectorCertificateError) -> str:
 
 def _os_reason(error: OSError) -> str:
     if isinstance(error, ConnectionError) and error.errno:
-        return os.strerror(error.errno)  # the event loop's message names only the address
+        return os.strerror(error.errno)  # `strerror` of the event loop contains only the address
     return error.strerror or str(error) or type(error).__name__
 
 
 def _tls_context() -> ssl.SSLContext:
-    """The system's authorities, or those that the usual variables name. It takes 900 kB and 40 ms: one for all."""
+    """A context with the system's certificate authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+
+    It takes 900 kB and 40 ms, so all connections share one.
+    """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=folder)

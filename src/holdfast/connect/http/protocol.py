@@ -1,8 +1,8 @@
-"""An aiohttp connection that bounds what a server may send, and is reused only when it is clean.
+"""An aiohttp connection that limits what a server may send, and is reused only when it is clean.
 
-aiohttp's own limits cover one header line, the number of headers and the unread part of a body. The
-connection adds the rest: interim responses, trailers and chunk extensions without end, switched protocols,
-and bytes that arrive after the response.
+aiohttp itself limits one header line, the number of headers and the unread part of a body. The classes here also limit
+interim responses, trailers and chunk extensions, refuse to switch protocols, and close a connection on which bytes
+arrive after the response.
 """
 
 import functools
@@ -18,10 +18,10 @@ from aiohttp.streams import StreamReader
 from holdfast.connect.http.response import BrokenResponseError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The most bytes of a response head, with the interim responses before it; of what is not body after it, too."""
+"""The limit for a response head with its interim responses, and for chunk extensions and trailers between body bytes."""
 MAX_HEADERS = 512
 MAX_IDLE = 64
-"""The most connections of one pool that are kept for the next request."""
+"""How many idle connections a pool keeps for later requests."""
 IDLE_SECONDS = 60.0
 
 _KEEP_ALIVE = re.compile(r"\btimeout=([0-9]{1,6})\b", re.IGNORECASE)
@@ -29,7 +29,7 @@ _SWITCHING, _FIRST_INTERIM, _FIRST_FINAL = 101, 100, 200
 
 
 class BoundedConnector(TCPConnector):
-    """A TCP connector whose connections are bounded."""
+    """A TCP connector whose connections are `BoundedProtocol`s."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
@@ -40,7 +40,7 @@ class BoundedConnector(TCPConnector):
 
 
 class BoundedProtocol(ResponseHandler):
-    """One connection. A server that breaks a bound is disconnected, and its response is an error."""
+    """One connection. If the server exceeds a limit, the connection is aborted and the request fails."""
 
     def __init__(self, *, loop: Any, idle: "set[BoundedProtocol]") -> None:
         super().__init__(loop=loop)
@@ -48,20 +48,20 @@ class BoundedProtocol(ResponseHandler):
         self._failure: BrokenResponseError | None = None
         self._is_tunnel = False
         self._has_response = False
-        self._uncounted = 0  # bytes received since the last part of the body
+        self._bytes_since_body = 0  # bytes received since the body last grew
         self._reuse_seconds = IDLE_SECONDS
         self._reuse_until = 0.0
 
-    # What aiohttp's connector asks and does
+    # Called by aiohttp's connector
 
     @property
     def should_close(self) -> bool:
-        # A server may respond before it has read the whole request, and never read the rest.
+        # Close if a part of the request is not sent yet: the server may have responded early and never read it.
         transport = self.transport
         return super().should_close or transport is None or transport.get_write_buffer_size() > 0
 
     def is_connected(self) -> bool:
-        """Whether an idle connection can be reused: a server that closed it just now is noticed before a request is sent."""
+        """Whether an idle connection can be reused. Polls the socket, in case the server has just closed it."""
         if not super().is_connected() or self._should_close or self._reuse_until <= self._loop.time():
             return False
         assert self.transport is not None
@@ -70,50 +70,50 @@ class BoundedProtocol(ResponseHandler):
         return not poll.poll(0)
 
     def close(self) -> None:
-        """Disconnect without waiting for the server, which may never read what is left to send."""
+        """Disconnect at once. A normal close waits until the server has read everything, which may never happen."""
         self.abort()
 
     def set_response_params(self, **options: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin a request, or the CONNECT to a proxy: aiohttp gives a timer only to a request."""
+        """Prepare for a request, or for the CONNECT to a proxy: aiohttp passes a timer only for requests."""
         self._is_tunnel = "timer" not in options
         self._idle.discard(self)
         self._has_response = False
-        self._uncounted = 0
+        self._bytes_since_body = 0
         super().set_response_params(**options)
 
-    # What the transport reports
+    # Called by the transport
 
     def data_received(self, data: bytes) -> None:
         if self._failure is not None:
             return
         if data and self._is_complete():
-            self.abort()  # nothing was requested
+            self.abort()  # these bytes belong to no request
             return
         before = self._body_bytes()
-        self._uncounted += len(data)
+        self._bytes_since_body += len(data)
         super().data_received(data)
         if self._body_bytes() != before:
-            self._uncounted = 0
-        elif self._uncounted > MAX_HEAD_BYTES:
-            self._fail("its headers have no end")
+            self._bytes_since_body = 0
+        elif self._bytes_since_body > MAX_HEAD_BYTES:
+            self._fail("its headers are too long")
         if self._is_complete() and self not in self._idle:
             self._finish()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._idle.discard(self)
         if exc is not None and self._failure is None and self._payload is not None:
-            self._fail("the connection broke")  # which is not the end of a body without a length
+            self._fail("the connection broke")  # only a regular close ends a body without a length
         super().connection_lost(exc)
 
-    # What the parser reports
+    # Called by the parser
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        """Take one response head. Interim ones (1xx) say only that there is more to come."""
+        """Handle the head of a response. Interim responses (1xx) are ignored."""
         message, _ = data
         if self._failure is not None:
             return
         if self._has_response:
-            self._should_close = True  # a second response, which answers no request
+            self._should_close = True  # a second response belongs to no request
         elif message.code == _SWITCHING:
             self._fail("it wants to switch protocols")
         elif message.code < _FIRST_INTERIM:
@@ -123,21 +123,21 @@ class BoundedProtocol(ResponseHandler):
                 self._fail("its response has an unknown transfer encoding")
                 return
             timeout = _KEEP_ALIVE.search(message.headers.get("Keep-Alive", ""))
-            # A second less than the server says, so that no request meets the end of the connection.
+            # One second less than the server says, so that no request is sent while the server closes the connection.
             self._reuse_seconds = int(timeout[1]) - 1 if timeout else IDLE_SECONDS
             self._has_response = True
-            self._uncounted = 0
+            self._bytes_since_body = 0
             super().feed_data(data, size)
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
-        """Keep the first reason."""
+        """Report the first failure, not the errors that follow from it."""
         super().set_exception(self._failure or exc, *([exc_cause] if exc_cause is not None else []))
 
     def _fail(self, reason: str) -> None:
         if self._failure is not None:
             return
         self._failure = BrokenResponseError(reason)
-        self._parser = None  # which would report the end of the connection instead
+        self._parser = None  # the parser would report the end of the connection instead
         self.set_exception(self._failure)
         if self._payload is not None and not self._payload.is_eof():
             self._payload.set_exception(self._failure)
@@ -145,22 +145,22 @@ class BoundedProtocol(ResponseHandler):
             self.transport.abort()
 
     def _finish(self) -> None:
-        """The response is complete: decide whether the next request may use the connection."""
+        """After a complete response, decide whether the next request may use the connection."""
         is_full = len(self._idle) >= MAX_IDLE
         if self._should_close or self._has_leftover() or self._reuse_seconds <= 0 or is_full:
             self._should_close = True
-            self._loop.call_soon(self.abort)  # after the response has been read from the queue
+            self._loop.call_soon(self.abort)  # after aiohttp has taken the response from the queue
         else:
             self._reuse_until = self._loop.time() + self._reuse_seconds
             self._idle.add(self)
 
     def _has_leftover(self) -> bool:
-        """Whether the parser has begun another message behind the response."""
+        """Whether the parser has received bytes after the response."""
         if self._parser is None:
             return True
         try:
             return self._parser.feed_eof() is not None
-        except Exception:  # the parser's ways to say that the message is cut short
+        except Exception:  # of several types, for a message that is cut short
             return True
 
     def _is_complete(self) -> bool:

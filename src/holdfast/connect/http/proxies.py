@@ -1,4 +1,4 @@
-"""The proxies that the environment names: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, and `NO_PROXY`."""
+"""The proxies of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from yarl import URL
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-_CACHED = 1024  # origins
+_MAX_CACHED = 1024  # origins
 
 
 class Proxies:
-    """Chooses the proxy for a request. The variables are read once; `variables` are by scheme, `all` and `no`."""
+    """Chooses the proxy for a request. `variables` has the keys `http`, `https`, `all` and `no`; the environment is read once."""
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = getproxies_environment() if variables is None else variables
         self._by_origin: dict[URL, URL | None] = {}
 
     def find(self, url: URL) -> URL | None:
-        """The proxy for this address; None if requests go to the server itself."""
+        """The proxy for this address; None if it is reached directly."""
         if not self._variables:
             return None
         origin = url.origin()
         if origin not in self._by_origin:
-            if len(self._by_origin) >= _CACHED:
+            if len(self._by_origin) >= _MAX_CACHED:
                 self._by_origin.clear()
             self._by_origin[origin] = self._choose(origin)
         return self._by_origin[origin]
@@ -52,11 +52,11 @@ NO_PROXIES = Proxies({})
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Whether `NO_PROXY` has this host, its domain, its host and port, or its network."""
+    """Whether `NO_PROXY` lists this host, alone or with its port, its domain or its network."""
     spellings = (host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}")
     for entry in no_proxy.lower().split(","):
         name = entry.strip().lstrip(".")
-        if name == "*" or name in spellings or (name and _is_below(name, host, port)):
+        if name == "*" or name in spellings or (name and _is_subdomain(name, host, port)):
             return True
         try:
             if ipaddress.ip_address(host) in ipaddress.ip_network(name):
@@ -66,12 +66,12 @@ def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
     return False
 
 
-def _is_below(domain: str, host: str, port: int) -> bool:
+def _is_subdomain(domain: str, host: str, port: int) -> bool:
     return host.endswith(f".{domain}") or f"{host}:{port}".endswith(f".{domain}")
 
 
 def _is_loopback(host: str) -> bool:
-    """A proxy cannot reach this machine's loopback."""
+    """Whether the host is this machine, which a proxy cannot reach."""
     name = host.rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True

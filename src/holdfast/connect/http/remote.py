@@ -1,4 +1,4 @@
-"""Opens connections to remote servers, with one TLS context and few sockets for all links of a host."""
+"""Open connections to remote servers. All links of a host share one TLS context and its connection pools."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RemoteConnector:
-    """Opens connections to remote servers. aiohttp is imported when the first one is opened."""
+    """Opens connections to remote servers. Imports aiohttp when it opens the first one."""
 
     def __init__(self, *, signer: Signer, logins: Path, reachable: tuple[str, ...] = ()) -> None:
         self._signer = signer
@@ -54,8 +54,8 @@ class RemoteConnector:
         meta: JsonObject,
         options: ConnectOptions,
     ) -> AsyncIterator[Connection]:
-        """A connection to a remote server; at the end only the sockets that the host shares are left."""
-        pools = await self._load()
+        """Connect to a remote server. On exit, idle sockets of the shared pools stay open."""
+        pools = await self._load_pools()
         from holdfast.connect.http.endpoint import Endpoint
         from holdfast.connect.http.sse import open_sse
         from holdfast.connect.http.streamable import open_http
@@ -68,7 +68,7 @@ class RemoteConnector:
             return self._signer.sign(context, audience, request)
 
         guarded = is_guarded(spec, scope)
-        choose_pool = pools.choose_pool(read_url(spec.transport.url), guarded=guarded)
+        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=guarded)
         endpoint = Endpoint(
             pools.pool(guarded=guarded),
             spec=spec,
@@ -94,17 +94,17 @@ class RemoteConnector:
             return None
         from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 
-        # Links share the provider, because a refresh token can be used only once.
+        # All links with one login share a provider, because a refresh token can be used only once.
         provider = self._providers.get(file)
         if provider is None:
-            provider = self._providers[file] = LoginProvider(spec.transport.url, file, is_new=False)
+            provider = self._providers[file] = LoginProvider(spec.transport.url, file, ignore_saved=False)
         return OAuthCredentials(spec, provider, choose_pool, options)
 
-    async def _load(self) -> "Pools":
+    async def _load_pools(self) -> "Pools":
         if self._pools is None:
             async with self._loading:
                 if self._pools is None:
-                    # Imports and the system's certificates take time; other sessions go on in the meantime.
+                    # Imports and the system's certificates take time and would block the event loop.
                     pools = await asyncio.to_thread(_make_pools, self._reachable)
                     self._pools = await self._stack.enter_async_context(pools)
         return self._pools
@@ -119,5 +119,5 @@ def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
 def _make_pools(reachable: tuple[str, ...]) -> "Pools":
     from holdfast.connect.http import endpoint, pools, sse, streamable
 
-    assert all((endpoint, streamable, sse))  # imported now, in a thread
+    assert all((endpoint, streamable, sse))  # only imported, while this runs in a thread
     return pools.Pools(reachable)

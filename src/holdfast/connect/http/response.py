@@ -1,4 +1,4 @@
-"""The response to one HTTP request, whose body is read as it arrives."""
+"""The response to an HTTP request. Its body is read as it arrives."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ class BrokenResponseError(Exception):
 
 
 class HttpResponse:
-    """Status and headers, and the body in chunks. The caller closes it."""
+    """The status and headers of a response, and its body in chunks. The caller closes it."""
 
     __slots__ = ("_response", "headers", "reason", "status")
 
@@ -26,7 +26,7 @@ class HttpResponse:
         self.status = response.status
         self.reason = "".join(filter(str.isprintable, response.reason or ""))
         self.headers: Mapping[str, str] = response.headers
-        """By name in any case; of a repeated header, the first value."""
+        """Names are case-insensitive. If a header is repeated, look-ups return its first value."""
 
     @property
     def is_success(self) -> bool:
@@ -38,13 +38,13 @@ class HttpResponse:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the body is compressed, which no request of ours asks for."""
+        """Whether the body is compressed, although no request accepts that."""
         encodings = self._response.headers.getall("Content-Encoding", ())
         return any(encoding.strip().lower() != "identity" for encoding in encodings)
 
     @property
     def set_cookies(self) -> Sequence[str]:
-        """The `Set-Cookie` headers, one by one."""
+        """The values of all `Set-Cookie` headers."""
         return self._response.headers.getall("Set-Cookie", [])
 
     @property
@@ -52,14 +52,14 @@ class HttpResponse:
         return self._response.raw_headers
 
     async def read_chunk(self) -> bytes:
-        """The part of the body that has arrived since the last call; empty at the end."""
+        """Wait for the next part of the body; empty at the end."""
         try:
             return await self._response.content.readany()
         except ClientError as error:
             raise broken_response(error) from None
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; a body of more than `limit` bytes is an error."""
+        """Read the whole body. Raise if it has more than `limit` bytes."""
         chunks: list[bytes] = []
         size = 0
         while chunk := await self.read_chunk():
@@ -70,12 +70,12 @@ class HttpResponse:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
-        """Disconnect, unless the response is complete: then the connection is kept for the next request."""
+        """Disconnect. If the response was complete, its connection is already back in the pool."""
         self._response.close()
 
 
 def broken_response(error: ClientError) -> BrokenResponseError:
-    """What aiohttp says of a response that failed, without the response's own bytes."""
+    """Translate an error of aiohttp. Its text is dropped, because it may contain bytes of the response."""
     from aiohttp import ClientPayloadError, ClientResponseError
 
     if isinstance(error, ClientResponseError):

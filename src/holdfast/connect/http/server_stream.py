@@ -1,4 +1,4 @@
-"""The stream on which a server of the handshake era sends messages without a request."""
+"""The stream on which a server of the handshake era sends messages that answer no request."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_messages
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import VERSION
+from holdfast.connect.http.outgoing import VERSION_HEADER
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
@@ -15,9 +15,9 @@ from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
-SESSION_ID = "Mcp-Session-Id"
+SESSION_ID_HEADER = "Mcp-Session-Id"
 MAX_RESUMES = 2
-"""How often a stream that ended early is resumed before the server counts as gone."""
+"""How many attempts in a row to resume a stream may fail before the link fails."""
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class SessionHeaders:
     version: str = ""
 
     def headers(self, position: StreamPosition | None = None) -> dict[str, str]:
-        """The headers of each request; with a position, those that resume a stream there."""
+        """The headers of each request. With a position, they ask the server to resume the stream there."""
         headers = {"accept": EVENT_STREAM}
         if self.session_id:
-            headers[SESSION_ID] = self.session_id
+            headers[SESSION_ID_HEADER] = self.session_id
         if self.version:
-            headers[VERSION] = self.version
+            headers[VERSION_HEADER] = self.version
         if position is not None and position.event_id:
             headers["Last-Event-ID"] = position.event_id
         return headers
@@ -42,20 +42,20 @@ class SessionHeaders:
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
 ) -> None:
-    """Keep the stream open, if the server has one. The link fails if the server is gone or forgot the session."""
+    """Keep the stream open, if the server has one. Fail the link if the server is gone or no longer knows the session."""
     position, failures = StreamPosition(), 0
     while True:
         try:
             async with endpoint.request("GET", headers=session.headers(position)) as response:
                 if response.status == 404:
                     raise HoldfastError(
-                        codes.CONNECTION_CLOSED, f"{endpoint.display_url} has forgotten the session."
+                        codes.CONNECTION_CLOSED, f"{endpoint.display_url} no longer knows the session."
                     )
                 if not response.is_success or response.media_type != EVENT_STREAM:
                     return
                 failures = 0
                 async for message in read_messages(response, position, limits):
-                    await in_flight.wait_for_room(message)
+                    await in_flight.wait_for_capacity(message)
                     peer.message_received(message)
         except HoldfastError as error:
             if error.code is not codes.CONNECTION_CLOSED:

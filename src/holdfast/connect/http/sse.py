@@ -1,4 +1,4 @@
-"""The old SSE transport: the server sends every message on one stream, and messages go out by POST."""
+"""The older SSE transport: the server sends all messages on one stream, and receives each message by POST."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from holdfast.connect.handshake import handshake
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import OutgoingMessage, read_outgoing
+from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.notifications import Notifications
 from holdfast.connect.server_requests import ServerRequests
@@ -37,7 +37,7 @@ async def open_sse(
     meta: JsonObject,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Open the stream, learn where to send messages, and do the handshake."""
+    """Open the stream, wait for the address to send messages to, and do the handshake."""
     notifications = Notifications(server_requests)
     peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
     transport = SseTransport(peer, endpoint, options)
@@ -64,7 +64,7 @@ async def open_sse(
 
 
 class SseTransport:
-    """Carries a peer's messages: out by POST, each in a task of its own, and in by one stream."""
+    """Carries a peer's messages: sends each by POST in its own task, and receives all on one stream."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -80,7 +80,7 @@ class SseTransport:
         return self._in_flight.failure
 
     async def open(self) -> None:
-        """Open the stream and wait for the address that messages go to."""
+        """Open the stream and wait for the address to send messages to."""
         reading = self._in_flight.start(self._read_stream())
         done, _ = await asyncio.wait(
             [self._post_url, reading],
@@ -98,13 +98,13 @@ class SseTransport:
     # Called by the peer
 
     def write(self, data: bytes) -> None:
-        self._in_flight.start(self._post(read_outgoing(data, ParamHeaders())))
+        self._in_flight.start(self._post(parse_outgoing(data, ParamHeaders())))
 
     def pause_reading(self) -> None:
-        """Do nothing: the stream waits for room by itself."""
+        """Do nothing: `_read_stream` waits for capacity before each message."""
 
     def resume_reading(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: see `pause_reading`."""
 
     async def close(self) -> None:
         await self._in_flight.close()
@@ -116,13 +116,13 @@ class SseTransport:
                 if not response.is_success:
                     raise self._endpoint.status_error(response)
                 if response.media_type != EVENT_STREAM:
-                    raise HoldfastError(codes.BAD_ANSWER, f"{url} gave no stream of events.")
+                    raise HoldfastError(codes.BAD_ANSWER, f"{url} did not answer with an event stream.")
                 async for event in read_events(response, StreamPosition(), limits):
                     if event.name == "endpoint":
                         self._set_post_url(event.data.decode("utf-8", "replace"))
                     elif event.name == "message":
                         message = await read_message(event.data, limits)
-                        await self._in_flight.wait_for_room(message)
+                        await self._in_flight.wait_for_capacity(message)
                         self._peer.message_received(message)
             raise HoldfastError(codes.CONNECTION_CLOSED, f"{url} ended its stream.")
         except HoldfastError as error:
@@ -133,7 +133,7 @@ class SseTransport:
         if url is None:
             raise HoldfastError(
                 codes.BAD_ANSWER,
-                f"{self._endpoint.display_url} wants its messages sent elsewhere: {reference[:200]!r}.",
+                f"{self._endpoint.display_url} wants messages sent to another server: {reference[:200]!r}.",
             )
         if not self._post_url.done():
             self._post_url.set_result(url)
@@ -156,11 +156,11 @@ class SseTransport:
                     raise self._endpoint.status_error(response)
         except TimeoutError:
             text = f"{self._endpoint.display_url} did not accept the message in time."
-            self._fail(message, HoldfastError(codes.TIMEOUT, text))
+            self._report_failure(message, HoldfastError(codes.TIMEOUT, text))
         except HoldfastError as error:
-            self._fail(message, error)
+            self._report_failure(message, error)
 
-    def _fail(self, message: OutgoingMessage, error: HoldfastError) -> None:
+    def _report_failure(self, message: OutgoingMessage, error: HoldfastError) -> None:
         if message.is_request and message.id is not None:
             self._peer.request_failed(message.id, error)
         else:

@@ -12,10 +12,15 @@ from holdfast.connect.handshake import handshake
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_message, read_messages
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import OutgoingMessage, read_outgoing
+from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse
-from holdfast.connect.http.server_stream import MAX_RESUMES, SESSION_ID, SessionHeaders, read_server_stream
+from holdfast.connect.http.server_stream import (
+    MAX_RESUMES,
+    SESSION_ID_HEADER,
+    SessionHeaders,
+    read_server_stream,
+)
 from holdfast.connect.notifications import Notifications, needs_subscription, subscribe_to_tool_changes
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
@@ -29,9 +34,9 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 _POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
-_ONE_WAY_AT_ONCE = 16  # answers and notifications of ours that are sent at the same time
-_DRAIN_SECONDS = 1.0
-_UNKNOWN_SESSION = (400, 404)
+_ONE_WAY_AT_ONCE = 16  # how many answers and notifications are sent concurrently
+_DRAIN_SECONDS = 1.0  # how long to wait for the end of a stream after the answer
+_UNKNOWN_SESSION_STATUSES = (400, 404)
 
 
 @asynccontextmanager
@@ -43,7 +48,7 @@ async def open_http(
     meta: JsonObject,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Do the handshake and read the server's own messages; at the end, tell the server that the session is over."""
+    """Do the handshake and start to read the messages that the server sends on its own. On exit, end the server's session."""
     notifications = Notifications(server_requests)
     peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
     transport = HttpTransport(peer, endpoint, options)
@@ -63,7 +68,7 @@ async def open_http(
 
 
 class HttpTransport:
-    """Carries a peer's messages by HTTP. Each one is a request in a task of its own."""
+    """Carries a peer's messages by HTTP. Each message is an HTTP request in its own task."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -73,7 +78,7 @@ class HttpTransport:
         self._requests: dict[Id, tuple[OutgoingMessage, asyncio.Task[None]]] = {}
         self._in_flight = InFlight(peer, options.limits)
         self._one_way = asyncio.Semaphore(_ONE_WAY_AT_ONCE)
-        self._initialized: asyncio.Task[None] | None = None
+        self._initialized_post: asyncio.Task[None] | None = None
         self._session = SessionHeaders()
 
     @property
@@ -84,13 +89,13 @@ class HttpTransport:
     # Called by the peer
 
     def write(self, data: bytes) -> None:
-        message = read_outgoing(data, self._param_headers)
+        message = parse_outgoing(data, self._param_headers)
         if message.cancels is not None:
             request, task = self._requests.pop(message.cancels, (None, None))
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # closing the connection cancels the request; the handshake era needs the message, too
+                return  # closing the connection is enough in the modern era; the handshake era needs the message, too
         if message.is_request:
             assert message.id is not None
             task = self._in_flight.start(self._send_request(message))
@@ -98,16 +103,16 @@ class HttpTransport:
         else:
             task = self._in_flight.start(self._send_one_way(message))
             if message.method == "notifications/initialized":
-                self._initialized = task
+                self._initialized_post = task
 
     def pause_reading(self) -> None:
-        """Do nothing: each stream waits for room by itself."""
+        """Do nothing: each stream waits for capacity before each message."""
 
     def resume_reading(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: see `pause_reading`."""
 
     async def close(self) -> None:
-        """Cancel what is in flight, and end the server's session."""
+        """Cancel all requests in flight, and end the server's session."""
         await self._in_flight.close()
         if self._session.session_id and self._in_flight.failure is None:
             try:
@@ -120,7 +125,7 @@ class HttpTransport:
                 log.debug("session not ended", extra={"reason": str(error)})
 
     def listen(self, client: Client, server_requests: ServerRequests) -> None:
-        """Begin to read what the server sends without a request."""
+        """Start to read the messages that the server sends on its own."""
         if needs_subscription(client):
             self._in_flight.start(subscribe_to_tool_changes(client, server_requests))
         elif self._session.session_id:
@@ -146,7 +151,7 @@ class HttpTransport:
             self._deliver(request, await self._read_error(request, response))
             return
         if request.method == "initialize":
-            session_id = response.headers.get(SESSION_ID, "")
+            session_id = response.headers.get(SESSION_ID_HEADER, "")
             self._session.session_id = session_id if session_id.isascii() and session_id.isprintable() else ""
         match response.media_type:
             case "application/json":
@@ -161,28 +166,28 @@ class HttpTransport:
                 await self._read_stream(request, response)
             case media_type:
                 kind = f"of type {media_type[:80]!r}" if media_type else "without a type"
-                raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.display_url} gave an answer {kind}.")
+                raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.display_url} sent an answer {kind}.")
 
     async def _read_body(self, response: HttpResponse) -> Message:
         limits = self._options.limits
         return await read_message(await response.read(limits.line_bytes), limits)
 
     async def _read_error(self, request: OutgoingMessage, response: HttpResponse) -> ErrorResponse:
-        """The error in the body of an unsuccessful response; without one, raise what the status means."""
+        """The error in the body of an unsuccessful response. If it has none, raise the error for its status."""
         body: Message | None = None
         if response.media_type == "application/json":
             body = await self._read_body(response)
-        is_unknown = response.status in _UNKNOWN_SESSION and not _answers(body, request.id)
-        if self._session.session_id and is_unknown:
+        may_be_unknown = response.status in _UNKNOWN_SESSION_STATUSES and not _answers(body, request.id)
+        if self._session.session_id and may_be_unknown:
             raise HoldfastError(
-                codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} has forgotten the session."
+                codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} no longer knows the session."
             )
         if isinstance(body, ErrorResponse) and response.status != 401:
             return ErrorResponse(request.id, body.error)
         raise self._endpoint.status_error(response)
 
     async def _read_stream(self, request: OutgoingMessage, response: HttpResponse) -> None:
-        """Read a stream up to the answer, resuming it if the server ends it early and supports that."""
+        """Read a stream up to the answer. If it ends early, resume it, provided that the server supports this."""
         position = StreamPosition()
         resumes, last_id = 0, ""
         if await self._read_until_answered(request, response, position):
@@ -205,7 +210,7 @@ class HttpTransport:
         try:
             async with asyncio.timeout(None) as deadline:
                 async for message in read_messages(response, position, self._options.limits):
-                    await self._in_flight.wait_for_room(message)
+                    await self._in_flight.wait_for_capacity(message)
                     self._deliver(request, message)
                     if _answers(message, request.id):
                         answered = True
@@ -223,10 +228,10 @@ class HttpTransport:
             if request.method == "initialize":
                 self._session.version = _protocol_version(message)
             elif request.method == "tools/list":
-                self._param_headers.learn(message.result)
+                self._param_headers.add_page(message.result)
         self._peer.message_received(message)
 
-    # Notifications and answers of ours
+    # Notifications, and answers to the server's requests
 
     async def _send_one_way(self, message: OutgoingMessage) -> None:
         try:
@@ -249,9 +254,9 @@ class HttpTransport:
         )
 
     async def _wait_for_initialized(self) -> None:
-        """The server must have `notifications/initialized` before any other request."""
-        if self._initialized is not None and not self._initialized.done():
-            await asyncio.wait([self._initialized])
+        """Wait until `notifications/initialized` is sent, which the server must get before any other request."""
+        if self._initialized_post is not None and not self._initialized_post.done():
+            await asyncio.wait([self._initialized_post])
 
     def _post(self, message: OutgoingMessage) -> AbstractAsyncContextManager[HttpResponse]:
         headers = {**self._session.headers(), **_POST_HEADERS, **message.headers}
@@ -266,14 +271,16 @@ def _protocol_version(response: Response) -> str:
     try:
         version = msgspec.json.decode(response.result, type=_InitializeResult).protocol_version
     except msgspec.MsgspecError:
-        return ""  # the handshake reports what is wrong with it
+        return ""  # the handshake reports the error
     return version if version.isascii() and version.isprintable() else ""
 
 
 def _answers(message: Message | None, request_id: Id | None) -> bool:
-    """Whether this message is the answer to the request, even one that cannot be read."""
+    """Whether this message is the answer to the request. A malformed answer counts, too."""
     match message:
-        case Response(id=answered) | ErrorResponse(id=answered) | Malformed(id=answered, is_response=True):
+        case (
+            Response(id=answered) | ErrorResponse(id=answered) | Malformed(id=answered, may_be_response=True)
+        ):
             return answered == request_id
         case _:
             return False

@@ -1,4 +1,4 @@
-"""Addresses of remote servers, read one way: the check of a host and the connection to it see the same host."""
+"""Parse the addresses of remote servers so strictly that the egress check and aiohttp see the same host."""
 
 import ipaddress
 import re
@@ -13,15 +13,15 @@ _NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}")
 
 
 def read_url(text: str) -> URL:
-    """Read an http or https address without a user name; refuse any other."""
+    """Parse an http or https address. Refuse any other, and addresses with a user name."""
     try:
-        text.encode()  # refuses half a character
+        text.encode()  # refuses lone surrogates
         authority = urlsplit(text).netloc
         if "@" in authority:
             raise ValueError("it has a user name")
         url = URL(text).with_fragment(None)
-        _check(url, authority)
-    except (ValueError, IndexError) as error:  # yarl raises IndexError for some brackets
+        _check_url(url, authority)
+    except (ValueError, IndexError) as error:  # yarl raises IndexError for some misplaced brackets
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"{text[:100]!r} is not an http or https address: {error}."
         ) from None
@@ -29,7 +29,7 @@ def read_url(text: str) -> URL:
 
 
 def join_url(base: URL, reference: str) -> URL | None:
-    """The address that `reference` names at the same scheme, host and port as `base`; None if it names another."""
+    """Resolve `reference` relative to `base`. None if the scheme, host or port differs."""
     try:
         url = read_url(urljoin(str(base), reference))
     except (HoldfastError, ValueError):
@@ -42,7 +42,7 @@ def display_url(url: URL) -> str:
     return str(url.with_query(None))
 
 
-def _check(url: URL, authority: str) -> None:
+def _check_url(url: URL, authority: str) -> None:
     host = url.raw_host or ""
     if url.scheme not in ("http", "https"):
         raise ValueError("it has another scheme")

@@ -1,4 +1,4 @@
-"""Bubblewrap's arguments for one confined server, built from values alone."""
+"""Bubblewrap's arguments for one confined server. Pure functions: they touch no files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ PROXY_PORT = 3128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One path inside the sandbox: a bound descriptor, a symbolic link, or an empty folder (`hidden`)."""
+    """One path inside the sandbox: a bound descriptor, or a symbolic link."""
 
     path: str
-    kind: Literal["bind", "ro-bind", "symlink", "hidden"]
+    kind: Literal["bind", "ro-bind", "symlink"]
     source: str = ""
     """The descriptor's number, or the target of the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filesystem:
-    """What a confined server sees: its own mounts, the system's, and generated files."""
+    """The files that a confined server sees: its own mounts, system mounts, and generated files."""
 
     mounts: tuple[Mount, ...]
     system_mounts: tuple[Mount, ...]
@@ -38,7 +38,7 @@ def build_arguments(
     ids: tuple[int, int],
     fds: tuple[int, int],
 ) -> list[str]:
-    """All arguments before the program. `fds`: where to read the seccomp filter, where to report readiness."""
+    """All arguments before the program. `fds` are the descriptors of the seccomp filter and of the ready pipe."""
     uid, gid = ids
     seccomp, ready = fds
     tmpfs = str(quota.memory_bytes // 4)
@@ -62,7 +62,7 @@ def build_arguments(
 
 
 def limit_command(prlimit: str, quota: Quota) -> list[str]:
-    """The start of a command that sets the limits inside the sandbox, where only this server counts.
+    """The `prlimit` prefix of the server's command. Inside the sandbox the kernel counts only this server's processes.
 
     Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
     """
@@ -96,8 +96,6 @@ def _mount_arguments(mounts: Iterable[Mount]) -> Iterator[str]:
                 yield from (f"--{mount.kind}-fd", mount.source, mount.path)
             case "symlink":
                 yield from ("--symlink", mount.source, mount.path)
-            case "hidden":
-                yield from ("--tmpfs", mount.path, "--remount-ro", mount.path)
 
 
 def _file_arguments(files: Mapping[str, int]) -> Iterator[str]:
@@ -106,5 +104,5 @@ def _file_arguments(files: Mapping[str, int]) -> Iterator[str]:
 
 
 def _mount_order(mount: Mount) -> tuple[int, int]:
-    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins: `hidden` over `bind`."""
-    return mount.path.count("/"), ("symlink", "ro-bind", "bind", "hidden").index(mount.kind)
+    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins: `bind` over `ro-bind`."""
+    return mount.path.count("/"), ("symlink", "ro-bind", "bind").index(mount.kind)

@@ -1,4 +1,7 @@
-"""Bubblewrap: run a confined server in its own namespaces, as the owner of its first root."""
+"""Bubblewrap: run a confined server in its own namespaces.
+
+The server runs as the host's user. If the host is root, it runs as the owner of its first root.
+"""
 
 import asyncio
 import os
@@ -27,9 +30,9 @@ from holdfast.sandbox.bwrap.runtime import ProgramRuntime, find_runtime, runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
-from holdfast.sandbox.roots import NOBODY, open_real, open_root, server_user
+from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
-from holdfast.sandbox.start_confined import start_in_sandbox
+from holdfast.sandbox.start_confined import start_confined_unchecked
 from holdfast.sandbox.syscalls import find_architecture
 
 _CHECK_SECONDS = 20.0
@@ -44,7 +47,7 @@ _ETC = (
 )
 
 
-class Bwrap:
+class BwrapSandbox:
     """The default sandbox on Linux. It needs no privileges, no daemon and no image."""
 
     name = "bwrap"
@@ -58,16 +61,16 @@ class Bwrap:
         """Run `true` in a full sandbox, once; remember whether that worked."""
         async with self._lock:
             if self._availability is None:
-                missing = self._missing()
+                reason = self._unavailable_reason()
                 self._availability = (
-                    Availability(works=False, reason=missing) if missing else await _run_true(self)
+                    Availability(works=False, reason=reason) if reason else await _run_true(self)
                 )
         return self._availability
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
-        """Open everything that the server may see, and build bubblewrap's command."""
-        if missing := self._missing():
-            raise HoldfastError(codes.NO_SANDBOX, missing)
+        """Open every path that the server may see, and build bubblewrap's command."""
+        if reason := self._unavailable_reason():
+            raise HoldfastError(codes.NO_SANDBOX, reason)
         bwrap, prlimit = self._which("bwrap"), os.path.realpath(self._which("prlimit"))
         with ExitStack() as resources:
             return _ProcessBuilder(spec, resources, bwrap=bwrap, prlimit=prlimit).build()
@@ -75,7 +78,7 @@ class Bwrap:
     def _which(self, program: str) -> str:
         return shutil.which(program, path=self._search_path) or ""
 
-    def _missing(self) -> str:
+    def _unavailable_reason(self) -> str:
         if sys.platform != "linux":
             return "Bubblewrap needs Linux. Configure a container engine (podman or docker)."
         if find_architecture(platform.machine()) is None:
@@ -87,24 +90,24 @@ class Bwrap:
         return ""
 
 
-async def _run_true(sandbox: Bwrap) -> Availability:
+async def _run_true(sandbox: BwrapSandbox) -> Availability:
     true = shutil.which("true") or "/bin/true"
     spec = ProcessSpec(argv=(true,), env={}, cwd="/", confinement=Confinement())
     client = KeeperClient()
     client.open()
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
-            child = await start_in_sandbox(client, sandbox, spec)
+            child = await start_confined_unchecked(client, sandbox, spec)
             try:
                 code = await child.wait()
                 stderr = child.stderr.read(2000).decode(errors="replace").strip()
             finally:
                 child.close()
     except HoldfastError as error:
-        return Availability(works=False, reason=error.message)
+        return Availability(works=False, reason=f"{error.message} {_advice(error.message)}".rstrip())
     except TimeoutError:
         return Availability(
-            works=False, reason=f"{sandbox.name} hangs: it did not run 'true' in {_CHECK_SECONDS:g} seconds."
+            works=False, reason=f"{sandbox.name} did not run 'true' within {_CHECK_SECONDS:g} seconds."
         )
     finally:
         await client.close()
@@ -112,20 +115,22 @@ async def _run_true(sandbox: Bwrap) -> Availability:
         return Availability(works=True)
     return Availability(
         works=False,
-        reason=f"{sandbox.name} fails here: {stderr or f'exit code {code}'}. {_advice(stderr)}".rstrip(),
+        reason=f"{sandbox.name} failed: {stderr or f'exit code {code}'}. {_advice(stderr)}".rstrip(),
     )
 
 
 def _advice(stderr: str) -> str:
     if "user namespace" in stderr or "uid map" in stderr:
         return "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or configure a container engine."
-    if "nknown option" in stderr:
-        return "Install bubblewrap 0.8 or newer."
+    if "unknown option" in stderr.lower():  # bwrap: Unknown option --bind-fd
+        return (
+            "Install bubblewrap 0.10 or newer, or a package that has --bind-fd (Debian 12: 0.8.0-2+deb12u1)."
+        )
     return ""
 
 
 class _ProcessBuilder:
-    """Builds the request for one server: collects mounts and descriptors, then the arguments."""
+    """Builds the request for one server: opens its mounts and descriptors, then writes the arguments."""
 
     def __init__(self, spec: ProcessSpec, resources: ExitStack, *, bwrap: str, prlimit: str) -> None:
         assert spec.confinement is not None
@@ -133,7 +138,9 @@ class _ProcessBuilder:
         self.confinement: Confinement = spec.confinement
         self.resources = resources
         self.bwrap, self.prlimit = bwrap, prlimit
-        self.descriptors: list[int] = [-1]  # the first is for the arguments, which are complete last
+        self.descriptors: list[int] = [
+            -1
+        ]  # for bubblewrap's arguments: set last, because they contain the numbers of the others
         self.user = NOBODY, NOBODY
         self.ready_fd = -1
         self.egress_channel: socket.socket | None = None
@@ -146,7 +153,7 @@ class _ProcessBuilder:
             runtime.program,
             *self.spec.argv[1:],
         ]
-        mounts = [*root_mounts, *self._mount_readable(runtime), *self._hide_folders()]
+        mounts = [*root_mounts, *self._mount_readable(runtime)]
         env = self.spec.env
         if self.confinement.network:
             env = add_proxy_variables(env)
@@ -174,9 +181,9 @@ class _ProcessBuilder:
             cwd="/",
             descriptors=tuple(self.descriptors),
             run_as=self.user if host_is_root and self.user[0] else None,
-            cgroups=plan_cgroups(self.confinement.quota, processes=host_is_root and not self.user[0]),
+            cgroups=plan_cgroups(self.confinement.quota, limit_processes=host_is_root and not self.user[0]),
             has_monitor=True,
-            oom_first=True,
+            prefer_oom_kill=True,
         )
         return PreparedProcess(
             request=request,
@@ -198,7 +205,7 @@ class _ProcessBuilder:
         return mounts
 
     def _mount_readable(self, runtime: ProgramRuntime) -> list[Mount]:
-        # Paths inside a root are visible already. Do not mount them: the server may have made them links.
+        # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links.
         readable = [
             path for path in self.confinement.readable if not _is_within(path, self.confinement.roots)
         ]
@@ -206,18 +213,11 @@ class _ProcessBuilder:
         needed = [path for path in runtime.paths if not _is_within(path, visible)]
         return [self._mount_read_only(path) for path in dict.fromkeys((*readable, *needed))]
 
-    def _hide_folders(self) -> list[Mount]:
-        return [
-            Mount(path=path, kind="hidden")
-            for path in map(os.path.realpath, self.confinement.hidden)
-            if _is_within(path, self.confinement.roots) and Path(path).is_dir()
-        ]
-
     def _mount_read_only(self, path: str) -> Mount:
         if os.path.islink(path):  # noqa: PTH114 - recreate the link, do not follow it
             return Mount(path=path, kind="symlink", source=os.readlink(path))  # noqa: PTH115
         self._check_access(path)
-        return Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_real(path))))
+        return Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_no_symlinks(path))))
 
     def _mount_system(self) -> tuple[Mount, ...]:
         mounts = [self._mount_read_only(path) for path in _SYSTEM if os.path.lexists(path)]
@@ -228,7 +228,9 @@ class _ProcessBuilder:
             if os.path.islink(path) and target.startswith("/usr/"):  # noqa: PTH114
                 mounts.append(Mount(path=path, kind="symlink", source=target))
             else:
-                mounts.append(Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_real(target)))))
+                mounts.append(
+                    Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_no_symlinks(target))))
+                )
         return tuple(mounts)
 
     def _etc_files(self) -> dict[str, int]:
@@ -242,11 +244,11 @@ class _ProcessBuilder:
         return {path: self._pass_bytes(text.encode()) for path, text in texts.items()}
 
     def _listener_command(self, mounts: list[Mount]) -> list[str]:
-        """The command that opens the egress listener inside, and then executes the server."""
+        """The command that opens the egress listener inside the sandbox, and then executes the server."""
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
         mounts += [self._mount_read_only(path) for path in runtime_paths(python) if path not in mounted]
-        script = self._pass_fd(open_real(os.path.realpath(_LISTENER)))
+        script = self._pass_fd(open_no_symlinks(os.path.realpath(_LISTENER)))
         mounts.append(Mount(path=_LISTENER_INSIDE, kind="ro-bind", source=str(script)))
         self.egress_channel, sandbox_end = socket.socketpair()
         self.resources.callback(sandbox_end.close)
@@ -255,7 +257,7 @@ class _ProcessBuilder:
         return [python, "-I", "-S", _LISTENER_INSIDE, str(number), str(PROXY_PORT)]
 
     def _find_python(self) -> str:
-        """A Python that the server's user can run: the host's own, or the system's."""
+        """A Python that the server's user can run: the host's own, or else `/usr/bin/python3`."""
         own = os.path.realpath(sys.executable)
         if _forbidden_folder(own, *self.user) and Path("/usr/bin/python3").exists():
             return "/usr/bin/python3"
@@ -266,15 +268,15 @@ class _ProcessBuilder:
         if cwd not in ("/", "/tmp") and not _is_within(cwd, [mount.path for mount in mounts]):
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {self.spec.argv[0]!r}: its working folder {cwd!r} is outside its roots. Choose one inside.",
+                f"Could not start {self.spec.argv[0]!r}: its working directory {cwd!r} is outside its roots. Use a folder inside one.",
             )
 
     def _check_access(self, path: str) -> None:
         if os.geteuid() == 0 and self.user[0] and (folder := _forbidden_folder(path, *self.user)):
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {self.spec.argv[0]!r}: it runs as the owner of its folder (uid {self.user[0]}),"
-                f" who may not enter {folder!r}. Install the program where every user can read it.",
+                f"Could not start {self.spec.argv[0]!r}: it needs {path!r}, but runs as uid {self.user[0]}, which may"
+                f" not enter {folder!r}. Let that user enter the folder, or move {path!r} elsewhere.",
             )
 
     def _pass_fd(self, fd: int) -> int:

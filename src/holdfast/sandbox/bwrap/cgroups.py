@@ -1,4 +1,4 @@
-"""Control groups (cgroups) for one server, where this host may create them."""
+"""Choose the control groups (cgroups) of one server."""
 
 import os
 from pathlib import Path
@@ -7,33 +7,34 @@ from holdfast.model.process import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 
-def plan_cgroups(quota: Quota, *, processes: bool, root: Path = Path("/")) -> tuple[Cgroup, ...]:
-    """The groups to create for a server: for its total memory, and its `processes` where rlimits do not count.
+def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/")) -> tuple[Cgroup, ...]:
+    """The groups that limit a server's total memory and, with `limit_processes`, its number of processes.
 
-    Empty if this host may create none; then only the limits per process hold.
+    Set `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. The result
+    is empty if this host may create no groups; then only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
     if (unified := hierarchies.get("")) is not None:
-        limits = _unified_limits(quota, processes=processes)
+        limits = _unified_limits(quota, limit_processes=limit_processes)
         for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-            parent = _parent(root / mount, unified)
+            parent = _parent_group(root / mount, unified)
             controllers = _read_words(parent / "cgroup.subtree_control")
             usable = {name: value for name, value in limits.items() if name.partition(".")[0] in controllers}
             if usable and _is_writable(parent):
                 planned.append(Cgroup(parent=str(parent), limits=usable))
                 break
     has_pids = any("pids.max" in group.limits for group in planned)
-    if processes and not has_pids and "pids" in hierarchies:
+    if limit_processes and not has_pids and "pids" in hierarchies:
         parent = root / "sys/fs/cgroup/pids" / hierarchies["pids"].lstrip("/")
         if _is_writable(parent):
             planned.append(Cgroup(parent=str(parent), limits={"pids.max": str(quota.processes)}))
     return tuple(planned)
 
 
-def _unified_limits(quota: Quota, *, processes: bool) -> dict[str, str]:
+def _unified_limits(quota: Quota, *, limit_processes: bool) -> dict[str, str]:
     memory = {"memory.max": str(quota.memory_bytes), "memory.swap.max": "0", "memory.oom.group": "1"}
-    return {**memory, "pids.max": str(quota.processes)} if processes else memory
+    return {**memory, "pids.max": str(quota.processes)} if limit_processes else memory
 
 
 def _parse_hierarchies(text: str) -> dict[str, str]:
@@ -45,8 +46,8 @@ def _parse_hierarchies(text: str) -> dict[str, str]:
     return groups
 
 
-def _parent(mount: Path, group: str) -> Path:
-    """A group with processes cannot have limited child groups, so new groups become its siblings."""
+def _parent_group(mount: Path, group: str) -> Path:
+    """The parent of this process's group. A group with processes cannot have limited children, so a sibling is created."""
     return mount / group.strip("/").rpartition("/")[0]
 
 

@@ -1,7 +1,8 @@
 """Runs inside the sandbox: open the egress proxy's listener, send it to the host, then execute the server.
 
 A script: `python -I -S egress_listener.py FD PORT PROGRAM …`. The listener belongs to the sandbox's network
-namespace; the host accepts from it. The descriptor is closed before the server is executed.
+namespace, and the host accepts connections from it. FD is the channel to the host; it is closed before the
+server is executed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which hosts a confined server may reach, decided by name and by address before anything is sent."""
+"""Which hosts a confined server may reach: the name is checked first, then each of its addresses."""
 
 import ipaddress
 import re
@@ -26,7 +26,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRequest:
-    """A server's request to the egress proxy: where to connect, and which bytes to send first."""
+    """A server's request to the egress proxy: where to connect, and the request head to send there."""
 
     endpoint: Endpoint
     tunnel: bool
@@ -37,20 +37,22 @@ class EgressPolicy:
     """The hosts granted to a server, and which of them may have private addresses."""
 
     def __init__(self, confinement: Confinement) -> None:
-        self._network = [grant for text in confinement.network if (grant := _parse_grant(text))]
-        self._reachable = [grant for text in confinement.reachable if (grant := _parse_grant(text))]
+        self._granted_hosts = [grant for text in confinement.network if (grant := _parse_grant(text))]
+        self._private_hosts = [
+            grant for text in confinement.allowed_private_hosts if (grant := _parse_grant(text))
+        ]
 
-    def refuse_name(self, endpoint: Endpoint) -> str | None:
+    def why_name_refused(self, endpoint: Endpoint) -> str | None:
         """Why the name and port are not granted; None if they are."""
-        if any(_covers(grant, endpoint, _DEFAULT_PORTS) for grant in self._network):
+        if any(_covers(grant, endpoint, _DEFAULT_PORTS) for grant in self._granted_hosts):
             return None
         return f"{endpoint} was not granted to this server. Add it to the server's network list."
 
-    def refuse_address(self, endpoint: Endpoint, address: str) -> str | None:
+    def why_address_refused(self, endpoint: Endpoint, address: str) -> str | None:
         """Why a granted endpoint may not be reached at this address; None if it may."""
         ip = ipaddress.ip_address(address.partition("%")[0])
         why = "the cloud's metadata address" if ip == _AZURE else why_address_blocked(ip)
-        if why is None or any(_covers(grant, endpoint, None) for grant in self._reachable):
+        if why is None or any(_covers(grant, endpoint, None) for grant in self._private_hosts):
             return None
         return f"{endpoint} is at {address}, {why}. The host's settings can allow it: servers.reachable."
 
@@ -63,17 +65,17 @@ def parse_request(head: bytes) -> ProxyRequest | str:
     except ValueError:
         return "This is not an HTTP request."
     if not version.startswith("HTTP/1."):
-        return "The proxy speaks HTTP/1.1."
+        return "The proxy accepts only HTTP/1.x."
     if method == "CONNECT":
         endpoint = _parse_endpoint(target, None)
         return ProxyRequest(endpoint=endpoint, tunnel=True) if endpoint else "CONNECT needs host:port."
     scheme, _, address = target.partition("://")
     if scheme.lower() != "http":
-        return "Request http://host/path, or CONNECT host:port."
+        return "Use http://host/path, or CONNECT host:port."
     authority, slash, path = address.partition("/")
     endpoint = _parse_endpoint(authority, 80)
     if endpoint is None:
-        return "The address has no host."
+        return "The URL has no valid host."
     headers = [header for header in rest.split(b"\r\n") if header and not _is_replaced_header(header)]
     forwarded = b"\r\n".join(
         [
@@ -111,6 +113,7 @@ def _parse_grant(text: str) -> tuple[str, int | None] | None:
 
 
 def _covers(grant: tuple[str, int | None], endpoint: Endpoint, ports: tuple[int, ...] | None) -> bool:
+    """Whether a grant covers an endpoint. A grant without a port covers `ports`, or every port if that is None."""
     host, port = grant
     if host != endpoint.host:
         return False

@@ -19,7 +19,7 @@ _CONNECT_SECONDS = 20.0
 _CHUNK = 64 * 1024
 
 Resolve = Callable[[Endpoint], Awaitable[list[str]]]
-"""Looks up the addresses of an endpoint."""
+"""A function that looks up the addresses of an endpoint."""
 
 
 class EgressProxy:
@@ -32,20 +32,20 @@ class EgressProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, channel: socket.socket) -> None:
-        """Wait until the sandbox sends its listener, then serve it. Fail if the channel closes first."""
+        """Wait until the sandbox sends its listener, then serve it. Raise if the channel closes first."""
         channel.setblocking(False)
         await _wait_readable(channel)
         listener = _receive_fd(channel)
         if listener is None:
-            raise ConnectionError("The sandbox did not open its egress listener.")
+            raise ConnectionError("it did not open its egress listener")
         await self.serve(socket.socket(fileno=listener))
 
     async def serve(self, listener: socket.socket) -> None:
-        """Serve a listener; closing the proxy closes it."""
+        """Accept connections from this listener until the proxy is closed."""
         listener.setblocking(False)
         # In two steps: `close` must find the server even if `start_serving` is cancelled.
         self._server = await asyncio.start_server(
-            self._accept, sock=listener, limit=_HEAD_BYTES, start_serving=False
+            self._on_connection, sock=listener, limit=_HEAD_BYTES, start_serving=False
         )
         await self._server.start_serving()
 
@@ -56,7 +56,7 @@ class EgressProxy:
         for task in self._tasks:
             task.cancel()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -64,14 +64,14 @@ class EgressProxy:
             if len(self._tasks) > _CONNECTIONS:
                 await _refuse(writer, 503, "Too many open connections. Close some.")
             else:
-                await self._serve(reader, writer)
+                await self._handle_request(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
             pass  # one end disconnected, or sent no complete request in time
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(_HEAD_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
         request = parse_request(head)
@@ -95,26 +95,28 @@ class EgressProxy:
     async def _connect(
         self, request: ProxyRequest, writer: asyncio.StreamWriter
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """Check the name, then each address, and connect to the address that was checked."""
+        """Check the name, then connect to the first address that the policy allows. On failure, answer and return None."""
         endpoint = request.endpoint
-        refusal, status = self._policy.refuse_name(endpoint), 403
-        if refusal is None:
+        reason, status = self._policy.why_name_refused(endpoint), 403
+        if reason is None:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     for address in await self._resolve(endpoint):
-                        refusal = self._policy.refuse_address(endpoint, address)
-                        if refusal is None:
+                        reason = self._policy.why_address_refused(endpoint, address)
+                        if reason is None:
                             return await asyncio.open_connection(address, endpoint.port)
-                    refusal = refusal or f"{endpoint} has no address."
+                if reason is None:
+                    reason, status = f"{endpoint} has no address.", 502
             except (OSError, TimeoutError) as error:
-                refusal, status = f"{endpoint} cannot be reached: {error or 'no answer in time'}.", 502
-        log.warning("egress refused", extra={"endpoint": str(endpoint), "reason": refusal})
-        await _refuse(writer, status, refusal)
+                reason, status = f"{endpoint} cannot be reached: {str(error) or 'no answer in time'}.", 502
+        message = "egress refused" if status == 403 else "egress failed"
+        log.warning(message, extra={"endpoint": str(endpoint), "reason": reason})
+        await _refuse(writer, status, reason)
         return None
 
 
 def _receive_fd(channel: socket.socket) -> int | None:
-    """Receive a descriptor. Not by `socket.recv_fds`: a child could inherit it for a moment."""
+    """Receive a descriptor, close-on-exec from the start: `socket.recv_fds` would let a child inherit it."""
     fds = array.array("i")
     _, control, _, _ = channel.recvmsg(1, socket.CMSG_LEN(fds.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in control:
@@ -131,7 +133,7 @@ async def _look_up(endpoint: Endpoint) -> list[str]:
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Copy until end of file, and pass that on. If a side is gone, only its direction ends."""
+    """Copy until end of file, then half-close `target`. An error ends only this direction."""
     with contextlib.suppress(OSError):
         while data := await source.read(_CHUNK):
             target.write(data)

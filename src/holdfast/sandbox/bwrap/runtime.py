@@ -18,14 +18,15 @@ _MAX_LINKS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRuntime:
-    """A program's real path, and the real paths outside the system folders that it needs."""
+    """A program, and the paths outside the system folders that it needs to run."""
 
     program: str
+    """Its path, with links in its folder resolved. A link at the end is kept."""
     paths: tuple[str, ...]
 
 
 def find_runtime(spec: ProcessSpec) -> ProgramRuntime:
-    """Find the program by the server's PATH and working folder, and the paths that it needs.
+    """Find the program by the server's PATH and working directory, and the paths that it needs.
 
     A folder is only included if it is recognised as a runtime (a Python environment, a Node installation, a
     `node_modules`); otherwise only the program's file is.
@@ -53,12 +54,12 @@ def _locate(spec: ProcessSpec) -> str:
             f"Could not start {name!r}: there is no such program. Install it, or correct the server's command.",
             command=name,
         )
-    path = Path(os.path.abspath(found))  # noqa: PTH100 - keep the last link: Python finds its environment by it
+    path = Path(os.path.abspath(found))  # noqa: PTH100 - keep the last link: a Python finds its environment by it
     return str(Path(os.path.realpath(path.parent)) / path.name)
 
 
 def _follow_links(program: str, spec: ProcessSpec) -> Iterator[str]:
-    """The program, the targets of its links, and the interpreters of its scripts, each in its real folder."""
+    """The program, then each target of a link and each interpreter of a script, until neither follows."""
     path = program
     for _ in range(_MAX_LINKS):
         yield path
@@ -74,7 +75,7 @@ def _follow_links(program: str, spec: ProcessSpec) -> Iterator[str]:
 
 def _interpreter(path: str, spec: ProcessSpec) -> str | None:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - it may be anything
+        with open(path, "rb") as file:  # noqa: PTH123 - a str, not a Path
             line = file.readline(256)
     except OSError:
         return None
@@ -101,14 +102,14 @@ def _needed_paths(path: str) -> Iterator[str]:
     folder = Path(path).parent
     prefix = folder.parent
     if folder.name == "bin" and _is_runtime(prefix):
-        yield from _parts(prefix)
+        yield from _existing_parts(prefix)
         if home := _base_installation(prefix):
-            yield from _parts(home)
+            yield from _existing_parts(home)
     else:
         yield path
 
 
-def _parts(prefix: Path) -> Iterator[str]:
+def _existing_parts(prefix: Path) -> Iterator[str]:
     for name in _RUNTIME_PARTS:
         part = prefix / name
         if part.exists():

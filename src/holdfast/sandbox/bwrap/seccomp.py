@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.sandbox.syscalls import Architecture
 
-# Operations: load a word of the system call, compare, test bits, mask, return.
+# BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _ALLOW, _DENY = 0x7FFF0000, 0x00050000
@@ -16,75 +16,77 @@ _SETUID_BITS = 0o6000
 _CREATE = 0x40
 # AF_INET, AF_INET6, AF_NETLINK. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
 _FAMILIES = (2, 10, 16)
-# SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any path.
+# SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
 _PAIR_TYPES = (1, 5)
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they type into a terminal
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 
-Step = tuple[int, int, int, int]
+Instruction = tuple[int, int, int, int]
 
 
 def compile_filter(arch: Architecture) -> bytes:
-    """The whole filter: calls of other architectures get ENOSYS; calls that are not denied are allowed."""
-    steps = [
+    """The filter program. It denies calls of other architectures with ENOSYS, and allows every call that no rule denies."""
+    instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, arch.audit),
+        (_EQUAL, 1, 0, arch.audit_arch),
         _deny(errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
     ]
-    if arch.x32:
-        steps += [(_AT_LEAST, 0, 1, 0x40000000), _deny(errno.ENOSYS)]
+    if arch.has_x32:
+        instructions += [(_AT_LEAST, 0, 1, 0x40000000), _deny(errno.ENOSYS)]
     for number in arch.denied:
-        steps += [(_EQUAL, 0, 1, number), _deny(errno.EPERM)]
+        instructions += [(_EQUAL, 0, 1, number), _deny(errno.EPERM)]
     for name, rule in _RULES.items():
         if name in arch.numbers:
             body = list(rule)
-            steps += [(_EQUAL, 0, len(body), arch.numbers[name]), *body]
-    steps.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+            instructions += [(_EQUAL, 0, len(body), arch.numbers[name]), *body]
+    instructions.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in instructions)
 
 
-def _deny(number: int) -> Step:
-    return (_RETURN, 0, 0, _DENY | number)
+def _deny(error: int) -> Instruction:
+    return (_RETURN, 0, 0, _DENY | error)
 
 
-def _argument(index: int) -> Step:
-    """Load the low half of an argument; the kernel ignores the high half for these calls."""
+def _load_argument(index: int) -> Instruction:
+    """Load the low half of an argument. The kernel ignores the high half in these calls."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
-def _deny_bits(index: int, bits: int) -> tuple[Step, ...]:
-    return (_argument(index), (_ANY_BIT, 0, 1, bits), _deny(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
+def _deny_bits(index: int, bits: int) -> tuple[Instruction, ...]:
+    return (_load_argument(index), (_ANY_BIT, 0, 1, bits), _deny(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
 
 
-def _allow_only(index: int, values: tuple[int, ...], number: int, mask: int = 0xFFFFFFFF) -> Iterator[Step]:
-    yield _argument(index)
+def _allow_only(
+    index: int, values: tuple[int, ...], error: int, mask: int = 0xFFFFFFFF
+) -> Iterator[Instruction]:
+    yield _load_argument(index)
     yield (_AND, 0, 0, mask)
     for position, value in enumerate(values):
         yield (_EQUAL, len(values) - position, 0, value)
-    yield _deny(number)
+    yield _deny(error)
     yield (_RETURN, 0, 0, _ALLOW)
 
 
-def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Step]:
-    yield _argument(index)
+def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Instruction]:
+    yield _load_argument(index)
     for value in values:
         yield (_EQUAL, 0, 1, value)
         yield _deny(errno.EPERM)
     yield (_RETURN, 0, 0, _ALLOW)
 
 
-def _deny_create(flags: int, mode: int) -> tuple[Step, ...]:
+def _deny_create(flags: int, mode: int) -> tuple[Instruction, ...]:
     """Deny creating a file with setuid bits; allow opening existing ones."""
     return (
-        _argument(flags),
+        _load_argument(flags),
         (_ANY_BIT, 1, 0, _CREATE),
         (_RETURN, 0, 0, _ALLOW),
         *_deny_bits(mode, _SETUID_BITS),
     )
 
 
-_RULES: dict[str, tuple[Step, ...]] = {
-    # Their flags are in memory, which a filter cannot read; programs fall back to `clone` and `openat`.
+_RULES: dict[str, tuple[Instruction, ...]] = {
+    # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
     "clone3": (_deny(errno.ENOSYS),),
     "openat2": (_deny(errno.ENOSYS),),
     "clone": _deny_bits(0, _NEW_NAMESPACE),

@@ -1,6 +1,7 @@
-"""Containers: run a confined server in an image, if an engine is configured."""
+"""Podman and docker: run a confined server in a container, if an engine is configured."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
-from holdfast.sandbox.roots import open_real, open_root, server_user
+from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
@@ -23,8 +24,11 @@ _ENGINE_SECONDS = 60.0
 _ENV_FD, _SECCOMP_FD = 3, 4
 
 
-class Container:
-    """A podman or docker sandbox. The image brings the runtime; of the host's files only the roots are mounted."""
+class ContainerSandbox:
+    """A podman or docker sandbox.
+
+    The image contains the server and its runtime. Only the server's roots and readable paths are mounted.
+    """
 
     def __init__(self, *, engine: str, image: str, options: tuple[str, ...] = ()) -> None:
         self.engine, self.image, self.options = engine, image, options
@@ -37,7 +41,7 @@ class Container:
         return self.engine
 
     async def check(self) -> Availability:
-        """Whether the engine answers and has the image. Removes containers that a dead host left behind."""
+        """Check that the engine answers and has the image. Remove the containers of hosts that have died."""
         async with self._lock:
             if self._availability is None:
                 self._availability = await self._check()
@@ -47,13 +51,13 @@ class Container:
         """Build the engine's `run` command."""
         engine = shutil.which(self.engine)
         if engine is None:
-            raise HoldfastError(codes.NO_SANDBOX, self._missing())
+            raise HoldfastError(codes.NO_SANDBOX, self._engine_missing())
         confinement = spec.confinement
         assert confinement is not None
         if confinement.network:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {spec.argv[0]!r}: containers have no network here. Use bubblewrap, or remove 'network'.",
+                f"Could not start {spec.argv[0]!r}: containers get no network. Use bubblewrap, or remove the server's 'network' list.",
             )
         user = _check_paths(confinement)
         name = f"holdfast-{secrets.token_hex(8)}"
@@ -74,16 +78,22 @@ class Container:
         if not self.image:
             return Availability(
                 works=False,
-                reason=f"No image is configured for {self.engine}. Name an image that contains the servers.",
+                reason=f"No image is configured for {self.engine}. Set sandbox.image to an image that contains the servers.",
             )
         if shutil.which(self.engine) is None:
-            return Availability(works=False, reason=self._missing())
-        code, output = await self._run("image", "inspect", "--format", "{{.Id}}", self.image)
+            return Availability(works=False, reason=self._engine_missing())
+        try:
+            code, output = await self._run("image", "inspect", "--format", "{{.Id}}", self.image)
+        except TimeoutError:
+            return Availability(
+                works=False, reason=f"{self.engine} did not answer within {_ENGINE_SECONDS:g} seconds."
+            )
         if code != 0:
             return Availability(
-                works=False, reason=f"{self.engine} cannot provide the image {self.image!r}: {output}"
+                works=False, reason=f"{self.engine} cannot inspect the image {self.image!r}: {output}"
             )
-        await self._remove_orphans()
+        with contextlib.suppress(TimeoutError):
+            await self._remove_orphans()
         return Availability(works=True)
 
     async def _remove_orphans(self) -> None:
@@ -107,10 +117,10 @@ class Container:
         except TimeoutError:
             process.kill()
             await process.wait()
-            return 1, "it does not answer."
+            raise
         return process.returncode or 0, output.decode(errors="replace").strip()
 
-    def _missing(self) -> str:
+    def _engine_missing(self) -> str:
         return (
             f"{self.engine} is missing. Install it, or remove the engine from the settings to use bubblewrap."
         )
@@ -130,13 +140,12 @@ _ENGINE_ENV = (
 def run_arguments(
     spec: ProcessSpec, confinement: Confinement, *, name: str, image: str, user: tuple[int, int]
 ) -> tuple[str, ...]:
-    """All arguments of the engine, from values alone."""
+    """The engine's arguments that start the server in a container."""
     quota = confinement.quota
     uid, gid = user
     mounts = [
         *(_bind_mount(root, "") for root in confinement.roots),
         *(_bind_mount(path, ",readonly") for path in confinement.readable),
-        *(f"type=tmpfs,target={path},readonly" for path in _hidden_folders(confinement)),
     ]
     return (
         *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
@@ -145,7 +154,7 @@ def run_arguments(
         *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
         *("--ulimit", f"nofile={quota.descriptors}:{quota.descriptors}"),
         *("--ulimit", f"fsize={quota.file_bytes}:{quota.file_bytes}", "--ulimit", "core=0:0"),
-        # An engine's default for nproc may be more than it may set. `--pids-limit` is the actual limit.
+        # The engine's default for nproc may exceed its own hard limit, and then the start fails. `--pids-limit` decides.
         *("--ulimit", "nproc=4096:4096", "--ulimit", f"data={quota.memory_bytes}:{quota.memory_bytes}"),
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
         *("--env-file", f"/proc/self/fd/{_ENV_FD}", "--workdir", spec.cwd, "--pull", "never"),
@@ -155,7 +164,7 @@ def run_arguments(
 
 
 def host_id() -> str:
-    """This process's pid and start time, which no later process shares."""
+    """This process's pid and start time, which together identify it even after the pid is reused."""
     pid = os.getpid()
     return f"{pid}.{_start_time(pid)}"
 
@@ -182,20 +191,15 @@ def _check_paths(confinement: Confinement) -> tuple[int, int]:
             fds.append(open_root(root))
             opened.callback(os.close, fds[-1])
         for path in confinement.readable:
-            os.close(open_real(path))
+            os.close(open_no_symlinks(path))
         return server_user(fds[0] if fds else None)
-
-
-def _hidden_folders(confinement: Confinement) -> list[str]:
-    hidden = map(os.path.realpath, confinement.hidden)
-    return [path for path in hidden if any(path.startswith(f"{root}/") for root in confinement.roots)]
 
 
 def _bind_mount(path: str, options: str) -> str:
     if any(character in path for character in ',"\n'):
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"{path!r} cannot be mounted in a container: its name has a comma, a quote or a newline. Rename it.",
+            f"{path!r} cannot be mounted in a container: its path contains a comma, a quote or a newline. Rename it.",
         )
     return f"type=bind,source={path},target={path}{options}"
 
@@ -205,6 +209,6 @@ def _encode_environment(spec: ProcessSpec) -> bytes:
         if "\n" in name + value:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"The variable {name!r} contains a newline, which containers do not accept. Remove it.",
+                f"The variable {name!r} contains a newline, which container engines do not accept. Remove it.",
             )
     return "".join(f"{name}={value}\n" for name, value in spec.env.items()).encode()

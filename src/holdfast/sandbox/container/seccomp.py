@@ -1,8 +1,12 @@
-"""The system call filter for container engines: the denials of `bwrap/seccomp.py`, as a JSON profile."""
+"""The system call filter for container engines, as a JSON profile.
+
+It has the same purpose as `bwrap/seccomp.py`, but is looser for sockets: it lists the families and types to deny,
+not those to allow.
+"""
 
 import errno
 
-from holdfast.sandbox.syscalls import CONDITIONAL, RESTRICTED
+from holdfast.sandbox.syscalls import RESTRICTED, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)
@@ -12,15 +16,15 @@ Argument = dict[str, int | str]
 
 
 def seccomp_profile() -> dict[str, object]:
-    """A profile for `--security-opt seccomp=`: calls that are not denied are allowed."""
+    """A profile for `--security-opt seccomp=`. It allows every call that no rule denies."""
     return {
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [
-            {"names": sorted(RESTRICTED - CONDITIONAL), "action": _ERRNO, "errnoRet": errno.EPERM},
+            {"names": sorted(RESTRICTED - SPECIAL_CASES), "action": _ERRNO, "errnoRet": errno.EPERM},
             {"names": ["clone3", "openat2"], "action": _ERRNO, "errnoRet": errno.ENOSYS},
             *(_deny_if(["clone"], _has_bit(0, 1 << bit)) for bit in (17, 25, 26, 27, 28, 29, 30)),
-            # Bubblewrap's filter allows three socket families; this one denies the two that leave the namespace.
-            *(_deny_if(["socket"], _equals(0, family), number=errno.EAFNOSUPPORT) for family in (1, 40)),
+            # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
+            *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),
             *(_deny_if(["socketpair"], _masked(1, 0xF, kind)) for kind in (2, 3)),
             *(_deny_if(["ioctl"], _equals(1, request)) for request in (0x5412, 0x541C)),
             *(_deny_if(["chmod", "fchmod", "creat", "mknod"], _has_bit(1, bit)) for bit in _SETUID_BITS),
@@ -31,9 +35,9 @@ def seccomp_profile() -> dict[str, object]:
     }
 
 
-def _deny_if(names: list[str], *arguments: Argument, number: int = errno.EPERM) -> dict[str, object]:
+def _deny_if(names: list[str], *arguments: Argument, error: int = errno.EPERM) -> dict[str, object]:
     """Deny these calls if all conditions on their arguments are true."""
-    return {"names": names, "action": _ERRNO, "errnoRet": number, "args": list(arguments)}
+    return {"names": names, "action": _ERRNO, "errnoRet": error, "args": list(arguments)}
 
 
 def _equals(index: int, value: int) -> Argument:

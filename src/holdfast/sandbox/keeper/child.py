@@ -26,17 +26,20 @@ class ProcessHandle(Protocol):
         """Send SIGTERM to all its processes after `grace` seconds, and SIGKILL after `grace` more."""
         ...
 
-    def end_now(self) -> None:
-        """Start ending it at once."""
+    def terminate(self) -> None:
+        """Begin to end all its processes at once, and do not wait for that.
+
+        A supervisor sends SIGTERM, and SIGKILL one second later. A process group gets SIGKILL.
+        """
         ...
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        """Call this once no process of the server is left."""
+        """Call `callback` once no process of the server is left."""
         ...
 
 
 class Child:
-    """One server's process. The caller closes the three files."""
+    """One server's process. The caller closes its pipes with `close`."""
 
     def __init__(self, pid: int, files: PipeFiles, handle: ProcessHandle) -> None:
         self.pid = pid
@@ -55,22 +58,22 @@ class Child:
         self._handle.end(grace)
         await self._handle.wait_gone()
 
-    def end_now(self) -> None:
-        """Start ending it at once, without waiting."""
-        self._handle.end_now()
+    def terminate(self) -> None:
+        """Begin to end all its processes at once (see `ProcessHandle.terminate`), and do not wait for that."""
+        self._handle.terminate()
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        """Call this once no process of the server is left."""
+        """Call `callback` once no process of the server is left."""
         self._handle.on_gone(callback)
 
     def close(self) -> None:
-        """Close the host's ends of the pipes, unless the caller has handed them on."""
+        """Close the host's ends of all three pipes."""
         for file in (self.stdin, self.stdout, self.stderr):
             file.close()
 
 
 class Pipes:
-    """Three pipes to a server that is about to start. Leaving the block closes what was not kept."""
+    """Three pipes to a server that is about to start. Leaving the block closes every end, except those that `keep` returned."""
 
     def __init__(self) -> None:
         self._server_stack = ExitStack()
@@ -90,7 +93,7 @@ class Pipes:
         return self
 
     def close_server_ends(self) -> None:
-        """Close the server's ends, once they have been sent."""
+        """Close the server's ends; call it once they have been sent to the supervisor."""
         self._server_stack.close()
 
     def keep(self) -> PipeFiles:

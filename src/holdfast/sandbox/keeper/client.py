@@ -1,4 +1,4 @@
-"""The host's side of the keeper process: send it a process to start, receive what happens to it."""
+"""The host's side of the keeper process: sends start requests, receives status messages about each server."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
 
 log = logging.getLogger(__name__)
 
-_SCRIPT = Path(__file__).with_name("supervisor.py")
+_SCRIPT = Path(__file__).with_name("keeper_process.py")
 _CLOSE_SECONDS = 5.0  # how long to wait for the keeper process; one that is stopped (SIGSTOP) never exits
 _FIRST_PIECE = 32 * 1024  # fits into the buffer of any new socket, so sending it never blocks
 
 
 class KeeperClient:
-    """Owns the keeper process. Each server has a supervisor there, and the host a socket to it."""
+    """Runs the keeper process, which forks a supervisor for each server. Each supervisor has its own socket to the host."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,7 +33,7 @@ class KeeperClient:
 
     @property
     def pid(self) -> int | None:
-        """The keeper process, if it runs."""
+        """The pid of the keeper process; None if it does not run."""
         return self._process.pid if self._process is not None else None
 
     def open(self) -> None:
@@ -59,7 +59,7 @@ class KeeperClient:
     async def close(self) -> None:
         """End every server that still runs, then the keeper process."""
         for supervisor in tuple(self._supervisors):
-            supervisor.end_now()
+            supervisor.terminate()
         for supervisor in tuple(self._supervisors):
             await supervisor.wait_gone()
         self._retire()
@@ -76,8 +76,8 @@ class KeeperClient:
                     self._retire()
                     self.open()
             except OSError as error:
-                raise spawn_error(request, "process", error.errno, str(error)) from None
-        raise spawn_error(request, "keeper", None, "the keeper process keeps dying")
+                raise spawn_error(request, "pipes", error.errno, str(error)) from None
+        raise spawn_error(request, "keeper", None, "the keeper process died twice")
 
     async def _start(self, request: SpawnRequest) -> Child:
         supervisor = _SupervisorProtocol(self._supervisors)
@@ -87,7 +87,7 @@ class KeeperClient:
                 pipes.close_server_ends()
                 pid = await supervisor.wait_started(request)
             except BaseException:
-                supervisor.end_now()
+                supervisor.terminate()
                 raise
             return Child(pid, pipes.keep(), supervisor)
 
@@ -122,7 +122,7 @@ class KeeperClient:
                 return
 
     def _retire(self) -> None:
-        """Close the socket, so that the keeper process exits after its last supervisor. Reap those that did."""
+        """Close the control socket: the keeper process exits after its last supervisor. Reap those that have exited."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -133,7 +133,7 @@ class KeeperClient:
 
 
 class _KeeperLostError(Exception):
-    """The keeper process has died."""
+    """The keeper process, or the new supervisor, died before the server started."""
 
 
 class _SupervisorProtocol(asyncio.Protocol):
@@ -177,8 +177,8 @@ class _SupervisorProtocol(asyncio.Protocol):
         match self._start.result():
             case int(pid):
                 return pid
-            case (stage, number, text):
-                raise spawn_error(request, stage, number, text)
+            case (step, number, text):
+                raise spawn_error(request, step, number, text)
 
     async def wait(self) -> int:
         return await asyncio.shield(self._exit)
@@ -197,7 +197,7 @@ class _SupervisorProtocol(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 self._socket.send(b"%f\n" % max(0.0, grace))
 
-    def end_now(self) -> None:
+    def terminate(self) -> None:
         if self._transport is not None and not self._gone.is_set():
             self._transport.write_eof()
 
@@ -212,8 +212,8 @@ class _SupervisorProtocol(asyncio.Protocol):
             case {"started": int(pid)}:
                 self._pid = pid
                 self._resolve_start(pid)
-            case {"failed": [str(stage), int() | None as number, str(text)]}:
-                self._resolve_start((stage, number, text))
+            case {"failed": [str(step), int() | None as number, str(text)]}:
+                self._resolve_start((step, number, text))
             case {"exited": int(code)}:
                 if not self._exit.done():
                     self._exit.set_result(code)
@@ -238,7 +238,7 @@ def _encode_request(request: SpawnRequest) -> bytes:
                 "run_as": request.run_as,
                 "cgroups": [(group.parent, dict(group.limits)) for group in request.cgroups],
                 "has_monitor": request.has_monitor,
-                "oom_first": request.oom_first,
+                "prefer_oom_kill": request.prefer_oom_kill,
                 "cleanup": request.cleanup,
             }
         ).encode()

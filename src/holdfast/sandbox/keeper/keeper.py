@@ -1,4 +1,7 @@
-"""Starts the servers of one host, and ends them all when the host closes or dies."""
+"""The host-side API of the keeper: starts the servers of one host, and ends them all when the host closes.
+
+The keeper process itself, which also ends them if the host dies, is in `keeper_process.py`.
+"""
 
 import sys
 from types import TracebackType
@@ -33,11 +36,11 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """The keeper's own process, which forks the supervisors; None on platforms without it."""
+        """The pid of the keeper process; None if it does not run, or on platforms without it."""
         return self._starter.pid
 
     async def spawn(self, spec: ProcessSpec) -> Child:
-        """Start a server. A spec with a confinement starts confined, or not at all."""
+        """Start a server. If `spec` has a confinement, the server starts confined or not at all."""
         if spec.confinement is None:
             return await self._starter.start(direct_request(spec))
         return await start_confined(self._starter, self._sandbox, spec)

@@ -1,4 +1,4 @@
-"""Servers in process groups: for platforms where no process can adopt orphans (macOS)."""
+"""Servers in process groups, for platforms without child subreapers (macOS)."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class ProcessGroups:
     async def close(self) -> None:
         """End every server that still runs."""
         for group in tuple(self._groups):
-            group.end_now()
+            group.terminate()
         for group in tuple(self._groups):
             await group.wait_gone()
 
@@ -43,15 +43,15 @@ class ProcessGroups:
                     start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
-                stage = "folder" if error.filename == request.cwd else "program"
-                raise spawn_error(request, stage, error.errno, str(error)) from None
+                step = "chdir" if error.filename == request.cwd else "exec"
+                raise spawn_error(request, step, error.errno, str(error)) from None
             except ValueError as error:
-                raise spawn_error(request, "program", None, str(error)) from None
+                raise spawn_error(request, "exec", None, str(error)) from None
             return Child(process.pid, pipes.keep(), _ProcessGroup(process, self._groups))
 
 
 class _ProcessGroup:
-    """The `ProcessHandle` of one group."""
+    """The `ProcessHandle` of one group. When its leader exits, the other processes get SIGKILL, and the group is gone."""
 
     def __init__(self, process: subprocess.Popen[bytes], groups: "set[_ProcessGroup]") -> None:
         self._process = process
@@ -74,7 +74,7 @@ class _ProcessGroup:
             self._timers.append(self._loop.call_later(grace, self._signal, signal.SIGTERM))
             self._timers.append(self._loop.call_later(2 * grace, self._signal, signal.SIGKILL))
 
-    def end_now(self) -> None:
+    def terminate(self) -> None:
         self._signal(signal.SIGKILL)
 
     def on_gone(self, callback: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class _ProcessGroup:
             self._callbacks.append(callback)
 
     def _signal(self, number: int) -> None:
-        # A group keeps its number while any process is in it, and the leader is reaped last.
+        # The leader is reaped last, so no other group can have its number yet.
         if not self._exit.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

@@ -13,7 +13,7 @@ from holdfast.model.process import ProcessSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """A control group to create for one server: below which parent, with which limits."""
+    """A control group to create for one server, below `parent` (a folder)."""
 
     parent: str
     limits: Mapping[str, str]
@@ -32,11 +32,11 @@ class SpawnRequest:
     """The uid and gid to switch to; None to keep the host's."""
     cgroups: tuple[Cgroup, ...] = ()
     has_monitor: bool = False
-    """Whether the first process only waits for the sandboxed one. It must not get SIGTERM."""
-    oom_first: bool = False
-    """Whether the kernel should end this process first when memory runs out."""
+    """Whether the started process only waits for the sandboxed one (bubblewrap). It gets no SIGTERM: it would kill the server."""
+    prefer_oom_kill: bool = False
+    """Make this process the OOM killer's first choice."""
     cleanup: tuple[str, ...] = ()
-    """A command to run once all processes have ended, for whatever reason."""
+    """A command to run after the last process has ended."""
 
 
 def direct_request(spec: ProcessSpec) -> SpawnRequest:
@@ -44,35 +44,47 @@ def direct_request(spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd)
 
 
-_REASONS = {
+_EXEC_REASONS = {
     errno.ENOENT: "there is no such program. Install it, or correct the server's command.",
     errno.EACCES: "it may not be executed. Check its permissions, or correct the server's command.",
     errno.EPERM: "it may not be executed. Check its permissions, or correct the server's command.",
     errno.ENOEXEC: "it is neither a program nor a script with a `#!` line. Correct the server's command.",
     errno.E2BIG: "its arguments and environment are too long. Shorten them.",
+}
+_RESOURCE_REASONS = {
     errno.EMFILE: "too many files are open. Close some sessions, or raise the limit (ulimit -n).",
     errno.ENFILE: "too many files are open on this machine. Close some programs.",
     errno.EAGAIN: "too many processes are running. End some, or raise the limit (ulimit -u).",
     errno.ENOMEM: "there is too little memory. End some programs.",
 }
+_STEP_REASONS = {
+    "pipes": "its pipes cannot be created: {text}.",
+    "keeper": "{text}. Check the system log for the cause, then try again.",
+    "descriptors": "its file descriptors cannot be set up: {text}.",
+    "cgroup": "it cannot join its control group: {text}. Check the permissions of Holdfast's user.",
+    "user": "it cannot switch to its user: {text}. Check the permissions of Holdfast's user.",
+    "chdir": "it cannot change to its working directory {cwd!r}: {text}. Use another directory.",
+    "exec": "{text}. Check the command and its permissions.",
+}
+"""By the step at which a start failed: `pipes` and `keeper` in the host, the others in `keeper_process.py`."""
 
 
-def spawn_error(request: SpawnRequest, stage: str, number: int | None, text: str) -> HoldfastError:
-    """The error for a start that failed at `stage` with this `errno`, if there was one."""
+def spawn_error(request: SpawnRequest, step: str, number: int | None, text: str) -> HoldfastError:
+    """The error for a start that failed at `step`, with this `errno` if there was one."""
     name = request.argv[0] if request.argv else ""
-    if stage == "folder":
-        why = os.strerror(number).lower() if number is not None else text
-        reason = f"its working folder {request.cwd!r} cannot be entered: {why}. Name another folder."
-    elif not name:
-        reason = _REASONS[errno.ENOENT]
+    if not name and step == "exec":
+        reason = _EXEC_REASONS[errno.ENOENT]
     elif "null" in text and number is None:
-        reason = "there is a NUL character in its command, folder or environment. Remove it."
-    elif stage == "program" and number == errno.ENOENT and _exists(request):
+        reason = "there is a NUL character in its command, working directory or environment. Remove it."
+    elif step == "exec" and number == errno.ENOENT and _exists(request):
         reason = "the interpreter in its `#!` line is missing. Install it, or correct the line."
-    elif number in _REASONS and stage in ("program", "process"):
-        reason = _REASONS[number]
+    elif step == "exec" and number in _EXEC_REASONS:
+        reason = _EXEC_REASONS[number]
+    elif number in _RESOURCE_REASONS:
+        reason = _RESOURCE_REASONS[number]
     else:
-        reason = f"{text} (at {stage}). Check the command and its permissions."
+        why = os.strerror(number).lower() if step == "chdir" and number is not None else text
+        reason = _STEP_REASONS[step].format(text=why, cwd=request.cwd)
     return HoldfastError(codes.SPAWN_FAILED, f"Could not start {name!r}: {reason}", command=name)
 
 

@@ -26,5 +26,5 @@ class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, Leas
 
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
-        """Open a store. Each call opens another one on the same data, like another process."""
+        """Return a function that opens a store. Each call opens another store on the same data, as another process would."""
         raise NotImplementedError("Override the fixture `open_store` to open the store under test.")

@@ -1,4 +1,4 @@
-"""Events: stored once, in order, without a gap."""
+"""Tests of events: they are stored once, in order and without a gap."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from holdfast.model.event import Outcome, Replied, StopReason, Thought, Titled, 
 from holdfast.model.ids import new_turn_id
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.query import ALL_SESSIONS, SearchQuery
-from holdfast.store.rows import AppendResult
+from holdfast.store.types import AppendResult
 from holdfast.testing.store_contract.factories import (
     OpenStore,
     add_turn,
@@ -91,18 +91,20 @@ class EventTests:
 
     async def test_open_turn_is_ended_as_interrupted_once(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            complete, open_one = await create_session(store), await create_session(store)
+            complete, interrupted = await create_session(store), await create_session(store)
             await add_turn(store, complete.context.session_id, "a complete turn")
             turn = new_turn_id()
-            await store.append(open_one.context.session_id, make_prompt("cut off", turn))
-            await store.append(open_one.context.session_id, Replied(message_id="msg_1", text="I was say"))
+            await store.append(interrupted.context.session_id, make_prompt("a turn without an end", turn))
+            await store.append(interrupted.context.session_id, Replied(message_id="msg_1", text="I was say"))
 
-            for session_id in (complete.context.session_id, open_one.context.session_id) * 2:
+            for session_id in (complete.context.session_id, interrupted.context.session_id) * 2:
                 await store.write(lambda tx, session_id=session_id: end_interrupted(tx, session_id))
 
-            events = [stored.event async for stored in store.events(open_one.context.session_id)]
+            events = [stored.event async for stored in store.events(interrupted.context.session_id)]
             assert events[2:] == [TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED)]
-            sessions = [await store.session(session.context.session_id) for session in (complete, open_one)]
+            sessions = [
+                await store.session(session.context.session_id) for session in (complete, interrupted)
+            ]
             assert [session and (session.last_seq, session.open_turn) for session in sessions] == [
                 (2, ""),
                 (3, ""),
@@ -111,23 +113,23 @@ class EventTests:
     async def test_open_call_is_ended_as_interrupted_once(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             session_id = (await create_session(store)).context.session_id
-            over, cut = make_call("call_over"), make_call("call_cut")
-            for event in (over, cut, ToolEnded(call_id="call_over", outcome=Outcome.COMPLETED)):
+            ended_call, open_call = make_call("call_ended"), make_call("call_open")
+            for event in (ended_call, open_call, ToolEnded(call_id="call_ended", outcome=Outcome.COMPLETED)):
                 await store.append(session_id, event)
-            noted: list[str] = []
-            assert await store.read(lambda tx: tx.open_calls(session_id)) == (cut,)
+            interrupted: list[str] = []
+            assert await store.read(lambda tx: tx.open_calls(session_id)) == (open_call,)
 
             for _ in range(2):
                 await store.write(
-                    lambda tx: end_interrupted(tx, session_id, lambda call: noted.append(call.call_id))
+                    lambda tx: end_interrupted(tx, session_id, lambda call: interrupted.append(call.call_id))
                 )
 
-            assert noted == ["call_cut"]
+            assert interrupted == ["call_open"]
             assert await store.read(lambda tx: tx.open_calls(session_id)) == ()
             *_, ended = [stored.event async for stored in store.events(session_id)]
             assert isinstance(ended, ToolEnded)
             assert (ended.call_id, ended.outcome, ended.code) == (
-                "call_cut",
+                "call_open",
                 Outcome.CANCELLED,
                 "INTERRUPTED",
             )
@@ -164,6 +166,6 @@ class EventTests:
             session_id = (await create_session(store)).context.session_id
 
             with pytest.raises(HoldfastError) as caught:
-                await store.append(session_id, Titled(title="half a character: \ud800"))
+                await store.append(session_id, Titled(title="a lone surrogate: \ud800"))
 
             assert caught.value.code is codes.UNSTORABLE

@@ -1,4 +1,4 @@
-"""Sessions, events and searches for the tests of a store."""
+"""Helpers for the tests of a store: make sessions, events and approvals, and search."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,8 +11,8 @@ from holdfast.model.event import Prompted, StopReason, ToolCalled, TurnEnded
 from holdfast.model.ids import SessionId, new_message_id, new_session_id, new_turn_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import SearchQuery, Visibility
-from holdfast.store.rows import Approval, NewSession, StoredSession
 from holdfast.store.store import Store
+from holdfast.store.types import Approval, NewSession, StoredSession
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 
@@ -50,12 +50,12 @@ def make_call(call_id: str) -> ToolCalled:
     return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 
-async def search(store: Store, words: str, reach: Visibility) -> list[tuple[SessionId, str]]:
+async def search(store: Store, words: str, visibility: Visibility) -> list[tuple[SessionId, str]]:
     """The session ids and message ids of the search results."""
-    page = await store.search(SearchQuery(visibility=reach, words=words, limit=100))
+    page = await store.search(SearchQuery(visibility=visibility, words=words, limit=100))
     return [(hit.session.context.session_id, hit.message_id) for hit in page.items]
 
 
-def make_approval(what: str) -> Approval:
-    """An approval of `what`."""
-    return Approval(what=what, content_hash="c0ffee", by="ada", at=datetime(2026, 11, 1, 12, 30, tzinfo=UTC))
+def make_approval(key: str) -> Approval:
+    """An approval with this key."""
+    return Approval(key=key, content_hash="c0ffee", by="ada", at=datetime(2026, 11, 1, 12, 30, tzinfo=UTC))

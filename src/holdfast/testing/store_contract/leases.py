@@ -1,4 +1,4 @@
-"""Leases: one owner per session at a time."""
+"""Tests of leases: a session has one owner at a time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from holdfast.model.ids import new_turn_id
 from holdfast.store import clock
 from holdfast.store.lease import is_interrupted
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.rows import NewSession
+from holdfast.store.types import NewSession
 from holdfast.testing.store_contract.factories import OpenStore, create_session, make_prompt
 
 
@@ -57,10 +57,10 @@ class LeaseTests:
             session_id, last = [(await create_session(second)).context.session_id for _ in range(2)]
             async with open_store() as first:
                 await first.acquire(session_id)
-                asking = asyncio.ensure_future(first.acquire(last))
+                acquiring = asyncio.ensure_future(first.acquire(last))
                 await asyncio.sleep(0)
 
-            await asking
+            await acquiring
             leases = [await second.read(lambda tx, one=one: tx.lease(one)) for one in (session_id, last)]
             assert leases == [None, None]
             assert (await second.acquire(session_id)).session_id == session_id

@@ -1,4 +1,4 @@
-"""Lists and searches: in pages, and limited to visible sessions."""
+"""Tests of lists and searches: they return pages, and only visible sessions."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from holdfast.model.event import Replied, SessionClosed, Titled, TrustLowered
 from holdfast.model.ids import SessionId, new_message_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import ALL_SESSIONS, SearchQuery, SessionQuery, Visibility
-from holdfast.store.rows import Page, SessionChange, SessionState
+from holdfast.store.types import Page, SessionChange, SessionState
 from holdfast.testing.store_contract.factories import OpenStore, add_turn, create_session, search
 
 

@@ -1,4 +1,4 @@
-"""Sessions: how they are created, changed by events and deleted."""
+"""Tests of sessions: how they are created, changed by events, and deleted."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from holdfast.model.ids import new_session_id, new_turn_id
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store.query import ALL_SESSIONS
-from holdfast.store.rows import AuditRow, NewSession, SessionChange, SessionState, StoredSession
+from holdfast.store.types import AuditRow, NewSession, SessionChange, SessionState, StoredSession
 from holdfast.testing.store_contract.factories import (
     OpenStore,
     add_turn,

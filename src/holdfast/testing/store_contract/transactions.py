@@ -1,4 +1,4 @@
-"""Transactions, approvals, audit rows and commit hooks."""
+"""Tests of transactions, approvals, audit rows and commit hooks."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.rows import AppendResult, AuditRow, NewSession, SessionChange
 from holdfast.store.store import Tx
+from holdfast.store.types import AppendResult, AuditRow, NewSession, SessionChange
 from holdfast.testing.store_contract.factories import OpenStore, create_session, make_approval, make_context
 
 
@@ -23,7 +23,7 @@ class TransactionTests:
             session = await create_session(store)
             session_id = session.context.session_id
 
-            def half(tx: Tx) -> None:
+            def fail_half_way(tx: Tx) -> None:
                 tx.append(session_id, Titled(title="half"), "key")
                 tx.change(session_id, SessionChange(tags=("half",)))
                 tx.create(NewSession(context=make_context()))
@@ -32,7 +32,7 @@ class TransactionTests:
                 raise RuntimeError("half way")
 
             with pytest.raises(RuntimeError, match="half way"):
-                await store.write(half)
+                await store.write(fail_half_way)
 
             assert await store.session(session_id) == session
             assert [event async for event in store.events(session_id)] == []
@@ -63,12 +63,12 @@ class TransactionTests:
 
     async def test_approvals_are_found_by_the_prefix_of_their_name(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            given = make_approval("server:files")
-            await store.write(lambda tx: tx.approve(given))
+            approval = make_approval("server:files")
+            await store.write(lambda tx: tx.approve(approval))
 
-            assert await store.read(lambda tx: tx.approvals("server:")) == (given,)
+            assert await store.read(lambda tx: tx.approvals("server:")) == (approval,)
             assert await store.read(lambda tx: tx.approvals("server:files:")) == ()
-            assert await store.read(lambda tx: tx.approvals()) == (given,)
+            assert await store.read(lambda tx: tx.approvals()) == (approval,)
 
     async def test_audit_rows_must_be_appended_in_sequence(self, open_store: OpenStore) -> None:
         async with open_store() as store:

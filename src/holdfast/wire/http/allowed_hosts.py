@@ -1,7 +1,7 @@
 """Which `Host` and `Origin` headers a server accepts: protection against DNS rebinding.
 
-A malicious web page can point its own domain at 127.0.0.1, so that the browser of the user sends requests to a local
-server. The browser still sends the domain in `Host` and the page in `Origin`; nothing else gives it away.
+A malicious web page can point its own domain at 127.0.0.1, so that the user's browser sends requests to a local server.
+Only two headers show this: the browser puts that domain into `Host`, and the origin of the page into `Origin`.
 """
 
 import re
@@ -19,7 +19,7 @@ _ORIGIN = re.compile(r"https?://(?P<host>[^/?#@]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """The host names of a server, and the additional origins whose pages may use it."""
+    """The host names of a server, and the origins of other web pages that may use it."""
 
     hosts: frozenset[str] = LOOPBACK
     origins: frozenset[str] = frozenset()
@@ -46,4 +46,4 @@ class AllowedHosts:
 
 
 LOOPBACK_ONLY = AllowedHosts()
-"""Clients on this machine only."""
+"""Accepts only requests for localhost, 127.0.0.1 or [::1]."""

@@ -1,4 +1,4 @@
-"""The ASGI application: POST sends a message, GET opens the server's stream, DELETE ends a session."""
+"""The ASGI application: POST sends a message, GET opens an event stream, DELETE ends a session."""
 
 import asyncio
 import logging
@@ -41,10 +41,10 @@ _THREAD_BYTES = 1024 * 1024  # a larger body is parsed in a thread
 
 
 class HttpService(Service, Protocol):
-    """An MCP service, and what it knows about HTTP."""
+    """An MCP service that can be served over HTTP."""
 
     def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """The arguments of a tool that headers must repeat."""
+        """The arguments of a tool that the client must repeat in headers."""
         ...
 
     def session_owner(self, headers: Headers) -> str:
@@ -57,7 +57,7 @@ class HttpService(Service, Protocol):
 
 
 class HttpApp:
-    """The ASGI application around a service. The service decides which callers it trusts."""
+    """The ASGI application that serves a service. Authentication is left to the service."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class HttpApp:
                 )
             case None:
                 await send_error(send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400)
-            case _:  # a response: this server sends no requests, so it is ignored
+            case _:  # a response; ignored, because this server sends no requests
                 await send_response(send, 202)
 
     async def _parse(self, body: bytes) -> Message | None:
@@ -186,14 +186,14 @@ class HttpApp:
 
     def _handle_notification(self, notification: Notification, headers: Headers) -> None:
         if headers.get("mcp-session-id") is None:
-            # Modern requests are stateless: a notification has nothing to refer to.
+            # Modern clients have no session, so there is nothing that a notification could change.
             return
         session = self._session(headers)
         if notification.method == MCP_CANCEL.method:
             try:
                 session.cancel(msgspec.json.decode(notification.params, type=CancelParams).request_id)
             except DECODE_ERRORS:
-                raise HoldfastError(codes.BAD_ARGUMENT, "The cancellation does not name a request.") from None
+                raise HoldfastError(codes.BAD_ARGUMENT, "The cancellation has no valid requestId.") from None
         elif notification.method != "notifications/initialized":
             self._service.on_notification(notification)
 
@@ -223,19 +223,21 @@ class HttpApp:
 
     async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
         await response.send_keepalive()
-        over = [
+        end_signals = [
             asyncio.ensure_future(wait_for_disconnect(receive)),
             asyncio.ensure_future(session.ended.wait()),
         ]
         try:
-            while not any(task.done() for task in over):
+            while not any(task.done() for task in end_signals):
                 await asyncio.wait(
-                    over, timeout=self._http_limits.keepalive_seconds, return_when=asyncio.FIRST_COMPLETED
+                    end_signals,
+                    timeout=self._http_limits.keepalive_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 await response.send_keepalive()
             await response.end()
         finally:
-            for task in over:
+            for task in end_signals:
                 task.cancel()
 
 

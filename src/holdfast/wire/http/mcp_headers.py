@@ -1,4 +1,4 @@
-"""Modern requests repeat parts of the body in headers. They must agree, because proxies route by the headers."""
+"""Check that the headers of a modern request repeat parts of its body correctly: proxies route by the headers."""
 
 import base64
 import binascii
@@ -15,29 +15,29 @@ from holdfast.wire.http.request import Headers
 from holdfast.wire.mcp.eras import CAPABILITIES_KEY, VERSION_KEY
 from holdfast.wire.mcp.tools import ParamHeader
 
-_METHODS_WITH_NAME = frozenset({"tools/call", "prompts/get", "resources/read"})
+_METHODS_WITH_NAME_HEADER = frozenset({"tools/call", "prompts/get", "resources/read"})
 _BASE64 = re.compile(r"=\?base64\?(?P<text>.*)\?=")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.0{1,20})?")
 
 
 def check_mcp_headers(request: Request, meta: JsonObject, headers: Headers) -> None:
-    """Raise unless `_meta` is complete, and version, method and name are the same in the headers."""
+    """Raise unless `_meta` is complete, and the headers repeat the version, the method and the name."""
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
         raise HoldfastError(codes.BAD_ARGUMENT, f"params._meta must have {' and '.join(map(repr, missing))}.")
-    _check("MCP-Protocol-Version", headers, meta[VERSION_KEY])
-    _check("Mcp-Method", headers, request.method)
-    if request.method in _METHODS_WITH_NAME:
+    _check_header("MCP-Protocol-Version", headers, meta[VERSION_KEY])
+    _check_header("Mcp-Method", headers, request.method)
+    if request.method in _METHODS_WITH_NAME_HEADER:
         params = _decode_params(request.params)
-        named = params.uri if request.method == "resources/read" else params.name
-        if named is not None:
-            _check("Mcp-Name", headers, named)
+        target = params.uri if request.method == "resources/read" else params.name
+        if target is not None:
+            _check_header("Mcp-Name", headers, target)
 
 
 def check_param_headers(
     request: Request, param_headers_of: Callable[[str], tuple[ParamHeader, ...]], headers: Headers
 ) -> None:
-    """Raise unless each argument and its `Mcp-Param-…` header are both absent, or both present and equal."""
+    """Raise unless each argument equals its `Mcp-Param-…` header, or both are absent."""
     if request.method != "tools/call":
         return
     params = _decode_params(request.params)
@@ -46,17 +46,21 @@ def check_param_headers(
     arguments = params.arguments
     for param in param_headers_of(params.name):
         name = f"Mcp-Param-{param.header}"
-        header, value = headers.get(name.lower()), _at(arguments, param.path)
+        header, value = headers.get(name.lower()), _find_argument(arguments, param.path)
         if header is None and value is None:
             continue
-        text = _text(value)
-        if header is None or text is None or not _equal(_decode(header), text, number=param.number):
+        text = _format_argument(value)
+        if (
+            header is None
+            or text is None
+            or not _header_equals(_decode_header(header), text, is_number=param.is_number)
+        ):
             raise _mismatch(name)
 
 
-def _check(name: str, headers: Headers, value: Json) -> None:
+def _check_header(name: str, headers: Headers, value: Json) -> None:
     header = headers.get(name.lower())
-    if header is None or _decode(header) != value:
+    if header is None or _decode_header(header) != value:
         raise _mismatch(name)
 
 
@@ -64,14 +68,14 @@ def _mismatch(name: str) -> HoldfastError:
     return HoldfastError(codes.HEADER_MISMATCH, f"The header {name} is missing, or does not match the body.")
 
 
-def _decode(value: str) -> str | None:
-    """A header's value, decoded if it is wrapped in `=?base64?…?=`; None if it cannot be decoded."""
+def _decode_header(value: str) -> str | None:
+    """A header's value, decoded if it has the form `=?base64?…?=`; None if it cannot be decoded."""
     wrapped = _BASE64.fullmatch(value)
     if wrapped is None:
         return value
     try:
         plain = base64.b64decode(wrapped["text"], validate=True)
-        # Only the canonical encoding: a proxy may compare the encoded text.
+        # Accept only the canonical encoding: a proxy may compare the encoded text.
         return plain.decode() if base64.b64encode(plain).decode() == wrapped["text"] else None
     except (binascii.Error, UnicodeDecodeError):
         return None
@@ -86,7 +90,8 @@ class _Params(msgspec.Struct):
 _decode_params = msgspec.json.Decoder(_Params).decode
 
 
-def _at(arguments: Json, path: tuple[str, ...]) -> Json:
+def _find_argument(arguments: Json, path: tuple[str, ...]) -> Json:
+    """The argument at this path; None if there is none."""
     for key in path:
         if not isinstance(arguments, dict):
             return None
@@ -94,7 +99,8 @@ def _at(arguments: Json, path: tuple[str, ...]) -> Json:
     return arguments
 
 
-def _text(value: Json) -> str | None:
+def _format_argument(value: Json) -> str | None:
+    """An argument as a header contains it; None if it cannot be one."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -104,7 +110,7 @@ def _text(value: Json) -> str | None:
             return None
 
 
-def _equal(header: str | None, text: str, *, number: bool) -> bool:
-    if header is not None and number and _DECIMAL.fullmatch(header) and _DECIMAL.fullmatch(text):
+def _header_equals(header: str | None, text: str, *, is_number: bool) -> bool:
+    if header is not None and is_number and _DECIMAL.fullmatch(header) and _DECIMAL.fullmatch(text):
         return int(header.partition(".")[0]) == int(text.partition(".")[0])
     return header == text

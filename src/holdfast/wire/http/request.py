@@ -22,7 +22,7 @@ class ClientDisconnectedError(Exception):
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers by lower-case name. List headers are joined; any other repeated header is refused."""
+    """Return the headers by lower-case name. Repeated list headers are joined; other repeated headers are refused."""
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1").strip(" \t")
@@ -31,7 +31,7 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         elif name in _LIST_HEADERS or name.startswith("x-forwarded"):
             headers[name] += f", {value}"
         else:
-            # A proxy and this server could each read a different one.
+            # A proxy and this server might use different ones of the values.
             raise HoldfastError(codes.HEADER_MISMATCH, f"The header {name[:80]!r} appears twice.")
     return headers
 

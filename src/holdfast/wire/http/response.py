@@ -83,22 +83,22 @@ async def send_response(
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_error(send: Send, error: HoldfastError, identity: Id | None = None, status: int = 0) -> None:
+async def send_error(send: Send, error: HoldfastError, request_id: Id | None = None, status: int = 0) -> None:
     """Send an error as JSON-RPC, with its HTTP status."""
-    status = status or error.code.http
+    status = status or error.code.http_status
     await send_response(
         send,
         status,
-        encode_error(error, identity).rstrip(b"\n"),
+        encode_error(error, request_id).rstrip(b"\n"),
         (_JSON, *_extra_headers(error.code, status)),
     )
 
 
-def encode_error(error: HoldfastError, identity: Id | None) -> bytes:
+def encode_error(error: HoldfastError, request_id: Id | None) -> bytes:
     """Encode an error as a JSON-RPC message."""
     if isinstance(error, PeerError):
-        return error_line(identity, error.rpc, error.message, error.data)
-    return error_line(identity, error.code.rpc, error.message, error.details or None)
+        return error_line(request_id, error.rpc_code, error.message, error.data)
+    return error_line(request_id, error.code.rpc_code, error.message, error.details or None)
 
 
 def http_status(error: HoldfastError, *, modern: bool) -> int:
@@ -106,12 +106,12 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
 
     Handshake-era clients treat any status but 200 as a broken connection, except 401 and 403.
     """
-    if error.code.http in (401, 403):
-        return error.code.http
+    if error.code.http_status in (401, 403):
+        return error.code.http_status
     if not modern:
         return 200
-    rpc = error.rpc if isinstance(error, PeerError) else error.code.rpc
-    return _STATUS.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http)
+    rpc = error.rpc_code if isinstance(error, PeerError) else error.code.rpc_code
+    return _STATUS.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http_status)
 
 
 def _extra_headers(code: Code, status: int) -> tuple[tuple[bytes, bytes], ...]:

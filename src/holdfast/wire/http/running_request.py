@@ -15,17 +15,17 @@ from holdfast.wire.http.sessions import HttpSession
 
 log = logging.getLogger(__name__)
 
-_WATCH_DELAY = 0.02  # most handlers finish sooner and need no watching
+_WATCH_DELAY = 0.02  # seconds; most requests are answered sooner and need not be watched
 
 
 async def run_request(
-    identity: Id, result: Awaitable[Any], response: AsgiResponse, running: "RunningRequest"
+    request_id: Id, result: Awaitable[Any], response: AsgiResponse, running: "RunningRequest"
 ) -> None:
     """Wait for the result and send it; a cancelled request gets no result."""
-    running.start(identity)
+    running.start(request_id)
     try:
-        line, status = await _encode_outcome(identity, result, modern=running.session is None)
-        running.stop(identity)
+        line, status = await _encode_outcome(request_id, result, modern=running.session is None)
+        running.stop(request_id)
         await response.send_result(line, status)
     except asyncio.CancelledError:
         if not running.is_cancelled:
@@ -33,7 +33,7 @@ async def run_request(
         running.task.uncancel()
         await response.end()
     finally:
-        running.stop(identity)
+        running.stop(request_id)
 
 
 class RunningRequest:
@@ -55,28 +55,28 @@ class RunningRequest:
         self._receive = receive
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
 
-    def start(self, identity: Id) -> None:
+    def start(self, request_id: Id) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_WATCH_DELAY, self._start_watching)
         if self.session is not None:
-            self.session.running[identity] = self.cancel
+            self.session.running[request_id] = self.cancel
 
-    def stop(self, identity: Id) -> None:
+    def stop(self, request_id: Id) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
         if self.session is not None:
-            self.session.running.pop(identity, None)
+            self.session.running.pop(request_id, None)
 
     def cancel(self) -> None:
         self.is_cancelled = True
         self.task.cancel()
 
     def _start_watching(self) -> None:
-        self._watching = asyncio.ensure_future(self._watch())
+        self._watch_task = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
         disconnected = asyncio.ensure_future(wait_for_disconnect(self._receive))
@@ -92,11 +92,11 @@ class RunningRequest:
             self.cancel()
 
 
-async def _encode_outcome(identity: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
+async def _encode_outcome(request_id: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
     try:
-        return result_line(identity, await result), 200
+        return result_line(request_id, await result), 200
     except HoldfastError as error:
-        return encode_error(error, identity), http_status(error, modern=modern)
+        return encode_error(error, request_id), http_status(error, modern=modern)
     except Exception:
         log.exception("request handler crashed")
-        return error_line(identity, codes.INTERNAL_ERROR.rpc, "Internal error."), 200
+        return error_line(request_id, codes.INTERNAL_ERROR.rpc_code, "Internal error."), 200

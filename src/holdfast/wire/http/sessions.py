@@ -15,7 +15,7 @@ from holdfast.wire.mcp.server import ClientInfo
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HttpSession:
-    """One client that has sent `initialize`."""
+    """The session of a client that has sent `initialize`."""
 
     session_id: str
     client: ClientInfo
@@ -27,9 +27,9 @@ class HttpSession:
     """Whether the client has its GET stream open."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def cancel(self, identity: Id) -> None:
+    def cancel(self, request_id: Id) -> None:
         """Cancel a request of this session."""
-        if (cancel := self.running.get(identity)) is not None:
+        if (cancel := self.running.get(request_id)) is not None:
             cancel()
 
     @property
@@ -42,7 +42,7 @@ def _ignore(session_id: str) -> None:
 
 
 class HttpSessions:
-    """All sessions: limited in number, ended when idle, and visible only to their owner."""
+    """All sessions. Their number is limited, idle ones are ended, and each can be used only by its owner."""
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
         self._limits = limits

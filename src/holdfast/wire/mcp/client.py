@@ -29,14 +29,15 @@ T = TypeVar("T")
 
 _decode_call_result = msgspec.json.Decoder(CallResult).decode
 
-MAX_TOOLS, MAX_LIST_BYTES = 2000, 4 * 1024 * 1024  # of all pages of a server's tools
+MAX_TOOLS = 2000
+MAX_LIST_BYTES = 4 * 1024 * 1024  # all pages of `tools/list` together
 _THREAD_BYTES = 256 * 1024  # a larger page is decoded in a thread
-DISCOVER_TIMEOUT = 2.0  # then `initialize` is tried too: old servers may ignore `server/discover`
+DISCOVER_TIMEOUT = 2.0  # after that, `initialize` is tried too: old servers may ignore `server/discover`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What a server reported about itself, and the era it speaks."""
+    """What a server reported about itself, and its era."""
 
     era: Era
     version: str
@@ -54,16 +55,20 @@ class RequestSender(Protocol):
 
 
 class Client:
-    """A connected server. Every request carries the `_meta` of its era."""
+    """A client of one connected server. Adds the `_meta` of the server's era to every request."""
 
     def __init__(
-        self, peer: RequestSender, me: PeerInfo, server_info: ServerInfo, limits: Limits = DEFAULT_LIMITS
+        self,
+        peer: RequestSender,
+        own_info: PeerInfo,
+        server_info: ServerInfo,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.peer = peer
         self.server_info = server_info
-        self._me = me
+        self._own_info = own_info
         self._limits = limits
-        self._plain_meta = Raw(encode(request_meta(me, server_info.era, server_info.version, {})))
+        self._plain_meta = Raw(encode(request_meta(own_info, server_info.era, server_info.version, {})))
 
     async def request(
         self,
@@ -73,7 +78,7 @@ class Client:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        """Send a request; the result is returned raw."""
+        """Send a request and return the result undecoded."""
         return await self.peer.request(method, {**(params or {}), "_meta": self._meta(meta)}, timeout=timeout)
 
     async def call_tool(
@@ -84,12 +89,12 @@ class Client:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> CallResult:
-        """Call a tool. An error that the tool reports is a result; an error response raises."""
+        """Call a tool. An error that the tool reports is returned as a result; an error response raises."""
         params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
         return self.decode_result(await self.peer.request("tools/call", params, timeout=timeout))
 
     async def list_tools(self, *, timeout: float | None = None, max_tools: int = MAX_TOOLS) -> list[Tool]:
-        """List all tools, page by page; raise if there are too many or the pages do not end."""
+        """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
         tools: list[Tool] = []
         cursors: set[str] = set()
         cursor: str | None = None
@@ -98,23 +103,23 @@ class Client:
             params = {} if cursor is None else {"cursor": cursor}
             raw = await self.request("tools/list", params, timeout=timeout)
             size += len(raw)
-            if size <= MAX_LIST_BYTES:
-                page = await self._read_page(raw)
-                tools += page.tools
-                cursor = page.next_cursor
-            if (
-                size > MAX_LIST_BYTES
-                or len(tools) > max_tools
-                or cursor in cursors
-                or len(cursors) > max_tools
-            ):
-                raise HoldfastError(
-                    codes.BAD_ANSWER,
-                    f"{self._server} lists too many tools, or a page twice: the maximum is {max_tools} tools and {MAX_LIST_BYTES} bytes.",
-                )
+            if size > MAX_LIST_BYTES:
+                raise self._list_error(f"has more than {MAX_LIST_BYTES} bytes")
+            page = await self._read_page(raw)
+            tools += page.tools
+            cursor = page.next_cursor
+            if len(tools) > max_tools:
+                raise self._list_error(f"has more than {max_tools} tools")
             if cursor is None:
                 return tools
+            if cursor in cursors:
+                raise self._list_error("repeats a page")
+            if len(cursors) > max_tools:  # a server can send empty pages for ever
+                raise self._list_error(f"has more than {max_tools} pages")
             cursors.add(cursor)
+
+    def _list_error(self, problem: str) -> HoldfastError:
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a tool list that {problem}.")
 
     async def _read_page(self, raw: Raw) -> ToolPage:
         if len(raw) > _THREAD_BYTES:
@@ -122,7 +127,7 @@ class Client:
         return self.decode(raw, ToolPage)
 
     def decode_result(self, raw: Raw) -> CallResult:
-        """Decode a tool's result. Not strictly: the content is only passed on."""
+        """Decode a tool's result. The content is not checked strictly, because it is only passed on."""
         try:
             return _decode_call_result(raw)
         except msgspec.ValidationError as error:
@@ -136,58 +141,58 @@ class Client:
             raise self._bad_answer(error) from None
 
     def _bad_answer(self, why: Exception) -> HoldfastError:
-        return HoldfastError(codes.BAD_ANSWER, f"{self._server} sent an invalid answer: {why}.")
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent an invalid answer: {why}.")
 
     @property
-    def _server(self) -> str:
+    def _server_label(self) -> str:
         name = self.server_info.server.name
         return repr(name[:80]) if name else "The server"
 
     def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
         if not extra:
             return self._plain_meta
-        return request_meta(self._me, self.server_info.era, self.server_info.version, extra)
+        return request_meta(self._own_info, self.server_info.era, self.server_info.version, extra)
 
 
 async def negotiate(
     peer: Peer,
-    me: PeerInfo,
+    own_info: PeerInfo,
     *,
     era: Era | None = None,
     timeout: float = 30.0,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Client:
-    """Detect the era of the server and connect. If `era` is given, it is tried first."""
+    """Detect the era of the server and do the handshake. If `era` is given, it is tried first."""
     try:
         async with asyncio.timeout(timeout):
             if era is Era.HANDSHAKE:
-                server_info = await _initialize_or_discover(peer, me)
+                server_info = await _initialize_or_discover(peer, own_info)
             else:
-                server_info = await _discover_or_initialize(peer, me)
+                server_info = await _discover_or_initialize(peer, own_info)
     except TimeoutError:
         raise HoldfastError(
             codes.TIMEOUT, f"The server did not complete the handshake within {timeout:g} s."
         ) from None
-    return Client(peer, me, server_info, limits)
+    return Client(peer, own_info, server_info, limits)
 
 
-async def _initialize_or_discover(peer: Peer, me: PeerInfo) -> ServerInfo:
+async def _initialize_or_discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:
     try:
-        return await _initialize(peer, me)
+        return await _initialize(peer, own_info)
     except PeerError as refusal:
-        if refusal.rpc not in (codes.UNSUPPORTED_VERSION.rpc, codes.METHOD_NOT_FOUND.rpc):
+        if refusal.rpc_code not in (codes.UNSUPPORTED_VERSION.rpc_code, codes.METHOD_NOT_FOUND.rpc_code):
             raise
-    return await _discover(peer, me)
+    return await _discover(peer, own_info)
 
 
-async def _discover_or_initialize(peer: Peer, me: PeerInfo) -> ServerInfo:
-    discovery = asyncio.create_task(_discover(peer, me))
+async def _discover_or_initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
+    discovery = asyncio.create_task(_discover(peer, own_info))
     tasks = [discovery]
     try:
         await asyncio.wait(tasks, timeout=DISCOVER_TIMEOUT)
         if not discovery.done() or isinstance(discovery.exception(), HoldfastError):
-            # An error or no answer: the server is too old to know the method, or still starting. Whichever is answered first counts.
-            tasks.append(asyncio.create_task(_initialize(peer, me)))
+            # The server may be too old to know the method, or still starting. Use the first request that succeeds.
+            tasks.append(asyncio.create_task(_initialize(peer, own_info)))
         return await _first_success(tasks)
     finally:
         for task in tasks:
@@ -203,7 +208,7 @@ async def _first_success(tasks: list[asyncio.Task[T]]) -> T:
             if task.exception() is None:
                 return task.result()
         if not waiting:
-            return tasks[-1].result()  # raises the error
+            return tasks[-1].result()  # all have failed: raises the error of the last
 
 
 class _DiscoverResult(msgspec.Struct, rename="camel"):
@@ -213,9 +218,9 @@ class _DiscoverResult(msgspec.Struct, rename="camel"):
     meta: dict[str, Raw] = msgspec.field(default_factory=dict[str, Raw], name="_meta")
 
 
-async def _discover(peer: Peer, me: PeerInfo) -> ServerInfo:
+async def _discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:
     version = MODERN_VERSIONS[-1]
-    raw = await peer.request("server/discover", {"_meta": request_meta(me, Era.MODERN, version, {})})
+    raw = await peer.request("server/discover", {"_meta": request_meta(own_info, Era.MODERN, version, {})})
     found = _decode_answer(raw, _DiscoverResult)
     if version not in found.supported_versions:
         raise HoldfastError(
@@ -240,12 +245,12 @@ class _InitializeResult(msgspec.Struct, rename="camel"):
     instructions: str | None = None
 
 
-async def _initialize(peer: Peer, me: PeerInfo) -> ServerInfo:
+async def _initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
     offer = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
-        "capabilities": me.capabilities,
-        "clientInfo": me.implementation,
-        **({"_meta": me.meta} if me.meta else {}),
+        "capabilities": own_info.capabilities,
+        "clientInfo": own_info.implementation,
+        **({"_meta": own_info.meta} if own_info.meta else {}),
     }
     found = _decode_answer(await peer.request("initialize", offer), _InitializeResult)
     if found.protocol_version not in HANDSHAKE_VERSIONS:

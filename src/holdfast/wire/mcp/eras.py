@@ -35,19 +35,21 @@ class Implementation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:
-    """What a client or server reports about itself. A client adds `meta` to every request; callers cannot override it."""
+    """What we report about ourselves, as a client or as a server."""
 
     implementation: Implementation
     capabilities: JsonObject = field(default_factory=dict[str, Json])
     instructions: str = ""
+    """For the model; only servers have them."""
     meta: JsonObject = field(default_factory=dict[str, Json])
+    """What a client adds to the `_meta` of every request; callers cannot override it."""
 
 
-def request_meta(me: PeerInfo, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The `_meta` of one request: the caller's entries, overridden by ours."""
-    meta: dict[str, Any] = {**extra, **me.meta}
+def request_meta(own_info: PeerInfo, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The `_meta` of one request: `extra` from the caller, overridden by what the era and `own_info` require."""
+    meta: dict[str, Any] = {**extra, **own_info.meta}
     if era is Era.MODERN:
         meta[VERSION_KEY] = version
-        meta[CAPABILITIES_KEY] = me.capabilities
-        meta[CLIENT_KEY] = me.implementation
+        meta[CAPABILITIES_KEY] = own_info.capabilities
+        meta[CLIENT_KEY] = own_info.implementation
     return meta

@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import EMPTY_PARAMS, Id, Notification, Raw, Request, encode
+from holdfast.wire.frame import EMPTY_OBJECT, Id, Notification, Raw, Request, encode
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -41,7 +41,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client reported about itself."""
+    """What a client reported about itself, and its era."""
 
     era: Era
     version: str
@@ -55,17 +55,17 @@ Notify = Callable[[str, Any], Awaitable[None]]
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP request that carried a message, unverified."""
+    """The HTTP request that carried a message. Nothing in it has been verified."""
 
     headers: Mapping[str, str]
-    """By lower-case name; only list headers can have several values."""
+    """By lower-case name. A list header that was sent several times is joined with commas."""
     body: bytes
     session_id: str = ""
     """The `Mcp-Session-Id` of a handshake-era client; empty in the modern era."""
 
 
 class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request with its context."""
+    """One MCP request, the client that sent it and the way it came."""
 
     id: Id
     method: str
@@ -74,10 +74,10 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientInfo
     notify: Notify
     http: HttpRequest | None = None
-    """None on stdio and in memory."""
+    """None if the request came over stdio or in memory."""
 
     def decode_params(self, kind: type[T]) -> T:
-        """Decode the params; raise BAD_ARGUMENT if they do not fit."""
+        """Decode the params into a type; raise BAD_ARGUMENT if they do not match it."""
         try:
             return msgspec.json.decode(self.params, type=kind)
         except msgspec.ValidationError as error:
@@ -99,20 +99,20 @@ class Service(Protocol):
         ...
 
     def on_notification(self, notification: Notification) -> None:
-        """Called for notifications other than `initialized` and cancellations."""
+        """Called for every notification except `initialized` and cancellations."""
         ...
 
 
 def server_peer(service: Service, *, limits: Limits = DEFAULT_LIMITS) -> Peer:
-    """A peer that serves this service."""
-    stream = _ServerStream(service)
+    """Make a peer that answers requests with this service."""
+    connection = _ServerConnection(service)
     peer = Peer(
-        on_request=stream.on_request,
-        on_notification=stream.on_notification,
+        on_request=connection.on_request,
+        on_notification=connection.on_notification,
         limits=limits,
         answers_malformed=True,
     )
-    stream.notify = peer.notify
+    connection.notify = peer.notify
     return peer
 
 
@@ -123,19 +123,23 @@ async def answer_request(
     notify: Notify,
     http: HttpRequest | None = None,
 ) -> Any:
-    """Answer one request: of a handshake-era client (`client`), or a modern one with its `_meta`."""
+    """Answer one request.
+
+    `client` is what a handshake-era client reported in `initialize`, or None. A modern client reports it in the `_meta`
+    of every request, which takes precedence.
+    """
     meta = read_meta(request.params)
     if VERSION_KEY in meta:
         client = _modern_client(meta)
     elif request.method == "ping":
-        return EMPTY_PARAMS
+        return EMPTY_OBJECT
     elif client is None:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"Send initialize first, or {VERSION_KEY!r} and {CAPABILITIES_KEY!r} in params._meta of every request.",
         )
     if client.era is Era.MODERN and request.method == "server/discover":
-        result: Any = _discovery(service.info)
+        result: Any = _discover_result(service.info)
     else:
         mcp_request = McpRequest(
             id=request.id,
@@ -153,7 +157,7 @@ async def answer_request(
 def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str, Any]]:
     """Answer `initialize`: return the client's info and the result."""
     try:
-        params = msgspec.json.decode(request.params, type=_Initialize)
+        params = msgspec.json.decode(request.params, type=_InitializeParams)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"The params of initialize are invalid: {error}.") from None
     version = (
@@ -166,19 +170,19 @@ def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str
         capabilities=params.capabilities,
         meta=params.meta,
     )
-    me = service.info
+    info = service.info
     answer: dict[str, Any] = {
         "protocolVersion": version,
-        "capabilities": me.capabilities,
-        "serverInfo": me.implementation,
+        "capabilities": info.capabilities,
+        "serverInfo": info.implementation,
     }
-    if me.instructions:
-        answer["instructions"] = me.instructions
+    if info.instructions:
+        answer["instructions"] = info.instructions
     return client, answer
 
 
-class _ServerStream:
-    """One client on one stream."""
+class _ServerConnection:
+    """A connection to one client."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -196,7 +200,7 @@ class _ServerStream:
             self._service.on_notification(notification)
 
 
-class _Initialize(msgspec.Struct, rename="camel"):
+class _InitializeParams(msgspec.Struct, rename="camel"):
     protocol_version: str
     capabilities: dict[str, Json] = {}
     client_info: Implementation = Implementation()
@@ -215,9 +219,7 @@ def read_meta(params: Raw) -> JsonObject:
     try:
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, "params must be an object, and so must params._meta."
-        ) from None
+        raise HoldfastError(codes.BAD_ARGUMENT, "params and params._meta must be objects.") from None
     return {} if meta is UNSET else meta
 
 
@@ -230,30 +232,32 @@ def _modern_client(meta: JsonObject) -> ClientInfo:
         )
     if version not in MODERN_VERSIONS:
         raise PeerError(
-            codes.UNSUPPORTED_VERSION.rpc,
+            codes.UNSUPPORTED_VERSION.rpc_code,
             "Unsupported protocol version",
             {"supported": list(MODERN_VERSIONS), "requested": version[:80]},
         )
     try:
-        who = msgspec.convert(meta.get(CLIENT_KEY) or {}, Implementation)
+        implementation = msgspec.convert(meta.get(CLIENT_KEY) or {}, Implementation)
     except msgspec.ValidationError:
-        who = Implementation()
-    return ClientInfo(era=Era.MODERN, version=version, implementation=who, capabilities=capabilities, meta={})
+        implementation = Implementation()
+    return ClientInfo(
+        era=Era.MODERN, version=version, implementation=implementation, capabilities=capabilities, meta={}
+    )
 
 
-def _discovery(me: PeerInfo) -> dict[str, Any]:
-    answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": me.capabilities}
-    if me.instructions:
-        answer["instructions"] = me.instructions
+def _discover_result(info: PeerInfo) -> dict[str, Any]:
+    answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": info.capabilities}
+    if info.instructions:
+        answer["instructions"] = info.instructions
     return answer
 
 
-def _add_modern_fields(result: Any, method: str, me: PeerInfo) -> Any:
-    """Add what a modern result needs: its type, the server's info, and how long a list may be cached."""
+def _add_modern_fields(result: Any, method: str, info: PeerInfo) -> Any:
+    """Add the fields that a modern result must have: its type, the server's info, and for how long it may be cached."""
     members = _decode_members(encode(result))
     members.setdefault("resultType", _COMPLETE)
     meta = _decode_members(members["_meta"]) if "_meta" in members else {}
-    meta.setdefault(SERVER_KEY, Raw(encode(me.implementation)))
+    meta.setdefault(SERVER_KEY, Raw(encode(info.implementation)))
     members["_meta"] = Raw(encode(meta))
     if method in _CACHEABLE:
         members.setdefault("ttlMs", Raw(b"0"))

@@ -1,4 +1,4 @@
-"""Tools and their results as MCP messages. Parts that Holdfast does not read stay raw."""
+"""Tools and their results as MCP messages. Holdfast does not decode the parts that it does not need."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,16 +7,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.json import Json
-from holdfast.wire.frame import EMPTY_PARAMS
+from holdfast.wire.frame import EMPTY_OBJECT
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A tool as described by its server."""
+    """A tool's definition, as its server sent it."""
 
     name: str
     title: str | None = None
     description: str | None = None
-    input_schema: Raw = EMPTY_PARAMS
+    input_schema: Raw = EMPTY_OBJECT
     output_schema: Raw | UnsetType = UNSET
     annotations: Raw | UnsetType = UNSET
     icons: Raw | UnsetType = UNSET
@@ -35,7 +35,7 @@ class CallParams(msgspec.Struct, frozen=True, omit_defaults=True):
     """The params of `tools/call`."""
 
     name: str
-    arguments: Raw = EMPTY_PARAMS
+    arguments: Raw = EMPTY_OBJECT
 
 
 class CallResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -61,5 +61,7 @@ class ParamHeader:
     """An argument that HTTP clients repeat in the header `Mcp-Param-<header>`, for proxies that route by it."""
 
     path: tuple[str, ...]
+    """The keys that lead to the argument: more than one if it is inside an object."""
     header: str
-    number: bool = False
+    is_number: bool = False
+    """Whether the values are compared as numbers, so that `3` equals `3.0`."""

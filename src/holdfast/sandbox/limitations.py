@@ -1,4 +1,4 @@
-"""Which protections this machine cannot give, as sentences for its operator."""
+"""Protections that this machine cannot provide."""
 
 import os
 import sys
@@ -7,21 +7,21 @@ from holdfast.model.process import Quota
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 
 
-def missing_protections() -> tuple[str, ...]:
-    """Every protection that is weaker here than it could be; empty if there is none."""
+def list_limitations() -> tuple[str, ...]:
+    """One sentence for each protection that is missing or weaker on this machine."""
     if sys.platform != "linux":
         return (
             "Servers run in process groups: a server that leaves its group outlives its session.",
-            "Servers outlive a host that is killed (SIGKILL): no process here can adopt and end them.",
-            "This system has no sandbox of its own: confined servers need a container engine.",
+            "Servers outlive a host that is killed (SIGKILL): this platform has no child subreapers.",
+            "Bubblewrap needs Linux: on this platform, confined servers need a container engine.",
         )
     as_root = os.geteuid() == 0
-    limits = {name for group in plan_cgroups(Quota(), processes=as_root) for name in group.limits}
+    limits = {name for group in plan_cgroups(Quota(), limit_processes=as_root) for name in group.limits}
     missing: list[str] = []
     if "memory.max" not in limits:
         missing.append(
             "Holdfast cannot create a memory control group: a confined server's memory is limited per process,"
-            " and the kernel ends it first when memory runs out."
+            " and the server is the OOM killer's first choice."
         )
     if as_root and "pids.max" not in limits:
         missing.append(
@@ -30,6 +30,6 @@ def missing_protections() -> tuple[str, ...]:
         )
     if not hasattr(os, "pidfd_open"):
         missing.append(
-            "This Python has no os.pidfd_open: supervisors notice the host's death by its sockets alone."
+            "This Python has no os.pidfd_open: supervisors notice the host's death only by its closed sockets."
         )
     return tuple(missing)

@@ -1,4 +1,4 @@
-"""What a session is opened with, and what follows from that: its context, its workspace, its servers, its secrets."""
+"""The options of opening a session, and the planner that turns them into a context and a list of servers."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,28 +24,31 @@ from holdfast.workspaces.registry import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What a session is opened with. Trust can only be lowered; folders are absolute and exist."""
+class OpenOptions:
+    """The options of opening a session. `cwd` must be the absolute path of an existing folder."""
 
     cwd: str | Path = ""
     roots: tuple[str, ...] = ()
     workspace: str = ""
     trust: Trust | None = None
+    """The highest trust the session may have. The settings, the workspace or the parent may lower it."""
     servers: tuple[Json, ...] = ()
     user_id: str | None = None
     parent: SessionContext | None = None
+    """The session whose agent starts this one; its user and its workspace are used."""
     title: str = ""
-    source: str = "python"
-    allow_list: Restriction | None = None
-    """The servers and tools that an agent's definition allows."""
-    only: str | None = None
+    opened_by: str = "python"
+    """`acp`, `chat`, `cli` or `python`; `holdfast sessions` shows it as the source."""
+    restriction: Restriction | None = None
+    """Set by a caller that runs a defined agent: the servers and tools that the definition allows. It only narrows."""
+    only_server: str | None = None
     """The only server to use; the others are ignored."""
     door: Door | None = field(default=None, compare=False)
-    """The door the session was opened through; the session asks its user through it."""
+    """The door through which the session asks its user."""
 
 
 class Planner:
-    """Works out what an opening gives a session. Nothing is started or stored."""
+    """Works out which context, workspace and servers a session gets. Starts and stores nothing."""
 
     def __init__(self, settings: Settings, registry: Registry, inputs: ResolveInputs, store: Store) -> None:
         self._settings = settings
@@ -53,17 +56,17 @@ class Planner:
         self._inputs = inputs
         self._store = store
 
-    def session_context(self, opening: Opening) -> tuple[SessionContext, Workspace | None]:
-        """The context of a new session, and its workspace."""
-        cwd = Path(opening.cwd)
+    def new_session_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
+        """A context with a new session id, and the workspace."""
+        cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(codes.BAD_ARGUMENT, f"{str(cwd)!r} is not the absolute path of a folder.")
         folder = str(cwd.resolve())
-        workspace = self._workspace(opening, folder)
-        parent = opening.parent
+        workspace = self._workspace(options, folder)
+        parent = options.parent
         trust = lowest_trust(
             self._settings.trust_ceiling,
-            opening.trust or Trust.DIRECT,
+            options.trust or Trust.DIRECT,
             workspace.trust if workspace is not None else Trust.DIRECT,
             parent.trust_level if parent is not None else Trust.DIRECT,
         )
@@ -72,40 +75,40 @@ class Planner:
             trust_level=trust,
             workspace_id=workspace.slug if workspace is not None else "",
             cwd=folder,
-            roots=(folder, *(str(Path(root).resolve()) for root in opening.roots)),
-            user_id=parent.user_id if parent is not None else opening.user_id,
+            roots=(folder, *(str(Path(root).resolve()) for root in options.roots)),
+            user_id=parent.user_id if parent is not None else options.user_id,
             parent_session_id=parent.session_id if parent is not None else None,
         )
         return context, workspace
 
-    def _workspace(self, opening: Opening, folder: str) -> Workspace | None:
-        if opening.parent is not None:
-            slug = opening.parent.workspace_id
+    def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
+        if options.parent is not None:
+            slug = options.parent.workspace_id
             return self._registry.get(slug) if slug else None
-        if not opening.workspace:
+        if not options.workspace:
             return self._registry.find(folder)
-        workspace = self._registry.find(opening.workspace)
+        workspace = self._registry.find(options.workspace)
         if workspace is None:
-            raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {opening.workspace[:80]!r}.")
+            raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {options.workspace[:80]!r}.")
         return workspace
 
     async def prepare(
-        self, opening: Opening, context: SessionContext, workspace: Workspace | None
+        self, options: OpenOptions, context: SessionContext, workspace: Workspace | None
     ) -> tuple[LoadedEntries, SessionContext, ResolvePolicy]:
-        """The arguments of `resolve` for this opening."""
+        """Load the configuration and return the arguments of `resolve`."""
         loaded, policy = await prepare_resolution(
-            self._inputs, self._store, context, workspace, opening.servers
+            self._inputs, self._store, context, workspace, options.servers
         )
-        if opening.only is not None:
-            entries = tuple(entry for entry in loaded.entries if entry.name == opening.only)
+        if options.only_server is not None:
+            entries = tuple(entry for entry in loaded.entries if entry.name == options.only_server)
             loaded = replace(loaded, entries=entries)
-            builtins = tuple(spec for spec in policy.builtins if spec.name == opening.only)
+            builtins = tuple(spec for spec in policy.builtins if spec.name == options.only_server)
             policy = replace(policy, builtins=builtins)
-        if opening.allow_list is not None:
-            policy = replace(policy, allow_lists=(*policy.restrictions, opening.allow_list))
+        if options.restriction is not None:
+            policy = replace(policy, restrictions=(*policy.restrictions, options.restriction))
         return loaded, context, policy
 
     def mask(self, loaded: LoadedEntries, resolution: Resolution) -> Mask:
-        """Hides the secrets of the configuration, of the servers, and of this process's environment."""
+        """A mask for the secrets in the configuration, in the servers, and in this process's environment."""
         given = [secret for server in resolution.servers for secret in secrets_in_spec(server)]
         return Mask.of([*loaded.secrets, *given, *secrets_in_mapping(self._inputs.environ)])

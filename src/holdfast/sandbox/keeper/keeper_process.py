@@ -1,6 +1,7 @@
-"""The keeper process. It forks a supervisor for each server, which ends the server when the host closes or dies.
+"""The keeper process, and the supervisors that it forks.
 
-Runs as a script, `python -I -S supervisor.py FD`: standard library only, one thread, no state of the host.
+Each server has a supervisor, which ends the server when the host closes its socket or dies. This file runs as a
+script, `python -I -S keeper_process.py FD`. It uses only the standard library, and has one thread.
 """
 
 import contextlib
@@ -19,14 +20,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
-_HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed or died
+_HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed the socket or died
 _LEFTOVER_GRACE = 0.5  # the same, for processes left behind by a server that exited
 _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user's, or stuck in the kernel
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Fork a supervisor for every socket that the host sends; exit after the last of them."""
+    """Fork a supervisor for every socket that the host sends. Exit when the host and all supervisors are gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # adopt what a killed supervisor leaves behind
     gc.disable()
@@ -88,7 +89,7 @@ def _reap_supervisors(supervisors: set[int]) -> None:
 
 
 class _Supervisor:
-    """Starts one server, waits until the host ends it or dies, and ends every process of the server."""
+    """Starts one server, waits until the host ends it or dies, then ends every process of the server."""
 
     def __init__(self, host: socket.socket) -> None:
         self.host = host
@@ -137,14 +138,14 @@ class _Supervisor:
             elif fd == self.host.fileno():
                 self._read_host()
             elif fd == self.host_process:
-                self._end_now(_HOST_GONE_GRACE)
+                self._terminate(_HOST_GONE_GRACE)
             else:
                 _drain(self.wakeup)
         if self.deadline is not None and time.monotonic() >= self.deadline:
             self._send_signals()
 
     def _read_report(self) -> None:
-        """Read how the start went: the pipe closes empty when the program was executed, or carries the error."""
+        """Read the result of the start: a successful exec closes the pipe, a failed one writes the error to it first."""
         if self.report < 0:
             return
         problem = os.read(self.report, 4096)
@@ -161,12 +162,12 @@ class _Supervisor:
             data = b""
         if not data:
             self.poll.unregister(self.host)
-            self._end_now(_HOST_GONE_GRACE)
+            self._terminate(_HOST_GONE_GRACE)
         elif not self.sent_term:
             self.kill_after = float(data.split()[-1])
             self.deadline = time.monotonic() + self.kill_after
 
-    def _end_now(self, kill_after: float) -> None:
+    def _terminate(self, kill_after: float) -> None:
         if not self.sent_term:
             self.kill_after = kill_after
             self.sent_term = not self.started  # before the exec there is no server to send SIGTERM to
@@ -194,7 +195,7 @@ class _Supervisor:
             if pid == self.pid:
                 self._read_report()  # a short-lived server exits before its report is read
                 self._send({"exited": os.waitstatus_to_exitcode(status)})
-                self._end_now(_LEFTOVER_GRACE)
+                self._terminate(_LEFTOVER_GRACE)
         if not _has_children():
             return False
         if self.killing_since is not None and time.monotonic() > self.killing_since + _KILL_SECONDS:
@@ -218,7 +219,7 @@ class _Supervisor:
 
 
 def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: "_Cgroups") -> NoReturn:
-    stage = "descriptors"
+    step = "descriptors"
     try:
         count = len(fds)
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, count)
@@ -226,27 +227,30 @@ def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: 
         for target, fd in enumerate(moved):
             os.dup2(fd, target)
         os.setsid()
-        stage = "cgroup"
+        step = "cgroup"
         cgroups.join()
-        if request["oom_first"]:
+        if request["prefer_oom_kill"]:
             with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_text("1000")
-        stage = "user"
+        step = "user"
         if request["run_as"] is not None:
             uid, gid = request["run_as"]
             os.setgroups([])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would keep that
+        for ignored in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):  # Python ignores these, and the server would inherit that
             signal.signal(ignored, signal.SIG_DFL)
-        stage = "folder"
+        step = "chdir"
         os.chdir(request["cwd"])
-        stage = "program"
+        step = "exec"
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except BaseException as error:
         number = error.errno if isinstance(error, OSError) else None
-        os.write(report, json.dumps([stage, number, str(error)]).encode()[:4096])
+        os.write(report, json.dumps([step, number, str(error)]).encode()[:4096])
     finally:
         os._exit(127)
 
@@ -310,11 +314,11 @@ def _poll_with_signals() -> tuple["select.poll", int]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A handler, because exec resets handlers but keeps SIG_IGN for the server."""
+    """Do nothing. Not SIG_IGN: the server would inherit that through exec, but not a handler."""
 
 
 def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
-    """Watch the host's process, too: a fork of the host may hold a copy of the socket open."""
+    """Poll the host's process, too: a fork of the host may keep a copy of the socket open. Return its pidfd, or -1."""
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
@@ -363,7 +367,7 @@ def _processes() -> Iterator[tuple[int, int]]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError, IndexError):
-                # The process chooses its name, the second field, so count from the last bracket.
+                # comm (field 2) may contain spaces and parentheses, so parse after the last ')'.
                 fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
                 yield int(folder.name), int(fields[1])
 

@@ -1,4 +1,4 @@
-"""The values that a store takes and returns."""
+"""The types that a store takes and returns."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -50,7 +50,7 @@ class StoredSession:
     last_seq: int
     open_turn: str
     lease: "Lease | None" = field(default=None, compare=False)
-    """Its owner may be dead."""
+    """Present until it is released or replaced, even if its owner is dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class SessionChange:
 
 # Created for every event that is read: a struct takes a sixth of the time of a dataclass. It is never in a cycle (gc=False).
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event of a session, with its number in the log and its time in microseconds since 1970."""
+    """One event of a session, with its number and its time in microseconds since 1970."""
 
     seq: int
     microseconds: int
@@ -80,7 +80,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """The number of an event in its log. `is_new` is False if an event with the same key was already there."""
+    """The number of an event in its session. `is_new` is False if an event with the same key was already there."""
 
     seq: int
     is_new: bool
@@ -106,9 +106,10 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """The user approved `what` with exactly this content."""
+    """The approval of a server or a tool with exactly this content."""
 
-    what: str
+    key: str
+    """What was approved, for example `["server", "/home/ada/shop/.mcp.json", "files"]`."""
     content_hash: str
     by: str
     at: datetime
@@ -116,12 +117,15 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The process that holds a session. Where it cannot be checked, the lease ends at `expires_at`."""
+    """The right of one open store to write to a session."""
 
     session_id: SessionId
     holder: str
+    """The random id of the store that holds the lease; one process may have several stores open."""
     owner: Owner
+    """The process of that store. When it is dead, the lease has expired."""
     expires_at: datetime
+    """When the lease expires if other processes cannot check the owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
