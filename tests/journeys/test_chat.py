@@ -106,7 +106,7 @@ def test_leaving_at_a_question_says_how_to_leave(home: Path, cwd: Path, typed: s
         screen.line('/call files.write {"path": "new", "text": "x"}')
         screen.until(QUESTION)
         screen.type(typed)
-        screen.until("Ctrl-C cancels the turn; after that you can leave.")
+        screen.until("Press Ctrl-C to cancel the turn; then you can leave.")
 
     assert not (cwd / "new").exists()
 

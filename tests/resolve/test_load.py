@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import Source
-from holdfast.resolve.load import CLIENT_ORIGIN, ConfigFile, LoadedEntries, ServerEntry, load, read_json
+from holdfast.resolve.load import CLIENT_ORIGIN, ConfigFile, LoadedEntries, load, read_json
+from holdfast.resolve.server_entry import ServerEntry
 
 
 def config_file(content: Any, source: Source = Source.USER, path: str = "/home/me/mcp.json") -> ConfigFile:

@@ -13,9 +13,10 @@ from holdfast.model.ids import SessionId
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.confine import ConfinePolicy
-from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.resolve import ResolvePolicy, resolve
 from holdfast.resolve.select import Restriction
+from holdfast.resolve.server_entry import ServerEntry
 
 names = st.sampled_from(["a", "b", "c", "files", "", "x\ny"])
 values: st.SearchStrategy[Any] = st.one_of(

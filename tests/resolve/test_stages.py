@@ -16,8 +16,9 @@ from holdfast.model.trust import Trust
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.inject import inject
-from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.resolve.validate import validate
 
 CONTEXT = SessionContext(

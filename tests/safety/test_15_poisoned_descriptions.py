@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.resolve.screen import MAX_TEXT_LENGTH
+from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH
 from tests.connect.conftest import HostFactory, make_host
 from tests.safety.test_14_changed_tools import changing_tools_server
 

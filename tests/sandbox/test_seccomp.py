@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.container.seccomp import seccomp_profile
-from holdfast.sandbox.syscalls import RESTRICTED, Architecture, find_architecture
+from holdfast.sandbox.denied_syscalls import RESTRICTED, Architecture, find_architecture
 
 ALLOWED = "allowed"
 ARCHITECTURES = ["x86_64", "aarch64"]

@@ -11,8 +11,8 @@ from holdfast.resolve.approval_keys import (
     store_tool_approvals,
     tool_key_prefix,
 )
-from holdfast.resolve.load import ServerEntry
-from holdfast.resolve.screen import ScreenedTools, screen_tools_async
+from holdfast.resolve.screen_tools import ScreenedTools, screen_tools_async
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import Store
 from holdfast.store.types import Approval
 from holdfast.wire.mcp.tools import Tool

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from holdfast.model.server import ServerSpec
-from holdfast.resolve.load import ServerEntry
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import Tx
 from holdfast.store.types import Approval
 

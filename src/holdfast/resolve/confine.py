@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from holdfast.model.address import why_host_blocked
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.reserved_variables import is_holdfast_variable
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve.environment import confined_environment, direct_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,29 +79,3 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         quota=policy.quota,
     )
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
-
-
-_DIRECT_VARIABLES = frozenset(
-    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-    | {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
-)
-_CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
-
-
-def direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
-    """The variables that a direct server starts with: the usual ones, and those named in `extra`."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_holdfast_variable(name))
-    }
-
-
-def confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a confined server starts with. None of them reveals the user or the home folder."""
-    kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
-    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
-
-
-def _is_listed(name: str, names: Collection[str]) -> bool:
-    return name in names or name.startswith("LC_")

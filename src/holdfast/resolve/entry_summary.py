@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from holdfast.model.json import Json
 from holdfast.resolve.expand import referenced_variables
-from holdfast.resolve.load import ServerEntry
+from holdfast.resolve.server_entry import ServerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,11 @@ from holdfast.model.server import ServerSpec, Source
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
 from holdfast.resolve.confine import ConfinePolicy
-from holdfast.resolve.load import LoadedEntries, ServerEntry, load, read_config_files
+from holdfast.resolve.load import LoadedEntries, load, read_config_files
 from holdfast.resolve.protected import folders_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 

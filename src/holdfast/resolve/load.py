@@ -1,7 +1,5 @@
 """Stage one: read the entries in config files and in the client's request, each with its source."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import Source
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
 CLIENT_ORIGIN = "the client's request"
@@ -20,23 +19,6 @@ PROJECT_FILE = ".mcp.json"
 _MAX_BYTES = 4 * 1024 * 1024
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEntry:
-    """A server as it is written in a config file or a client's request, before validation."""
-
-    name: str
-    source: Source
-    origin: str
-    """The path of the file, or another description of where the entry comes from."""
-    value: Json = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """A hash of the entry and its origin: it changes if the entry is edited or moved to another file."""
-        text = json.dumps([self.origin, self.name, self.value], sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

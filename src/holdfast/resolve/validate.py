@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,37 +15,13 @@ from holdfast.model.secrets import secrets_in_mapping
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.expand import MissingVariableError, expand, referenced_variables
-from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.server_entry import ASKS_HELP, HOST_AND_USER_KEYS, EntryFields, ServerEntry
 
 MAX_NAME_LENGTH = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
-# Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
-# anything.
-_HOST_AND_USER_ONLY = ("trust_level", "lifetime", "network", "readable", "asks")
-_ASKS = (
-    '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
-    '"elicitation".'
-)
-
-
-class _EntryFields(msgspec.Struct, rename={"kind": "type"}):
-    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other programs use them."""
-
-    command: str | None = None
-    args: list[str] = []
-    env: dict[str, str] = {}
-    url: str | None = None
-    kind: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
-    headers: dict[str, str] = {}
-    trust_level: str | None = None
-    lifetime: Lifetime = Lifetime.SESSION
-    network: list[str] = []
-    readable: list[str] = []
-    tools: Literal["all", "none"] | list[str] = "all"
-    asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
-    disabled: bool = False
 
 
 class _RefusedEntryError(ValueError):
@@ -90,9 +66,9 @@ def _check_name(
         raise _RefusedEntryError(f"A server in {taken.origin} has the same name. Rename one of them.")
 
 
-def _parse(entry: ServerEntry) -> _EntryFields:
+def _parse(entry: ServerEntry) -> EntryFields:
     try:
-        return msgspec.convert(entry.value, _EntryFields)
+        return msgspec.convert(entry.value, EntryFields)
     except msgspec.ValidationError as error:
         raise _RefusedEntryError(f"{_describe(error)} Correct it in {entry.origin}.") from None
 
@@ -100,11 +76,11 @@ def _parse(entry: ServerEntry) -> _EntryFields:
 def _describe(error: msgspec.ValidationError) -> str:
     problem, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$.")
-    explanation = f" {_ASKS}" if key.startswith("asks") else ""
+    explanation = f" {ASKS_HELP}" if key.startswith("asks") else ""
     return f"{key or 'The entry'}: {problem}.{explanation}"
 
 
-def _build_server(entry: ServerEntry, fields: _EntryFields, environ: Mapping[str, str]) -> ServerSpec:
+def _build_server(entry: ServerEntry, fields: EntryFields, environ: Mapping[str, str]) -> ServerSpec:
     if fields.disabled:
         raise _RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
     if entry.source is Source.CLIENT:
@@ -128,7 +104,7 @@ def _build_server(entry: ServerEntry, fields: _EntryFields, environ: Mapping[str
     )
 
 
-def _expanded_secrets(fields: _EntryFields, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _expanded_secrets(fields: EntryFields, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets among the variables that the entry refers to."""
     texts = [fields.command or "", fields.url or "", *fields.args, *fields.env.values()]
     names = {name for text in (*texts, *fields.headers.values()) for name in referenced_variables(text)}
@@ -147,7 +123,7 @@ def _expander(environ: Mapping[str, str]) -> Callable[[str], str]:
     return expand_text
 
 
-def _transport(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Transport:
+def _transport(entry: ServerEntry, fields: EntryFields, expand_text: Callable[[str], str]) -> Transport:
     if fields.command is not None and fields.url is not None:
         raise _RefusedEntryError('It has both "command" and "url". Keep one.')
     if fields.command is not None:
@@ -166,7 +142,7 @@ def _transport(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[
     raise _RefusedEntryError('It has neither a "command" nor a "url". Add one of them.')
 
 
-def _stdio(entry: ServerEntry, fields: _EntryFields, expand_text: Callable[[str], str]) -> Stdio:
+def _stdio(entry: ServerEntry, fields: EntryFields, expand_text: Callable[[str], str]) -> Stdio:
     command = expand_text(fields.command or "")
     if not command.strip():
         raise _RefusedEntryError('"command" is empty.')
@@ -227,7 +203,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             )
 
 
-def _trust(fields: _EntryFields) -> Trust:
+def _trust(fields: EntryFields) -> Trust:
     if fields.trust_level is None:
         return Trust.DIRECT
     try:
@@ -246,11 +222,11 @@ def _allowlist(names: Any) -> Allowlist:
             return Allowlist(frozenset(names))
 
 
-def _warnings(entry: ServerEntry, fields: _EntryFields) -> list[ServerWarning]:
+def _warnings(entry: ServerEntry, fields: EntryFields) -> list[ServerWarning]:
     if entry.source in (Source.HOST, Source.USER):
         return []
-    defaults = _EntryFields()
-    ignored = [key for key in _HOST_AND_USER_ONLY if getattr(fields, key) != getattr(defaults, key)]
+    defaults = EntryFields()
+    ignored = [key for key in HOST_AND_USER_KEYS if getattr(fields, key) != getattr(defaults, key)]
     if not ignored:
         return []
     text = (

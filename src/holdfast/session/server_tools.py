@@ -9,7 +9,7 @@ from typing import TypeAlias
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import ServerSpec
-from holdfast.resolve.screen import ScreenedTools
+from holdfast.resolve.screen_tools import ScreenedTools
 from holdfast.store.errors import is_transient
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
-from holdfast.resolve.screen import ScreenedTools, WithheldTool
+from holdfast.resolve.screen_tools import ScreenedTools, WithheldTool
 from holdfast.session.permission import tool_kind
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done

@@ -14,7 +14,7 @@ from holdfast.model.resolution import Stage
 from holdfast.model.server import ServerSpec, Source
 from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
 from holdfast.resolve.entry_summary import summarize
-from holdfast.resolve.screen import WithheldTool
+from holdfast.resolve.screen_tools import WithheldTool
 from holdfast.session.session import Session
 
 

@@ -14,7 +14,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.resolve.entry_summary import EntrySummary, summarize
-from holdfast.resolve.load import LoadedEntries, ServerEntry
+from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.server_entry import ServerEntry
 
 
 @click.command("list")

@@ -28,12 +28,12 @@ from holdfast.sandbox.bwrap.arguments import (
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.bwrap.runtime import ProgramRuntime, find_runtime, runtime_paths
 from holdfast.sandbox.bwrap.seccomp import compile_filter
+from holdfast.sandbox.denied_syscalls import find_architecture
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
 from holdfast.sandbox.start_confined import start_confined_unchecked
-from holdfast.sandbox.syscalls import find_architecture
 
 _CHECK_SECONDS = 20.0
 _LISTENER = Path(__file__).with_name("egress_listener.py")

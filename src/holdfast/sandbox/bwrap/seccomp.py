@@ -4,7 +4,7 @@ import errno
 import struct
 from collections.abc import Iterator
 
-from holdfast.sandbox.syscalls import Architecture
+from holdfast.sandbox.denied_syscalls import Architecture
 
 # BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06

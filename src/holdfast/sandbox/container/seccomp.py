@@ -6,7 +6,7 @@ not those to allow.
 
 import errno
 
-from holdfast.sandbox.syscalls import RESTRICTED, SPECIAL_CASES
+from holdfast.sandbox.denied_syscalls import RESTRICTED, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)

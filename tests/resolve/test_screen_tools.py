@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.resolve.screen import MAX_TEXT_LENGTH, clean_tool, fingerprint, screen_tools, strip_invisible
+from holdfast.resolve.screen_tools import (
+    MAX_TEXT_LENGTH,
+    clean_tool,
+    fingerprint,
+    screen_tools,
+    strip_invisible,
+)
 from holdfast.wire.mcp.tools import Tool
 
 

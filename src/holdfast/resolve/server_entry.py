@@ -1,0 +1,54 @@
+"""A server as a config file or a client describes it: its origin, and the keys it may have."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from holdfast.model.json import Json
+from holdfast.model.server import Lifetime, Source
+
+# Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
+# anything.
+HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "asks")
+ASKS_HELP = (
+    '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
+    '"elicitation".'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEntry:
+    """A server as it is written in a config file or a client's request, before validation."""
+
+    name: str
+    source: Source
+    origin: str
+    """The path of the file, or another description of where the entry comes from."""
+    value: Json = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the entry and its origin: it changes if the entry is edited or moved to another file."""
+        text = json.dumps([self.origin, self.name, self.value], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class EntryFields(msgspec.Struct, rename={"kind": "type"}):
+    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other programs use them."""
+
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    url: str | None = None
+    kind: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    headers: dict[str, str] = {}
+    trust_level: str | None = None
+    lifetime: Lifetime = Lifetime.SESSION
+    network: list[str] = []
+    readable: list[str] = []
+    tools: Literal["all", "none"] | list[str] = "all"
+    asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
+    disabled: bool = False
