@@ -13,7 +13,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Meta, Toolbox, tool
-from holdfast.toolkit.arguments import BadArgumentsError
+from holdfast.toolkit.argument_schema import BadArgumentsError
 from holdfast.toolkit.tool import Tool
 
 

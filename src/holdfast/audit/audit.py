@@ -1,4 +1,4 @@
-"""The audit of a store: add records to the chain, each in the commit of its event, and update the anchor."""
+"""The audit of a store: adds records to the chain, in the transaction of their event, and updates the anchor."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ _MAX_DEFERRED = 1000
 
 
 class Audit:
-    """The audit of one store. Use it as a context manager and leave it before you close the store: this anchors the last record."""
+    """The audit of one store. Use it as a context manager, and exit it before you close the store: the exit anchors the last record."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Audit:
         self._next_update = 0.0
         self._last_error = ""
         """The last error when updating the anchor, so that a repeated error is logged once."""
-        self._is_stopped = False
+        self._anchor_is_stopped = False
         # The writer thread updates the anchor after commits; a reader thread does so when the audit is opened and closed.
         self._lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class Audit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._store.read(self._advance_or_log)
-        self._is_stopped = True
+        self._anchor_is_stopped = True
 
     def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
         """Add a record in this transaction. Return its number in the chain."""
@@ -82,7 +82,10 @@ class Audit:
         end_interrupted(tx, context.session_id, lambda called: self.add_interrupted(tx, context, called))
 
     async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record that belongs to no event, and wait until it is durable. Return its number in the chain."""
+        """Add a record that belongs to no event, and wait until it is durable. Return its number in the chain.
+
+        On a transient error it raises, and the record is written later.
+        """
         record = truncate_record(record)
         try:
             return await self._store.write(lambda tx: self.add(tx, record, mask))
@@ -103,7 +106,7 @@ class Audit:
 
     def _after_commit(self, tx: ReadTx) -> float | None:
         """Update the anchor if `anchor_seconds` have passed. Return the seconds until the next update; None if none is due."""
-        if self._is_stopped:
+        if self._anchor_is_stopped:
             return None
         if time.monotonic() >= self._next_update:
             self._advance_or_log(tx)
@@ -120,7 +123,7 @@ class Audit:
             self._last_error = ""
 
     def _advance(self, tx: ReadTx) -> None:
-        """Set the anchor to the head of the chain. If the anchored record was changed or removed, log an error and stop.
+        """Set the anchor to the head of the chain. If the anchored record was changed or removed, log an error and stop updating the anchor.
 
         Only committed records may be anchored, so this never runs inside a write transaction.
         """
@@ -130,12 +133,12 @@ class Audit:
             anchor = self._anchor.read()
             head = _head(tx)
             if anchor is None or not _matches(tx, anchor):
-                self._is_stopped = True
+                self._anchor_is_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # Stay behind until the next update confirms the write: a slower process may replace it with an earlier head.
+            # Stays true after a write, so that the next update checks it: a slower process may write an earlier head.
             self._is_behind = head.seq > anchor.seq
             if self._is_behind:
                 self._anchor.write(head)

@@ -24,7 +24,7 @@ class Verdict:
     seq: int
     """The last record; if there is a problem, the first bad one."""
     anchored: int
-    """The number of the anchored record."""
+    """The `seq` of the record in the anchor; 0 if there is none."""
     problem: str = ""
 
     @property
@@ -47,7 +47,7 @@ def next_row(head: Head, body: str) -> AuditRow:
 def verify(rows: Iterable[AuditRow], start: Head, anchor: Head | None) -> Verdict:
     """Verify the chain row by row, up to the first problem.
 
-    Read the anchor before the rows: it may be behind them, but never ahead.
+    The caller must read the anchor before the rows. Then an anchor ahead of the rows means that the end was cut off.
     """
     anchored = 0 if anchor is None else anchor.seq
     if anchor is None:

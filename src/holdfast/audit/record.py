@@ -21,7 +21,7 @@ from holdfast.store.interrupted import INTERRUPTED
 
 _MAX_NAME = 256
 _MAX_REASON = 2000
-_MAX_WAITING = 4000  # characters per field while a record waits for the disk
+_MAX_DEFERRED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
 
 
@@ -30,8 +30,11 @@ class AuditKind(StrEnum):
 
     CALL = "call"
     REFUSAL = "refusal"
+    """A server that the session did not get."""
     PERMISSION = "permission"
+    """The user's decision about a call."""
     DENIED = "denied"
+    """An attempt to use a tool or a session that the caller does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +89,9 @@ def truncate_record(record: AuditRecord) -> AuditRecord:
     """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further."""
     return replace(
         record,
-        server=record.server[:_MAX_WAITING],
-        tool=record.tool[:_MAX_WAITING],
-        reason=record.reason[:_MAX_WAITING],
+        server=record.server[:_MAX_DEFERRED_FIELD],
+        tool=record.tool[:_MAX_DEFERRED_FIELD],
+        reason=record.reason[:_MAX_DEFERRED_FIELD],
     )
 
 
@@ -106,12 +109,12 @@ def limit_arguments(arguments: bytes) -> JsonObject:
 
 
 def interrupted_record(context: SessionContext, called: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
-    """The record of an interrupted call, made from the event of its start."""
+    """The record of an interrupted call, made from its `ToolCalled` event."""
     subject = Subject(server=called.server, tool=called.tool, call_id=called.call_id)
     text = msgspec.json.encode(called.arguments)
     return replace(
         make_record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
-        # The event has masked arguments, so the hash of the original ones is unknown.
+        # If secrets were masked in the event, the hash of the original arguments is unknown.
         arguments_hash="" if MASKED.encode() in text else hash_arguments(text),
         arguments=limit_arguments(text) if keep_arguments else None,
     )

@@ -19,10 +19,11 @@ from holdfast.store.types import SessionState, StoredSession
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
+_TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened or deleted there
 
 
 async def recover_sessions(store: Store, audit: Audit) -> None:
-    """Close every open session that no live host holds. Do not wait until the session is opened again: it may never be."""
+    """Close every open session that no live host holds, although it may never be opened again."""
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
     while True:
         page = await store.sessions(query)
@@ -46,7 +47,7 @@ def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> None:
 
 
 def _is_abandoned(stored: StoredSession) -> bool:
-    """Whether its owner is dead, or it has no lease, as in a backup."""
+    """Whether its owner is dead, or it has no lease: a backup is made without leases."""
     return stored.lease is None or is_abandoned(stored.lease, clock.now())
 
 
@@ -58,9 +59,6 @@ async def _recover(store: Store, audit: Audit, session_id: SessionId) -> None:
             if is_transient(error):
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if error.code not in (
-                codes.SESSION_HELD,
-                codes.UNKNOWN_SESSION,
-            ):  # another host has opened or deleted it
+            if error.code not in _TAKEN_BY_ANOTHER_HOST:
                 log.warning("session not recovered", extra={"session": session_id, "reason": error.message})
         return

@@ -60,7 +60,9 @@ class Planner:
         """A context with a new session id, and the workspace."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
-            raise HoldfastError(codes.BAD_ARGUMENT, f"{str(cwd)!r} is not the absolute path of a folder.")
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. Give its absolute path."
+            )
         folder = str(cwd.resolve())
         workspace = self._workspace(options, folder)
         parent = options.parent

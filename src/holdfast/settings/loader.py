@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.settings.sections import Origin, Settings
+from holdfast.settings.declarations import Origin, Settings
 
 T = TypeVar("T")
 

@@ -40,8 +40,8 @@ class Claims:
 def audience_of(url: str) -> str:
     """The audience of the server at this URL: scheme, host, port unless it is the default, and path.
 
-    The audience is the URL and not the server's name in a config, because the author of the config chooses the names. A
-    server with the name of another one would receive tokens that the other one accepts.
+    The audience is the URL and not the server's name in a config, because the author of the config chooses the names.
+    Otherwise an entry that is named like server A would receive tokens that A accepts.
     """
     from urllib.parse import urlsplit
 

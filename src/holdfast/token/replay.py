@@ -15,14 +15,15 @@ REPLAY_MARGIN = 60
 class ReplayCache:
     """Remembers each used token until no verifier would accept it. A full cache refuses new tokens.
 
-    It knows only the tokens of its own process. A server with several processes needs one `ReplayCache` in front of them.
+    It knows only the tokens of its own process. A server with several processes checks replays in one process
+    in front of them.
     """
 
     def __init__(self, capacity: int = 100_000) -> None:
         self._capacity = capacity
         self._tokens: set[str] = set()
         self._by_expiry: list[tuple[int, str]] = []
-        self._forgotten_until = 0.0
+        self._forgotten_up_to = 0.0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -35,8 +36,8 @@ class ReplayCache:
             self._forget(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
-            # The clock was set back: the token may have been used and forgotten.
-            if until <= self._forgotten_until:
+            # Only after the clock was set back: the token may have been used and forgotten.
+            if until <= self._forgotten_up_to:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED, "This token is too old to know whether it was used before."
                 )
@@ -48,6 +49,6 @@ class ReplayCache:
             heapq.heappush(self._by_expiry, (until, token))
 
     def _forget(self, now: float) -> None:
-        self._forgotten_until = max(self._forgotten_until, now)
-        while self._by_expiry and self._by_expiry[0][0] <= self._forgotten_until:
+        self._forgotten_up_to = max(self._forgotten_up_to, now)
+        while self._by_expiry and self._by_expiry[0][0] <= self._forgotten_up_to:
             self._tokens.discard(heapq.heappop(self._by_expiry)[1])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeys:
-    """The keys of one version of the key file. The first is loaded for signing."""
+    """The keys of one version of the key file. `private` and `header` belong to the first, the key that signs."""
 
     version: FileVersion
     keys: tuple[Key, ...]
@@ -51,7 +51,7 @@ class Signer:
 
     @property
     def public_file(self) -> Path:
-        """The file with the public key set, for verifiers of the same user."""
+        """The file with the public key set, for verifiers under the same OS user."""
         return self._file.public_file
 
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:

@@ -15,7 +15,7 @@ from holdfast.model import codes
 from holdfast.model.call import CallStats, Envelope, Failed, Ok
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.arguments import BadArgumentsError
+from holdfast.toolkit.argument_schema import BadArgumentsError
 from holdfast.toolkit.call import Call, bind_call
 from holdfast.toolkit.content import Content, Reply
 from holdfast.toolkit.envelope import encode_result, to_data

@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.arguments import Arguments
+from holdfast.toolkit.argument_schema import Arguments
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.parameter import Parameter, read_parameter, walk_annotation
 

@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.toolkit.arguments import find_param_headers
+from holdfast.toolkit.argument_schema import find_param_headers
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation

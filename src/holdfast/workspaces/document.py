@@ -63,7 +63,7 @@ def guess_path(text: str) -> str:
 def check_name(raw: object) -> str:
     """Check a display name, which must not look like a path; raise ValueError if it is invalid."""
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be text")
+        raise ValueError("must be text that is not empty")
     name = raw.strip()
     if len(name) > NAME_LENGTH or not name.isprintable() or "/" in name or "\\" in name:
         raise ValueError(f"must be at most {NAME_LENGTH} printable characters, with neither / nor \\")
@@ -145,7 +145,7 @@ def _table(raw: object) -> Mapping[str, object]:
 
 def _text(raw: object) -> str:
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be text")
+        raise ValueError("must be text that is not empty")
     return raw.strip()
 
 

@@ -44,7 +44,7 @@ class _CachedFile:
 
 
 class Registry:
-    """The workspaces in `folder`, a subfolder of Holdfast's data folder. It is created with the first workspace."""
+    """The workspaces whose files are in `folder`, inside Holdfast's data folder. `folder` is created with the first workspace."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -114,8 +114,8 @@ class Registry:
     def find(self, address: str) -> Workspace | None:
         """Find a workspace by slug, by name, or by an absolute path in it or in one of its git worktrees.
 
-        If workspaces are nested, this is the innermost. Any other address is an error. It is also an error if the file of
-        the workspace is invalid: otherwise the session would run without the workspace's limits.
+        Return None if no workspace matches; of nested workspaces, return the innermost. A relative path is an error. So is
+        an invalid workspace file: otherwise the session would run without the workspace's limits.
         """
         address = address.strip()
         if not address:
@@ -131,9 +131,9 @@ class Registry:
                 codes.BAD_WORKSPACE,
                 f"{address[:80]!r} is not a workspace's slug, name or absolute path.",
             )
-        return self._find_by_name(address)
+        return self._find_by_slug_or_name(address)
 
-    def _find_by_name(self, name: str) -> Workspace | None:
+    def _find_by_slug_or_name(self, name: str) -> Workspace | None:
         if is_slug(name) and (entry := self._read(name)):
             return _require_valid(entry)
         named = tuple(
