@@ -1,0 +1,71 @@
+"""Read files that others can write: never blocks, reads regular files only, and no more than a limit."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_BLOCK_BYTES = 64 * 1024
+_PSEUDO_FILE_SYSTEMS = ("/proc", "/sys")
+
+
+class UnusableFileError(OSError):
+    """The file exists, but is not read: it is too large or not a regular file."""
+
+
+def read_untrusted_file(
+    path: str | Path, *, limit: int, dir_fd: int | None = None, follow_link: bool = True
+) -> bytes:
+    """The content of a file. Raise `OSError` if it cannot be read, or has more than `limit` bytes.
+
+    A FIFO or a device is not opened at all: opening it could block or start something.
+    """
+    descriptor = open_untrusted_file(path, dir_fd=dir_fd, follow_link=follow_link)
+    try:
+        return read_descriptor(descriptor, limit=limit, name=str(path))
+    finally:
+        os.close(descriptor)
+
+
+def open_untrusted_file(path: str | Path, *, dir_fd: int | None = None, follow_link: bool = True) -> int:
+    """Open a regular file for reading. The caller closes the descriptor."""
+    flags = os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
+    if not hasattr(os, "O_PATH"):  # not Linux
+        descriptor = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dir_fd)
+        try:
+            _check_regular(descriptor, path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+    handle = os.open(path, flags | os.O_PATH, dir_fd=dir_fd)  # does not open a device yet
+    try:
+        _check_regular(handle, path)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def read_descriptor(descriptor: int, *, limit: int, name: str) -> bytes:
+    """The rest of an open regular file. Raise if it has more than `limit` bytes."""
+    blocks: list[bytes] = []
+    left = limit + 1
+    while left > 0 and (block := os.read(descriptor, min(left, _BLOCK_BYTES))):
+        blocks.append(block)
+        left -= len(block)
+    if left <= 0:
+        raise UnusableFileError(errno.EFBIG, f"more than {limit} bytes", name)
+    return b"".join(blocks)
+
+
+def _check_regular(descriptor: int, path: str | Path) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise UnusableFileError(errno.EINVAL, kind, str(path))
+    for mount in _PSEUDO_FILE_SYSTEMS:  # such a file can hold secrets of the host, or block
+        try:
+            if Path(mount).stat().st_dev == status.st_dev:
+                raise UnusableFileError(errno.EINVAL, f"a file of {mount}", str(path))
+        except FileNotFoundError:
+            continue

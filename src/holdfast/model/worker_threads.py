@@ -1,0 +1,94 @@
+"""Threads for blocking work: one pool for each kind of work, so that no kind makes another wait.
+
+asyncio's default executor is not used: everything would share its few threads, and the process could not end while one
+of them is blocked.
+"""
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_IDLE_SECONDS = 10.0  # an idle thread ends after this time
+
+
+class WorkerThreads:
+    """Runs functions in up to `threads` threads, and for one owner in up to `per_owner` of them.
+
+    Owners, such as sessions, take turns. The process does not wait for these threads when it ends.
+    """
+
+    def __init__(self, name: str, *, threads: int, per_owner: int | None = None) -> None:
+        self._name = name
+        self._max_threads = threads
+        self._per_owner = per_owner or threads
+        self._changed = threading.Condition()
+        self._queues: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+        self._running: Counter[str] = Counter()
+        self._waiting = 0  # jobs in the queues
+        self._threads = 0
+        self._idle = 0
+
+    async def run(self, function: Callable[..., T], *args: Any, owner: str = "") -> T:
+        """Call the function in a thread, with the context variables of the caller.
+
+        If the caller is cancelled, a call that has begun goes on and counts as its owner's until it returns.
+        """
+        future: Future[T] = Future()
+        with self._changed:
+            call = partial(copy_context().run, function, *args)
+            self._queues.setdefault(owner, deque()).append((future, call))
+            self._waiting += 1
+            self._changed.notify()
+            if self._waiting > self._idle and self._threads < self._max_threads:
+                threading.Thread(target=self._work, name=f"holdfast-{self._name}", daemon=True).start()
+                self._threads += 1
+        return await asyncio.wrap_future(future)
+
+    def _work(self) -> None:
+        owner = None
+        while (job := self._next_job(owner)) is not None:
+            owner, future, call = job
+            _complete(future, call)
+            del job, future, call  # keep no result alive while waiting
+
+    def _next_job(self, finished: str | None) -> tuple[str, Future[Any], Callable[[], Any]] | None:
+        """Count the finished job of an owner, and wait for the next one; None if there is none for a while."""
+        with self._changed:
+            if finished is not None:
+                self._running[finished] -= 1
+                if not self._running[finished]:
+                    del self._running[finished]
+            while True:
+                for owner, queue in self._queues.items():
+                    if self._running[owner] < self._per_owner:
+                        future, call = queue.popleft()
+                        self._waiting -= 1
+                        del self._queues[owner]
+                        if queue:
+                            self._queues[owner] = queue  # at the end: another owner is next
+                        self._running[owner] += 1
+                        return owner, future, call
+                self._idle += 1
+                was_notified = self._changed.wait(_IDLE_SECONDS)
+                self._idle -= 1
+                if not was_notified and not self._queues:
+                    self._threads -= 1
+                    return None
+
+
+def _complete(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
