@@ -29,12 +29,13 @@ class KeyFile:
         self._folder = folder
         self._clock = clock
         self._private = folder / _PRIVATE_NAME
+        self._private_path = str(self._private)  # looked at for every token
         self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:
         """The current version of the file; None when there is no file."""
         try:
-            return _file_version(self._private.lstat())
+            return _file_version(os.lstat(self._private_path))
         except FileNotFoundError:
             return None
 

@@ -1,7 +1,7 @@
 """Send requests to one remote server: headers, credentials, cookies and redirects."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol, TypeAlias
 from urllib.parse import urljoin
 
@@ -107,7 +107,7 @@ class Endpoint:
     ) -> AsyncIterator[HttpResponse]:
         """Send a request. A redirect is followed only within the same scheme, host and port."""
         target = url or self._url
-        with self._translate_errors():
+        try:
             for _ in range(_MAX_REQUESTS):
                 response = await self._send_authorized(method, target, headers, body, context)
                 try:
@@ -123,7 +123,9 @@ class Endpoint:
                 target = redirect
                 if url is None and method == "POST":
                     self._url = redirect  # not for a GET, which may be redirected to a web page
-            raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
+        except (EventTooLongError, UnreachableError, BrokenResponseError) as error:
+            raise self._connection_error(error) from None
+        raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
 
     def status_error(self, response: HttpResponse) -> HoldfastError:
         """The error for an unsuccessful response."""
@@ -183,20 +185,19 @@ class Endpoint:
             self._cookies.update(response.set_cookies)
         return response
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise a `HoldfastError` that names the server for each error of the connection."""
-        try:
-            yield
-        except EventTooLongError as error:
-            text = f"{self.display_url} sent a stream that cannot be read: {error}."
-            raise HoldfastError(codes.BAD_ANSWER, text) from None
-        except UnreachableError as error:
-            text = f"{self.display_url} cannot be reached: {_error_text(error)}."
-            raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
-        except BrokenResponseError as error:
-            text = f"The connection to {self.display_url} failed: {_error_text(error)}."
-            raise HoldfastError(codes.CONNECTION_CLOSED, text) from None
+    def _connection_error(
+        self, error: EventTooLongError | UnreachableError | BrokenResponseError
+    ) -> HoldfastError:
+        """The error to raise instead of one of the connection. It names the server."""
+        match error:
+            case EventTooLongError():
+                text = f"{self.display_url} sent a stream that cannot be read: {error}."
+                return HoldfastError(codes.BAD_ANSWER, text)
+            case UnreachableError():
+                text = f"{self.display_url} cannot be reached: {_error_text(error)}."
+            case BrokenResponseError():
+                text = f"The connection to {self.display_url} failed: {_error_text(error)}."
+        return HoldfastError(codes.CONNECTION_CLOSED, text)
 
 
 def _is_redirect(response: HttpResponse) -> bool:

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
@@ -19,15 +19,14 @@ _NAME_FIELDS = {"tools/call": "name", "prompts/get": "name", "resources/read": "
 _PLAIN_TEXT = re.compile(r"(?!=\?base64\?.*\?=$)([!-~]([ -~]*[!-~])?)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingMessage:
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message: the body as it is sent, and its headers."""
 
-    body: bytes = field(repr=False)
+    body: bytes
     id: Id | None = None
     method: str = ""
     is_modern: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
     cancels: Id | None = None
     """The id of the request that this message cancels."""
     context: SessionContext | None = None
@@ -61,7 +60,7 @@ def parse_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
         is_modern=bool(version),
         headers=headers,
         cancels=params.request_id if message.method == CANCELLED else None,
-        context=parse_context(params.meta.session) if params.meta.session else None,
+        context=_parse_session(bytes(params.meta.session)) if params.meta.session else None,
     )
 
 
@@ -74,7 +73,7 @@ def encode_header(text: str) -> str:
 
 class _Meta(msgspec.Struct):
     version: str = msgspec.field(default="", name=VERSION_KEY)
-    session: dict[str, Json] | None = msgspec.field(default=None, name=META_KEY)
+    session: Raw = msgspec.field(default=Raw(), name=META_KEY)
 
 
 class _Params(msgspec.Struct):
@@ -92,3 +91,10 @@ class _Message(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Message).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Json]).decode
+
+
+@lru_cache(maxsize=256)
+def _parse_session(raw: bytes) -> SessionContext | None:
+    """The context in the `_meta` of a message. It is the same in all messages of a session, so it is parsed once."""
+    return parse_context(_decode_fields(raw))

@@ -74,7 +74,6 @@ class Pool:
             cookie_jar=DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
             auto_decompress=False,
-            middlewares=(_send_once,),
             max_line_size=MAX_HEAD_BYTES,
             max_field_size=MAX_HEAD_BYTES,
             max_headers=MAX_HEADERS,
@@ -107,6 +106,7 @@ class Pool:
                 allow_redirects=False,
                 proxy=proxy,
                 timeout=_connect_timeout(connect_seconds),
+                middlewares=() if method == "POST" else _SEND_ONCE,  # aiohttp never retries a POST
             )
         except ClientError as error:
             raise _translate_error(error, proxy) from None
@@ -167,6 +167,9 @@ async def _send_once(
         raise
     except (ClientOSError, ServerDisconnectedError) as error:
         raise broken_response(error) from None
+
+
+_SEND_ONCE = (_send_once,)
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:

@@ -5,6 +5,7 @@ interim responses, trailers and chunk extensions, refuse to switch protocols, an
 arrive after the response.
 """
 
+import asyncio
 import functools
 import re
 import select
@@ -51,6 +52,7 @@ class BoundedProtocol(ResponseHandler):
         self._bytes_since_body = 0  # bytes received since the body last grew
         self._reuse_seconds = IDLE_SECONDS
         self._reuse_until = 0.0
+        self._poll = select.poll()
 
     # Called by aiohttp's connector
 
@@ -64,10 +66,7 @@ class BoundedProtocol(ResponseHandler):
         """Whether an idle connection can be reused. Polls the socket, in case the server has just closed it."""
         if not super().is_connected() or self._should_close or self._reuse_until <= self._loop.time():
             return False
-        assert self.transport is not None
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
+        return not self._poll.poll(0)
 
     def close(self) -> None:
         """Disconnect at once. A normal close waits until the server has read everything, which may never happen."""
@@ -82,6 +81,10 @@ class BoundedProtocol(ResponseHandler):
         super().set_response_params(**options)
 
     # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         if self._failure is not None:

@@ -19,14 +19,18 @@ class BrokenResponseError(Exception):
 class HttpResponse:
     """The status and headers of a response, and its body in chunks. The caller closes it."""
 
-    __slots__ = ("_response", "headers", "reason", "status")
+    __slots__ = ("_response", "headers", "status")
 
     def __init__(self, response: ClientResponse) -> None:
         self._response = response
         self.status = response.status
-        self.reason = "".join(filter(str.isprintable, response.reason or ""))
         self.headers: Mapping[str, str] = response.headers
         """Names are case-insensitive. If a header is repeated, look-ups return its first value."""
+
+    @property
+    def reason(self) -> str:
+        """The reason phrase after the status, without control characters."""
+        return "".join(filter(str.isprintable, self._response.reason or ""))
 
     @property
     def is_success(self) -> bool:
