@@ -6,6 +6,7 @@ BIN := .venv/bin
 # The command that `make run` starts.
 RUN ?= chat
 FUZZ ?= 200000
+FOLDERS ?= 20000
 CYCLES ?= 300
 DOOR_CYCLES ?= 100
 UPDATES ?= 1000000
@@ -48,8 +49,9 @@ conformance: setup ## Run MCP's official conformance suite against a toolkit ser
 peers: setup ## Test every combination of third-party clients and servers
 	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
 
-fuzz: setup ## Fuzz the wire at length (FUZZ=number of frames)
+fuzz: setup ## Fuzz the wire and project folders at length (FUZZ frames, FOLDERS folders)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
+	@HOLDFAST_FOLDERS=$(FOLDERS) $(BIN)/python -m pytest tests/safety -m fuzz -s $(ARGS)
 
 soak: setup ## Stress the links: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers
 	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \

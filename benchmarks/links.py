@@ -104,7 +104,7 @@ async def link_echo(client: Client) -> AsyncIterator[Call]:
 
     @asynccontextmanager
     async def connect(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
-        yield Connection(client, ended=asyncio.Event(), notifications=notifications, stderr_tail=str)
+        yield Connection(client, ended=asyncio.Event(), notifications=notifications)
 
     links = Links(connect)
     scope = Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/"))

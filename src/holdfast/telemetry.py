@@ -10,14 +10,15 @@ import stat
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Literal, TextIO
 
 from holdfast.model.context import current_context
-from holdfast.model.mask import Mask
+from holdfast.model.mask import Mask, hide_spans
+from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex
+from holdfast.model.secret_text import mask_by_place
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _MAX_DEPTH = 8
 _MAX_BUFFERED_BYTES = 1024 * 1024
-_secret_counts = Counter[str]()
+_MAX_TEXT = 256 * 1024  # of a field; one log line must not occupy the event loop
+_known_secrets = SecretIndex()
+_changing_secrets = threading.Lock()
 
 
 def configure(
@@ -207,27 +210,33 @@ class JsonFormatter(logging.Formatter):
 
 def add_mask(mask: Mask) -> None:
     """Mask these secrets in every line from now on, in addition to those that were added before."""
-    _secret_counts.update(mask.secrets)
-    _Handler.mask = _Handler.mask.plus(mask)
+    with _changing_secrets:
+        _known_secrets.add(mask.secrets)
 
 
 def remove_mask(mask: Mask) -> None:
     """Undo one `add_mask`. A secret that was added more than once stays masked."""
-    _secret_counts.subtract(mask.secrets)
-    unused = {secret for secret in mask.secrets if _secret_counts[secret] <= 0}
-    for secret in unused:
-        del _secret_counts[secret]
-    _Handler.mask = Mask(tuple(secret for secret in _Handler.mask.secrets if secret not in unused))
+    with _changing_secrets:
+        _known_secrets.remove(mask.secrets)
 
 
 class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
     """The handler that `configure` adds, and replaces when it is called again."""
 
-    mask = Mask()
-
     def format(self, record: logging.LogRecord) -> str:
         """Format a record, with secrets masked."""
-        return self.mask.mask_line(super().format(record))
+        return mask_by_place(_mask_known(super().format(record)))
+
+
+def _mask_known(text: str) -> str:
+    return hide_spans(text, _known_secrets.find(text))
+
+
+def _shorten(text: str) -> str:
+    """The beginning of a long text. It is masked before it is cut, since half a secret would not be recognised."""
+    if len(text) <= _MAX_TEXT:
+        return text
+    return f"{_mask_known(text[: _MAX_TEXT + MAX_PIECE_LENGTH])[:_MAX_TEXT]}… ({len(text)} characters)"
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
@@ -241,10 +250,10 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
 
 def _event(record: logging.LogRecord) -> str:
     try:
-        return record.getMessage()
+        return _shorten(record.getMessage())
     except Exception:
         # The arguments do not fit the message. That is a bug in the caller, but log the record anyway.
-        return str(record.msg)
+        return _shorten(str(record.msg))
 
 
 def _logger(record: logging.LogRecord) -> str:
@@ -254,7 +263,7 @@ def _logger(record: logging.LogRecord) -> str:
 def _traceback(record: logging.LogRecord) -> Iterator[str]:
     plain = logging.Formatter()
     if record.exc_info:
-        yield from plain.formatException(record.exc_info).split("\n")
+        yield from _shorten(plain.formatException(record.exc_info)).split("\n")
     if record.stack_info:
         yield from plain.formatStack(record.stack_info).split("\n")
 
@@ -262,8 +271,10 @@ def _traceback(record: logging.LogRecord) -> Iterator[str]:
 def _to_json(value: object, depth: int = 0) -> Field:
     """The value if JSON can represent it, else its text."""
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | int():
             return value
+        case str():
+            return _shorten(value)
         case float():
             return value if math.isfinite(value) else str(value)
         case dict() if depth < _MAX_DEPTH:
@@ -271,7 +282,7 @@ def _to_json(value: object, depth: int = 0) -> Field:
         case list() | tuple() if depth < _MAX_DEPTH:
             return [_to_json(inner, depth + 1) for inner in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         case _:
-            return str(value)
+            return _shorten(str(value))
 
 
 def _quote(value: Field) -> str:

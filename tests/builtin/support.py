@@ -9,6 +9,7 @@ from msgspec import Raw
 from holdfast.builtin.files.tools import files_toolbox
 from holdfast.model import codes
 from holdfast.model.call import Failed, Ok, ToolCall
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door, DoorCapabilities
 from holdfast.model.errors import HoldfastError
@@ -22,12 +23,18 @@ from holdfast.toolkit.call import Call
 class Files:
     """The file tools of a session in these folders."""
 
-    def __init__(self, *roots: Path, door: Door | None = None) -> None:
+    def __init__(
+        self,
+        *roots: Path,
+        door: Door | None = None,
+        trust: Trust = Trust.DIRECT,
+        confined_folders: ConfinedFolders | None = None,
+    ) -> None:
         folders = tuple(str(root.resolve()) for root in roots)
         context = SessionContext(
-            session_id=new_session_id(), trust_level=Trust.SANDBOXED, cwd=folders[0], roots=folders
+            session_id=new_session_id(), trust_level=trust, cwd=folders[0], roots=folders
         )
-        self._dispatcher = files_toolbox(context, door).dispatcher()
+        self._dispatcher = files_toolbox(context, door, (), confined_folders).dispatcher()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The data of a successful call."""

@@ -140,7 +140,7 @@ def test_concurrent_writers_get_unique_numbers(tmp_path: Path):
     for thread in threads:
         thread.join()
 
-    assert [task.number for task in stores[0].list("blog", None)] == list(range(1, 41))
+    assert [task.number for task in stores[0].list("blog", None)[0]] == list(range(1, 41))
 
 
 @pytest.mark.parametrize(

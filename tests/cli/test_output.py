@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.output import write_lines
+from holdfast.cli.output import write_json_lines
 from holdfast.model.errors import HoldfastError
 from tests.cli.test_sessions import home, listed, run
 
@@ -68,8 +68,8 @@ def test_an_export_can_be_retried_after_a_failure(tmp_path: Path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(HoldfastError):
-        write_lines(tmp_path / "x", lines())
-    write_lines(tmp_path / "x", ["one", "two"])
+        write_json_lines(tmp_path / "x", lines())
+    write_json_lines(tmp_path / "x", ["one", "two"])
 
     assert (tmp_path / "x").read_text() == "one\ntwo\n"
 

@@ -127,6 +127,40 @@ def test_approve_shows_the_whole_entry_and_asks(env: Environment):
     assert env.read("servers", "list")["refusals"][0]["server"] == "c"
 
 
+@pytest.mark.promise("RES-07")
+def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Environment, tmp_path: Path):
+    claim = {"name": "add", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    server = env.project / "server.py"
+    server.write_text(Path(__file__).parents[1].joinpath("safety", "changing_tools_server.py").read_text())
+    (tmp_path / "tools").write_text(json.dumps([claim]))
+    env.in_project(c={"command": sys.executable, "args": ["server.py", str(tmp_path / "tools")]})
+    first = env.run("servers", "approve", "--yes").stdout
+    again = env.run("servers", "approve", "--yes").stdout
+    server.write_text(f"# changed\n{server.read_text()}")
+    refused = env.run("call", "c.add")
+    changed = env.run("servers", "approve", "--yes").stdout
+
+    assert ("  program:   server.py\n" in first, '"readOnlyHint": true' in first) == (True, True)
+    assert again == "Nothing awaits approval.\n"
+    assert "Its program is not as it was approved: server.py changed." in refused.stderr
+    assert "since you approved it: server.py changed" in changed
+    assert env.run("call", "c.add").stdout == "add ran\n"
+
+
+def test_approve_shows_how_a_tool_changed(env: Environment, tmp_path: Path):
+    server = str(Path(__file__).parents[1] / "safety" / "changing_tools_server.py")
+    env.own(c={"command": sys.executable, "args": [server, str(tmp_path / "tools")]})
+    for hint in (False, True):
+        tool = {"name": "add", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": hint}}
+        (tmp_path / "tools").write_text(json.dumps([tool]))
+        shown = env.run("servers", "approve", "--yes").stdout.splitlines()
+
+    assert [line.strip() for line in shown if "readOnlyHint" in line] == [
+        '-    "readOnlyHint": false',
+        '+    "readOnlyHint": true',
+    ]
+
+
 def test_approve_without_a_terminal_requires_yes(env: Environment):
     done = env.run("servers", "approve", stdin="")
 

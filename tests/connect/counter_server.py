@@ -20,6 +20,10 @@ from holdfast.wire.mcp.tools import CallParams, text_result
 from holdfast.wire.peer import Peer, RequestHandler
 from holdfast.wire.pipe import connect_stdio
 
+QUESTION: JsonObject = {
+    "message": "How many?",
+    "requestedSchema": {"type": "object", "properties": {"number": {"type": "integer"}}},
+}
 TOOLS = [
     "count",
     "whoami",
@@ -38,6 +42,7 @@ TOOLS = [
     "read",
     "elicit",
     "wants",
+    "mutter",
 ]
 
 
@@ -117,13 +122,21 @@ class Counter:
                 return text_result(Path(arguments["path"]).read_text())
             case "elicit":
                 return text_result(
-                    bytes(await self.peer.request("elicitation/create", {}, timeout=5)).decode()
+                    bytes(
+                        await self.peer.request("elicitation/create", arguments or QUESTION, timeout=5)
+                    ).decode()
                 )
             case "wants":
                 if "inputResponses" in (params := msgspec.json.decode(request.params)):
                     return text_result(msgspec.json.encode(params["inputResponses"]).decode())
-                wanted: JsonObject = {"it": {"method": arguments["method"], "params": {}}}
+                wanted: JsonObject = {
+                    "it": {"method": arguments["method"], "params": arguments.get("params", QUESTION)}
+                }
                 return {"resultType": "input_required", "inputRequests": wanted}
+            case "mutter":
+                print(arguments["stderr"], end=arguments.get("end", "\n"), file=sys.stderr, flush=True)
+                await asyncio.sleep(0 if arguments.get("answers") else 600)
+                return text_result("ok")
             case "received":
                 return {"content": [], "structuredContent": self.received}
             case "cancelled":
@@ -177,6 +190,8 @@ def without_discovery(handle: RequestHandler) -> RequestHandler:
 async def main() -> None:
     if "--slow" in sys.argv:
         await asyncio.sleep(0.3)
+    if "--exits" in sys.argv:
+        sys.exit(os.environ["LAST_WORDS"])
     if "--mute" in sys.argv:
         await asyncio.sleep(600)
     service = Counter()

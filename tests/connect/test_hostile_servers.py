@@ -22,7 +22,10 @@ async def test_server_that_exits_at_once_is_refused_with_its_stderr(make_host: H
         assert [(refusal.stage, refusal.reason) for refusal in session.refusals] == [
             (
                 Stage.CONNECT,
-                "Could not start 'x': It exited with status 7 before the handshake.\nno licence found: ask your administrator",
+                (
+                    "Could not start 'x': It exited with status 7 before the handshake.\n"
+                    "It wrote to stderr:\n| no licence found: ask your administrator"
+                ),
             )
         ]
         assert (await session.call("c.count")).text == "1"

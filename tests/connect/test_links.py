@@ -182,7 +182,10 @@ async def test_server_that_dies_fails_the_running_call_and_the_next_call_reports
         assert (died.ok, died.code, died.message) == (
             False,
             "CONNECTION_CLOSED",
-            "'c' ended before it answered c.die. The call may have taken effect.\nlast words",
+            (
+                "'c' ended before it answered c.die. The call may have taken effect.\n"
+                "It wrote to stderr:\n| last words"
+            ),
         )
         assert (after.state_lost, after.text) == (
             True,
@@ -223,7 +226,10 @@ async def test_refusal_contains_stderr_without_control_characters(make_host: Hos
     async with make_host({"s": entry}) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
 
-    assert refusal.reason == "Could not start 's': It exited with status 1 before the handshake.\nno key set"
+    assert refusal.reason == (
+        "Could not start 's': It exited with status 1 before the handshake.\n"
+        "It wrote to stderr:\n| no key set"
+    )
 
 
 @pytest.mark.promise("LNK-15")

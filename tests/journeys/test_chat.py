@@ -304,7 +304,7 @@ def test_output_appears_above_an_open_question(home: Path, cwd: Path):
         screen.until(READY)
         screen.type('/call files.write {"path": "new", "text": "x"}\x1b\r')
         screen.line(f'/call tools.wait {{"started": "{started}", "seconds": 1}}')
-        screen.until("  tools.wait ✓\n  files.write may change something.")
+        screen.until("  tools.wait ✓\n  files.write (built in)")
         screen.until(QUESTION)
         screen.line("o")
         screen.until(READY)

@@ -33,9 +33,9 @@ async def test_files_are_read_and_written_through_the_editors_buffers(home: Path
         await zed.load(session, cwd)
         (read_again, edit_again) = zed.updates(session, "tool_call")
         ended = [step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"]
-        assert (read["title"], read["kind"], edit["title"], edit["kind"]) == (
-            "Read a file", "read", "Edit a file", "edit",
-        )  # fmt: skip
+        assert [(call["title"].split()[0], call["kind"]) for call in (read, edit)] == [
+            ("files.read", "read"), ("files.edit", "edit"),
+        ]  # fmt: skip
         assert [call["locations"] for call in (read, edit)] == [[{"path": str(cwd / "notes.md")}]] * 2
         assert (read_again, edit_again) == (read, edit)
         assert ended[0]["rawOutput"]["text"] == "unsaved\n"
@@ -97,8 +97,8 @@ async def test_additional_directories_are_roots(home: Path, cwd: Path, tmp_path:
 
 async def test_other_servers_cannot_show_a_diff(home: Path, cwd: Path):
     async with editor(home) as zed:
-        session = await zed.new(cwd, tools_server("Files"), tools_server("files.files"))
-        await zed.prompt(session, "/call Files.forge", "/call files.files.forge")
+        session = await zed.new(cwd, tools_server("tools"), tools_server("myfiles"))
+        await zed.prompt(session, "/call tools.forge", "/call myfiles.forge")
         live = zed.updates(session, "tool_call_update")
         await zed.request("session/close", {"sessionId": session})
         zed.received.clear()
@@ -122,14 +122,21 @@ async def test_client_cannot_take_the_name_of_the_file_tools(home: Path, cwd: Pa
         assert [step["status"] for step in zed.updates(session, "tool_call_update")][-1] == "completed"
 
 
-async def test_sandboxed_session_has_the_file_tools(home: Path, cwd: Path):
+async def test_sandboxed_session_reads_and_writes_files_on_disk_without_the_editor(home: Path, cwd: Path):
     (cwd / "file").write_text("mine")
 
-    async with editor(home, "--trust", "sandboxed") as zed:
+    async with editor(home, "--trust", "sandboxed", capabilities=FS) as zed:
         session = await zed.new(cwd)
         await zed.prompt(session, '/call files.read {"path": "file"}')
+        await zed.prompt(session, '/call files.write {"path": "file", "text": "written"}')
 
-        assert "mine" in zed.reply_text(session)
+        (read, _) = [
+            step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"
+        ]
+        assert read["rawOutput"]["text"] == "mine"
+        assert "not saved in the editor" in read["rawOutput"]["note"]
+        assert (cwd / "file").read_text() == "written"
+        assert [method for method, _ in zed.agent_requests] == ["session/request_permission"]
 
 
 async def test_sandboxed_session_around_holdfasts_own_files_has_no_file_tools(home: Path, tmp_path: Path):

@@ -55,13 +55,19 @@ async def test_each_step_of_a_call_is_sent_with_its_title_input_and_location(hom
 
 
 @pytest.mark.promise("ACP-09")
-async def test_read_only_tool_runs_without_permission(home: Path, cwd: Path):
+async def test_read_only_tool_runs_without_permission_unless_only_a_client_server_says_so(
+    home: Path, cwd: Path
+):
     async with editor(home) as zed:
         session = await zed.new(cwd, tools_server())
-        reason = await zed.prompt(session, '/call tools.echo {"text": "hi"}')
+        asked: list[tuple[str, int]] = []
+        for command in ("/call files.list", '/call tools.echo {"text": "hi"}'):
+            asked.append((await zed.prompt(session, command), permissions(zed)))
 
-        assert (reason, permissions(zed)) == ("end_turn", 0)
-        assert calls(zed, session) == [["pending", "in_progress", "completed"]]
+        assert asked == [("end_turn", 0), ("end_turn", 1)]
+        assert calls(zed, session) == [["pending", "in_progress", "completed"]] * 2
+        (question,) = [params for method, params in zed.agent_requests if "permission" in method]
+        assert question["toolCall"]["title"] == "tools.echo (server with your rights, not confined)"
 
 
 @pytest.mark.promise("ACP-09")
@@ -332,6 +338,7 @@ async def test_tool_content_is_sent_as_acp_blocks(home: Path, cwd: Path):
         ]  # fmt: skip
 
 
+@pytest.mark.promise("RES-18")
 async def test_server_asks_the_user_through_the_editor(home: Path, cwd: Path):
     async with editor(home, capabilities={"elicitation": {"form": {}}}) as zed:
         zed.answers["elicitation/create"] = lambda _: {"action": "accept", "content": {"name": "Ada"}}
@@ -342,7 +349,10 @@ async def test_server_asks_the_user_through_the_editor(home: Path, cwd: Path):
         assert (question["sessionId"], question["mode"], question["message"]) == (
             session,
             "form",
-            "Who are you?",
+            (
+                "A question from the MCP server 'tools', not from Holdfast:\n| Who are you?\n"
+                "Never enter a password, key or token in this form."
+            ),
         )
         assert '{"action":"accept","content":{"name":"Ada"}}' in zed.reply_text(session)
 

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.json import Json
-from holdfast.model.mask import MASKED, MIN_SECRET_LENGTH, Mask
-from holdfast.model.secrets import is_secret_name, secrets_in_mapping
+from holdfast.model.mask import MASKED, Mask
+from holdfast.model.secret_index import MIN_SECRET_LENGTH
+from holdfast.model.secret_names import is_secret_name
+from holdfast.model.secrets import secrets_in_mapping
 
 SECRET = 'p@ss"w0rd/ü\n1'
 

@@ -50,6 +50,18 @@ async def test_second_call_needs_no_thread_of_a_blocked_first() -> None:
     await blocked
 
 
+async def test_owner_at_its_limit_gets_no_more_threads() -> None:
+    workers = WorkerThreads("limited", threads=50, per_owner=2)
+    release = threading.Event()
+    blocked = [asyncio.create_task(workers.run(release.wait, owner="a")) for _ in range(20)]
+    await asyncio.sleep(0)
+    try:
+        assert sum(thread.name == "holdfast-limited" for thread in threading.enumerate()) <= 2
+    finally:
+        release.set()
+    assert await asyncio.gather(*blocked) == [True] * 20
+
+
 async def test_without_a_limit_per_owner_the_other_owner_waits() -> None:
     workers = WorkerThreads("test", threads=4)
     release = threading.Event()

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import strategies as st
 
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import Source
-from holdfast.resolve.load import CLIENT_ORIGIN, ConfigFile, LoadedEntries, load, read_json
+from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.load import CLIENT_ORIGIN, ConfigFile, LoadedEntries, load, read_config_file
 from holdfast.resolve.server_entry import ServerEntry
+from holdfast.wire.strict_json import StrictJsonError
 
 
 def config_file(content: Any, source: Source = Source.USER, path: str = "/home/me/mcp.json") -> ConfigFile:
@@ -102,6 +105,33 @@ def test_comments_and_trailing_commas_are_accepted():
     assert read_json(text) == {"url": "http://x//y", "a": [1, 2], "c": ",}"}
 
 
+@pytest.mark.parametrize("text", [b'{"a": 1} /* no end', b'{"a": 1} /*/', b'{"a": "no end', b'{"a": 1,, }'])
+def test_unclosed_comments_and_strings_stay_errors(text: bytes):
+    with pytest.raises(StrictJsonError):
+        read_json(text)
+
+
+@pytest.mark.promise("RES-02")
+def test_project_file_over_a_limit_is_refused_with_the_limit(tmp_path: Path):
+    def refusal(content: bytes) -> str:
+        (tmp_path / ".mcp.json").write_bytes(content)
+        file = read_config_file(Source.PROJECT, tmp_path / ".mcp.json")
+        assert file is not None
+        return load([file]).refusals[0].reason
+
+    servers = {f"s{number}": {"command": "x"} for number in range(101)}
+
+    assert [
+        refusal(b" " * 65537),
+        refusal(b'{"a":' * 33 + b"1" + b"}" * 33),
+        refusal(json.dumps({"mcpServers": servers}).encode()),
+    ] == [
+        "It is not read: more than 65536 bytes. It must be a regular file of at most 65536 bytes.",
+        "It is not valid JSON: it is nested more than 32 levels deep. Its servers are left out until the file is corrected.",
+        "It has 101 servers, more than 100. Remove some of them.",
+    ]
+
+
 @given(st.dictionaries(st.text(), st.text()))
 def test_read_json_reads_plain_json_unchanged(content: dict[str, str]):
     assert read_json(json.dumps(content).encode()) == content
@@ -121,3 +151,14 @@ def test_digest_depends_on_content_name_and_origin_but_not_on_key_order():
         digest({"command": "x", "args": ["y"]}, origin="/q/.mcp.json"),
     ]
     assert len({same, *others}) == 6
+
+
+def test_folder_that_holds_the_place_of_a_missing_file_is_no_file(tmp_path: Path):
+    (tmp_path / ".mcp.json").mkdir()
+    (tmp_path / ".mcp.json").chmod(0o755)
+    other_folder = read_config_file(Source.PROJECT, tmp_path / ".mcp.json")
+    (tmp_path / ".mcp.json").chmod(0o1755)  # as the sandbox makes them
+
+    assert other_folder is not None
+    assert other_folder.problem.startswith("It is not read")
+    assert read_config_file(Source.PROJECT, tmp_path / ".mcp.json") is None

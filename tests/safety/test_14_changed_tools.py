@@ -2,12 +2,17 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.audit.record import AuditKind, decode_record
+from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
+from holdfast.resolve.inputs import INLINE_ORIGIN
+from holdfast.store.types import Approval
 from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
@@ -96,3 +101,71 @@ async def test_control_without_pinning_the_changed_tool_is_offered_at_once(
             async with host.session(cwd=tmp_path) as session:
                 answer = await session.call(f"t.{version[-1]['name']}")
                 assert answer.ok
+
+
+async def withheld_tools(host: Host, folder: Path, user: str, entry: dict[str, Any]) -> list[str]:
+    """The tools that await approval if this user's client brings this server as `t`."""
+    options = OpenOptions(cwd=folder, user_id=user, servers=({"name": "t", "env": [], **entry},))
+    session = await host.open(options)
+    try:
+        await session.wait_for_servers()
+        return [tool.name for tool in session.awaiting_approval["t"]]
+    finally:
+        await host.close_session(session)
+
+
+@pytest.mark.promise("LNK-17", "API-03")
+async def test_two_users_servers_of_one_name_do_not_hold_back_each_others_tools(
+    make_host: HostFactory, tmp_path: Path
+):
+    entries: dict[str, dict[str, Any]] = {}
+    for user, tools in (("ann", [ADD]), ("bob", CHANGES["description"])):
+        (tmp_path / user).write_text(json.dumps(tools))
+        entries[user] = changing_tools_server(tmp_path / user)
+    async with make_host({}) as host:
+        found = [await withheld_tools(host, tmp_path, user, entry) for user, entry in entries.items()]
+        other_server = await withheld_tools(host, tmp_path, "ann", entries["bob"])
+
+    assert (found, other_server) == ([[], []], [])
+
+
+@pytest.mark.promise("LNK-17", "API-03")
+async def test_one_users_approval_does_not_vouch_for_another_users_server(
+    make_host: HostFactory, tmp_path: Path
+):
+    tools = tmp_path / "tools.json"
+    entry = changing_tools_server(tools)
+    async with make_host({}) as host:
+        tools.write_text(json.dumps([ADD]))
+        first = await withheld_tools(host, tmp_path, "ann", entry)
+        tools.write_text(json.dumps(CHANGES["description"]))
+        bobs = await withheld_tools(host, tmp_path, "bob", entry)
+        anns = await withheld_tools(host, tmp_path, "ann", entry)
+
+    assert (first, bobs, anns) == ([], [], ["add"])
+
+
+async def test_control_with_one_owner_for_all_the_first_users_pins_hold_for_the_second(
+    make_host: HostFactory, tmp_path: Path
+):
+    tools = tmp_path / "tools.json"
+    entry = changing_tools_server(tools)
+    async with make_host({}) as host:
+        tools.write_text(json.dumps([ADD]))
+        await withheld_tools(host, tmp_path, "", entry)
+        tools.write_text(json.dumps(CHANGES["description"]))
+
+        assert await withheld_tools(host, tmp_path, "", entry) == ["add"]
+
+
+async def test_pins_of_an_earlier_version_still_count(make_host: HostFactory, tmp_path: Path):
+    tools = tmp_path / "tools.json"
+    async with make_host({"t": changing_tools_server(tools)}) as host:
+        key = json.dumps(["tool", INLINE_ORIGIN, "t", "add"])
+        old = Approval(key=key, content_hash="of another definition", by="first use", at=datetime.now(UTC))
+        await host.store.write(lambda tx: tx.approve(old))
+        tools.write_text(json.dumps([ADD]))
+        async with host.session(cwd=tmp_path) as session:
+            (withheld,) = session.awaiting_approval["t"]
+
+    assert withheld.reason.startswith("It has changed since it was approved.")

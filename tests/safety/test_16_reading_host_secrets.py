@@ -47,6 +47,29 @@ async def attack(keeper: Keeper, folder: Path, *, confine: bool) -> dict[str, ob
     return json.loads(done.out)
 
 
+ROOT_ONLY = """
+import os
+found = []
+for path in ('/proc/kmsg', '/proc/slabinfo', '/proc/kpagecount', '/proc/timer_list', '/proc/vmallocinfo', '/proc/tty/driver/serial'):
+    try: os.close(os.open(path, os.O_RDONLY)); found.append(path)
+    except OSError: pass
+print(found != [])
+"""
+
+
+@pytest.mark.promise("BOX-02")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only in a folder owned by root does a server have uid 0")
+@pytest.mark.parametrize("confine", [True, False])
+async def test_root_only_files_of_proc_cannot_be_read_in_a_folder_of_root(
+    keeper: Keeper, root: Path, *, confine: bool
+) -> None:
+    spec = ProcessSpec(argv=(sys.executable, "-I", "-c", ROOT_ONLY), env=PATH, cwd=str(root))
+
+    done = await run(keeper, confined(spec, root) if confine else spec)
+
+    assert done.out == f"{not confine}\n"
+
+
 @pytest.mark.promise("BOX-02")
 async def test_confined_server_finds_no_secret(keeper: Keeper, root: Path) -> None:
     assert await attack(keeper, root, confine=True) == {

@@ -63,13 +63,13 @@ async def test_control_without_masking_every_canary_is_found(tmp_path: Path) -> 
 
 async def _run_session(folder: Path, mask: Mask) -> str:
     """Run a session in which every canary is in every kind of event, record and log line, and return the log."""
-    stream, before = io.StringIO(), telemetry._Handler.mask
+    stream = io.StringIO()
     telemetry.configure("debug", "json", stream)
     telemetry.add_mask(mask)
     try:
         await _session(folder / "holdfast.db", mask)
     finally:
-        telemetry._Handler.mask = before
+        telemetry.remove_mask(mask)
         telemetry.configure("info", "auto")
     return stream.getvalue()
 

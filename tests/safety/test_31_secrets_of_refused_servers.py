@@ -44,7 +44,7 @@ async def test_unapproved_project_cannot_mask_ordinary_words(make_host: HostFact
 async def test_number_of_masked_values_of_an_unapproved_project_is_limited(
     make_host: HostFactory, tmp_path: Path
 ):
-    env = {f"TOKEN_{number}": f"canary-{number:05}-4f9a2c81" for number in range(20_000)}
+    env = {f"TOKEN_{number}": f"canary-{number:05}-4f9a2c81" for number in range(1_000)}
     _write(tmp_path / ".mcp.json", {"command": "cat", "env": env})
     async with make_host({}) as host:
         loaded, _ = await host.plan(OpenOptions(cwd=tmp_path))

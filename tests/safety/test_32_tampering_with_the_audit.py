@@ -20,6 +20,9 @@ from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.types import AuditRow
 from tests.audit.records import record
+from tests.connect.conftest import HostFactory, make_host
+
+__all__ = ["make_host"]
 
 ROWS = 40
 ATTACKS = 2000
@@ -187,6 +190,70 @@ async def test_rows_and_anchor_of_another_store_are_found(database: Path, tmp_pa
     assert _verdict(database).problem == "The anchor belongs to another store."
 
 
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-05")
+@pytest.mark.parametrize("opened_again", [False, True])
+async def test_rows_and_anchor_removed_together_are_found_by_the_stored_events(
+    make_host: HostFactory, tmp_path: Path, *, opened_again: bool
+) -> None:
+    used = await _use_a_session(make_host, tmp_path)
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit")
+    FileAnchor.for_database(used).path.unlink()
+    if opened_again:  # a host writes a new anchor for an empty audit
+        async with make_host({}, durable=True):
+            pass
+
+    verified, checked, _ = _run_commands(used)
+
+    assert (verified.exit_code, checked.exit_code) == (1, 1)
+    assert "has calls without a record" in verified.output
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-05")
+async def test_older_copy_of_rows_and_anchor_is_found_by_events_or_by_a_known_head(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    used = await _use_a_session(make_host, tmp_path)
+    older, anchor = used.read_bytes(), FileAnchor.for_database(used).path.read_bytes()
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        rows = db.execute("SELECT count(*) FROM audit").fetchone()[0]
+    await _use_a_session(make_host, tmp_path)
+    head = json.loads(_audit(used, "verify", "--json").output)["head"]
+
+    # Only the audit is rolled back: the events of the second session contradict it.
+    newer = used.read_bytes()
+    FileAnchor.for_database(used).path.write_bytes(anchor)
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit WHERE seq > ?", (rows,))
+    by_events = _audit(used, "verify")
+    # The whole store is rolled back: only the head tells.
+    used.write_bytes(older)
+    unknown, by_head = _audit(used, "verify"), _audit(used, "verify", "--expect", head)
+    used.write_bytes(newer)
+
+    assert [done.exit_code for done in (by_events, unknown, by_head)] == [1, 0, 1]
+    assert "an older copy of the store and its anchor was put back" in by_head.output
+    assert _audit(used, "verify", "--expect", head).exit_code == 0
+    assert _audit(used, "verify", "--expect", "40:zz").exit_code == 2
+
+
+@pytest.mark.anyio
+async def test_control_without_the_cross_check_a_removed_audit_passes_as_new(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = await _use_a_session(make_host, tmp_path)
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit")
+    FileAnchor.for_database(used).path.unlink()
+    monkeypatch.setattr(SqlReadTx, "session_with_unrecorded_calls", _find_none)
+
+    verified = _audit(used, "verify")
+
+    assert (verified.exit_code, verified.output) == (0, "There are no records yet.\n")
+
+
 def test_anchor_may_be_behind_the_chain_but_not_ahead() -> None:
     start = genesis(b"store")
     first = next_row(start, "{}")
@@ -324,3 +391,19 @@ def _verdict(database: Path) -> Verdict:
         return verify_store(SqlReadTx(db), anchor)
     finally:
         db.close()
+
+
+def _find_none(tx: SqlReadTx) -> None:
+    return None
+
+
+async def _use_a_session(make_host: HostFactory, folder: Path) -> Path:
+    """Make two calls in a session of a durable host. Return its database."""
+    async with make_host({}, durable=True) as host, host.session(cwd=folder) as session:
+        await session.call("files.list")
+        await session.call("files.list")
+    return folder / "data" / "holdfast.db"
+
+
+def _audit(database: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["audit", *arguments, "--path", str(database)])

@@ -2,17 +2,19 @@
 
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.bwrap.runtime import ProgramRuntime, find_runtime
+from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, find_runtime
 
 
 def runtime_of(program: Path | str, path: str = "/usr/bin") -> ProgramRuntime:
-    return find_runtime(ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/"))
+    with ExitStack() as opened:
+        return find_runtime(ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/"), NO_ROOTS, opened)
 
 
 def executable(path: Path, text: str = "\x7fELF") -> Path:
@@ -36,7 +38,9 @@ def test_system_program_needs_no_other_paths() -> None:
 def test_single_program_needs_only_its_own_file(home: Path) -> None:
     program = executable(home / "bin" / "tool")
 
-    assert runtime_of(program) == ProgramRuntime(program=str(program), paths=(str(program),))
+    found = runtime_of(program)
+
+    assert (found.program, found.paths) == (str(program), (str(program),))
 
 
 def test_folder_of_a_single_program_is_not_included(home: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.process import GUARDED_NAMES, Confinement, ProcessSpec, Quota
 from holdfast.sandbox.container.container import ContainerSandbox, host_id, is_host_running, run_arguments
 from tests.sandbox.support import PATH, confined
 
@@ -86,6 +86,44 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
     argv = prepared.request.argv
 
     assert argv[argv.index("--user") + 1] == f"{owner.pw_uid}:{owner.pw_gid}"
+
+
+@pytest.mark.promise("BOX-01", "BOX-05")
+@pytest.mark.usefixtures("engine")
+def test_files_that_a_persons_programs_obey_are_mounted_read_only(root: Path) -> None:
+    (root / ".git").mkdir()
+    program = root / "src" / "server.py"
+    program.parent.mkdir()
+    program.touch()
+    spec = confined(
+        ProcessSpec(argv=("server",), env=PATH, cwd=str(root)),
+        root,
+        read_only=(str(program),),
+        writable=(".claude",),
+    )
+
+    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+    with prepared.until_gone, prepared.resources:
+        placeholders = {path.name for path in root.iterdir()} - {".git", "src"}
+    argv = prepared.request.argv
+    mounts = [argv[at + 1] for at, word in enumerate(argv) if word == "--mount"]
+
+    assert mounts[0] == f"type=bind,source={root},target={root}"
+    assert {mount.partition("target=")[2].removeprefix(f"{root}/") for mount in mounts[1:]} == {
+        *(f"{name},readonly" for name in GUARDED_NAMES if name != ".claude"), "src", "src/server.py,readonly",
+    }  # fmt: skip
+    assert placeholders == set(GUARDED_NAMES) - {".git", ".claude"}
+    assert {path.name for path in root.iterdir()} == {".git", "src"}
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.usefixtures("engine")
+def test_holdfasts_own_folder_is_refused(root: Path) -> None:
+    (root / "data").mkdir()
+    spec = confined(ProcessSpec(argv=("x",), env=PATH, cwd=str(root)), root, protected=(str(root / "data"),))
+
+    with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
+        ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
 
 
 @pytest.mark.anyio

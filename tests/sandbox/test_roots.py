@@ -3,22 +3,27 @@
 import os
 import pwd
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.sandbox.held_path import PathHolder
 from holdfast.sandbox.roots import NOBODY, open_root, owner_ids
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="openat2 needs Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="O_PATH needs Linux")
+
+
+def try_root(path: str) -> None:
+    with ExitStack() as opened:
+        open_root(path, PathHolder(opened))
 
 
 def test_real_folder_is_opened(root: Path) -> None:
-    fd = open_root(str(root))
-    try:
-        assert os.fstat(fd).st_ino == root.stat().st_ino
-    finally:
-        os.close(fd)
+    with ExitStack() as opened:
+        held = open_root(str(root), PathHolder(opened))
+        assert os.fstat(held.fd).st_ino == root.stat().st_ino
 
 
 @pytest.mark.parametrize("where", ["last", "middle"])
@@ -29,7 +34,7 @@ def test_path_with_a_link_is_refused_and_the_real_path_given(root: Path, where: 
     path = link if where == "last" else link / "inner"
 
     with pytest.raises(HoldfastError, match=f"symbolic link. Use the real path: '{path.resolve()}'"):
-        open_root(str(path))
+        try_root(str(path))
 
 
 @pytest.mark.promise("BOX-02")
@@ -38,12 +43,12 @@ def test_path_with_a_link_is_refused_and_the_real_path_given(root: Path, where: 
 )  # fmt: skip
 def test_system_folder_or_unusual_path_is_refused(path: str) -> None:
     with pytest.raises(HoldfastError, match="cannot be a root"):
-        open_root(path)
+        try_root(path)
 
 
 def test_file_cannot_be_a_root(root: Path) -> None:
     with pytest.raises(HoldfastError, match="not a directory"):
-        open_root(str(root.parent / "secret"))
+        try_root(str(root.parent / "secret"))
 
 
 def folder_owned_by(uid: int, gid: int) -> os.stat_result:

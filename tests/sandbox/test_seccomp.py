@@ -66,7 +66,11 @@ def test_common_calls_are_allowed_and_listed_ones_denied(machine: str) -> None:
     [
         ("socket", (2, 1), ALLOWED),
         ("socket", (10, 2), ALLOWED),
-        ("socket", (16, 3), ALLOWED),
+        ("socket", (16, 3, 0), ALLOWED),
+        ("socket", (16, 3, 15), "EPROTONOSUPPORT"),
+        ("socket", (16, 3, 12), "EPROTONOSUPPORT"),
+        ("seccomp", (1, 0), ALLOWED),
+        ("seccomp", (1, 8), "EPERM"),
         ("socket", (1, 1), "EAFNOSUPPORT"),
         ("socket", (40, 1), "EAFNOSUPPORT"),
         ("socket", (17, 3), "EAFNOSUPPORT"),
@@ -91,6 +95,8 @@ def test_common_calls_are_allowed_and_listed_ones_denied(machine: str) -> None:
         ("openat", (0, 0, 0x41, 0o644), ALLOWED),
         ("openat", (0, 0, 0x41, 0o4755), "EPERM"),
         ("openat", (0, 0, 0, 0o4755), ALLOWED),
+        ("openat", (0, 0, 0x410002, 0o600), ALLOWED),
+        ("openat", (0, 0, 0x410002, 0o4755), "EPERM"),
         ("mknodat", (0, 0, 0o104755), "EPERM"),
     ],
 )
@@ -106,6 +112,15 @@ def test_calls_of_other_architectures_and_x32_get_enosys() -> None:
     arch = architecture("x86_64")
 
     assert (run_filter(arch, 1, audit=0x40000003), run_filter(arch, 0x40000000 | 1)) == ("ENOSYS", "ENOSYS")
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_unknown_numbers_get_enosys(machine: str) -> None:
+    arch = architecture(machine)
+    unknown = (arch.last_of_its_own + 1, 400, 423, 457, 463, 467, 469, 500, 5000, 0x40000000, 0xFFFFFFFF)
+
+    assert {run_filter(arch, number) for number in unknown} == {"ENOSYS"}
+    assert {run_filter(arch, number) for number in (424, 434, 449, 456)} == {ALLOWED}
 
 
 def test_unknown_machine_has_no_filter() -> None:

@@ -97,6 +97,16 @@ def test_lease_of_an_unknown_process_expires_by_time() -> None:
     assert is_expired(lease, now() + int(LEASE_SECONDS * 1_000_000) + 1) is True
 
 
+def test_lease_from_before_the_clock_was_set_back_does_not_hold_a_session_for_years() -> None:
+    unknown, local = _lease(replace(this_process(), machine="elsewhere/1")), _lease(this_process())
+    year = 365 * 24 * 3600 * 1_000_000
+
+    # Set back by an hour, the lease holds on; by a year, it has ended. A live process of this machine keeps its lease.
+    assert [is_expired(unknown, now() - back) for back in (year // 8760, year)] == [False, True]
+    assert [is_abandoned(unknown, now() - back) for back in (year // 8760, year)] == [False, True]
+    assert [is_expired(local, now() + jump) for jump in (-year, year)] == [False, False]
+
+
 def test_lease_of_a_live_local_owner_never_expires() -> None:
     assert is_expired(_lease(this_process()), now() + 10**12) is False
 

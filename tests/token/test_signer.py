@@ -336,7 +336,9 @@ def test_concurrent_rotations_lose_no_key(signer: Signer, tmp_path: Path) -> Non
     [
         ("https://Files.Example/mcp", "https://files.example/mcp"),
         ("HTTPS://files.example:443/mcp/", "https://files.example/mcp"),
-        ("https://ann:secret@files.example/mcp?key=1#top", "https://files.example/mcp"),
+        ("https://ann:secret@files.example/mcp?tenant=a#top", "https://files.example/mcp?tenant=a"),
+        ("https://files.example/mcp/?b=%20c&a", "https://files.example/mcp?b=+c&a="),
+        ("https://files.example/mcp?", "https://files.example/mcp"),
         ("http://files.example.:80", "http://files.example"),
         ("http://[::1]:8080/", "http://[::1]:8080"),
         ("https://files.example/MCP", "https://files.example/MCP"),

@@ -39,7 +39,7 @@ class Client:
         self, transport: PlainTransport, era: Era, initialize_meta: dict[str, Any] | None = None
     ) -> None:
         self.transport = transport
-        self.era = era
+        self.era: Era = era
         self.notifications: list[dict[str, Any]] = []
         self._ids = iter(range(1, 1_000_000))
         if era == "handshake":

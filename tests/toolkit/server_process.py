@@ -24,11 +24,23 @@ def run_http_server(
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[str]:
     """Run `python -m module --http 127.0.0.1:0` and yield its URL; it must exit with 0 after the signal `end`."""
+    with start_http_server(module, *arguments, environ=environ, end=end) as (url, _):
+        yield url
+
+
+@contextmanager
+def start_http_server(
+    module: str,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    end: signal.Signals = signal.SIGTERM,
+) -> Iterator[tuple[str, int]]:
+    """The same, but yield the process id, too."""
     command = [sys.executable, "-m", module, "--http", "127.0.0.1:0", *arguments]
     with tempfile.TemporaryFile("w+") as stderr:
         process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(environ or {})}, stderr=stderr)
         try:
-            yield _address(process, stderr)
+            yield _address(process, stderr), process.pid
             process.send_signal(end)
             assert process.wait(10) == 0
         finally:

@@ -53,11 +53,16 @@ each_era = pytest.mark.parametrize("era", ERAS)
 @each_era
 @pytest.mark.promise("CTX-05", "CTX-06")
 def test_server_of_one_session_takes_the_identity_from_its_environment_only(era: Era):
+    announced = {META_KEY: {"workspace_id": "evil"}}
     with connect_client(("stdio", era), NOTES, environ=context_env(ANN), initialize_meta=FORGED) as mine:
-        envelopes = [mine.call("who", meta=meta) for meta in ({}, FORGED, context_meta(BOB))]
+        envelopes = [mine.call("who", meta=meta) for meta in ({}, context_meta(ANN), announced)]
+        refused = [mine.request("tools/call", {"name": "who"}, meta) for meta in (FORGED, context_meta(BOB))]
 
     assert [_facts(envelope) for envelope in envelopes] == [ANN_FACTS] * 3
     assert [envelope["_meta"]["session_id"] for envelope in envelopes] == [ANN.session_id] * 3
+    assert {answer["error"]["message"].partition(".")[0] for answer in refused} == {
+        "The session in this server's environment is not the one that sent the request"
+    }
 
 
 def test_incomplete_context_in_the_environment_raises():
@@ -167,8 +172,9 @@ def _transport(host: Client) -> SigningTransport:
 @pytest.mark.promise("CTX-05", "CTX-06", "CTX-08")
 def test_over_http_the_identity_comes_only_from_the_token(host: Client):
     envelopes = [host.call("who", meta=meta) for meta in ({}, FORGED, context_meta(BOB))]
-    _transport(host).context = BOB
-    after = host.call("who")
+    transport = _transport(host)
+    transport.context, transport.session_id = BOB, ""
+    after = Client(transport, host.era).call("who")
 
     assert [_facts(envelope) for envelope in envelopes] == [ANN_FACTS] * 3
     assert _facts(after) == BOB_FACTS

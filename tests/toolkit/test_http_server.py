@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.toolkit.http_server import bind, serve_app
+from holdfast.toolkit.http_server import ConnectionLimits, bind, serve_app
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     sock = bind("127.0.0.1", 0)
-    async with serve_app(application, sock, head_seconds=HEAD_SECONDS):
+    async with serve_app(application, sock, ConnectionLimits(head_seconds=HEAD_SECONDS)):
         yield sock.getsockname()[1]
 
 

@@ -29,6 +29,10 @@ def broken() -> Toolbox:
     raise ImportError("no such library")
 
 
+def leaving() -> Toolbox:
+    raise SystemExit(0)
+
+
 nothing = {"not": "a toolbox"}
 
 clashing = Toolbox("clashing")
@@ -52,6 +56,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
         EntryPoint("good", f"{here}:good", group),
         EntryPoint("made", f"{here}:made", group),
+        EntryPoint("leaving", f"{here}:leaving", group),
+        EntryPoint("evil\x1b[2J", f"{here}:good", group),
         EntryPoint("broken", f"{here}:broken", group),
         EntryPoint("nothing", f"{here}:nothing", group),
         EntryPoint("missing", f"{here}:missing", group),
@@ -79,7 +85,9 @@ def test_plugin_that_is_not_named_is_not_loaded():
 
 
 @pytest.mark.promise("KIT-16")
-@pytest.mark.parametrize("name", ["unheard-of", "broken", "nothing", "missing", "twice", "clashing"])
+@pytest.mark.parametrize(
+    "name", ["unheard-of", "broken", "leaving", "nothing", "missing", "twice", "clashing"]
+)
 def test_failing_plugin_raises_and_adds_nothing(name: str):
     box = Toolbox("box")
     box.tool(name="clashing_look")(look)
@@ -89,6 +97,25 @@ def test_failing_plugin_raises_and_adds_nothing(name: str):
 
     assert (refused.value.code, refused.value.message.count(f"The plugin {name!r}")) == (codes.BAD_PLUGIN, 1)
     assert list(box.tools) == ["clashing_look"]
+
+
+@pytest.mark.promise("KIT-16")
+@pytest.mark.parametrize(
+    "name", ["", "evil\x1b[2J", "gооd", "../good", "good\n", "a" * 65, "good:made", "-x"]
+)
+def test_plugin_with_a_hostile_name_is_refused(name: str):
+    with pytest.raises(HoldfastError) as refused:
+        Toolbox("box").plug_in(name)
+
+    assert (refused.value.code, refused.value.message.isprintable()) == (codes.BAD_PLUGIN, True)
+
+
+def test_names_of_installed_plugins_are_safe_to_print():
+    with pytest.raises(HoldfastError) as refused:
+        Toolbox("box").plug_in("unheard-of")
+
+    assert "good" in refused.value.message
+    assert "evil" not in refused.value.message
 
 
 @pytest.mark.promise("KIT-16")

@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from tests.toolkit.clients import Client
+from tests.toolkit.clients import Client, PlainHttpTransport
 
 
 @pytest.mark.promise("KIT-06")
@@ -203,6 +203,9 @@ def test_log_messages_are_sent_to_clients_that_ask_for_their_level(notes: Client
 
 @pytest.mark.promise("KIT-08", "KIT-11")
 def test_driven_session_is_found_and_its_id_is_in_the_envelope(notes: Client):
+    if notes.era == "modern" and isinstance(notes.transport, PlainHttpTransport):
+        assert notes.call("launch", {"session_id": "tab-1"})["code"] == "NO_CONTEXT"  # whose would it be?
+        return
     none = notes.call("drive")
     launched = notes.call("launch", {"session_id": "tab-1"})
     again = notes.call("launch", {"session_id": "tab-1"})

@@ -12,7 +12,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification
 from holdfast.wire.http import AllowedHosts, HttpApp, HttpLimits
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
-from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader, text_result
 
 pytestmark = pytest.mark.anyio
@@ -68,8 +68,11 @@ class Echo:
     def param_headers_of(self, tool: str) -> tuple[ParamHeader, ...]:
         return ()
 
-    def session_owner(self, headers: Mapping[str, str]) -> str:
-        return headers.get("authorization", "")
+    def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
+        return HttpCaller(owner=headers.get("authorization", ""))
+
+    def authorize(self, caller: HttpCaller, body: bytes) -> None:
+        """Accept every caller."""
 
     def on_session_end(self, session_id: str) -> None:
         self.closed_sessions.append(session_id)
@@ -418,8 +421,8 @@ async def test_number_of_sessions_is_limited_and_an_invalid_initialize_opens_non
         assert (
             await client.send("POST", handshake_message("initialize", {"protocolVersion": 1}))
         ).status == 400
-    await open_session(client)
-    await open_session(client)
+    for session in (await open_session(client), await open_session(client)):
+        await client.send("POST", handshake_message("notifications/initialized", None, None), session)
 
     third = await client.send("POST", handshake_message("initialize", INITIALIZE))
 

@@ -22,6 +22,7 @@ from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust, lowest_trust, parse_trust
 from holdfast.resolve.protected import paths_closed_to_tools
@@ -115,7 +116,8 @@ class SessionMethods:
     async def _new(self, request: Request, client: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.NewSessionParams)
         door = EditorDoor(self._peer, client.client_capabilities)
-        session = await self._host.open(self._open_options(params, door))
+        options = await access_files(self._open_options, params, door, path=str(params.cwd))
+        session = await self._host.open(options)
         session_id = str(session.context.session_id)
         door.session_id = session_id
         attachment = self._attachments[session_id] = self._new_attachment(session, door, has_title=False)
@@ -177,7 +179,7 @@ class SessionMethods:
             stored = await self._find_stored(params.session_id)
             door = EditorDoor(self._peer, client.client_capabilities)
             door.session_id = params.session_id
-            options = self._open_options(params, door)
+            options = await access_files(self._open_options, params, door, path=str(params.cwd))
             self._check_not_attached(params.session_id)
             session = await self._host.reopen(params.session_id, options)
             attachment = self._new_attachment(session, door, has_title=bool(stored.title))
@@ -240,7 +242,9 @@ class SessionMethods:
 
     async def _list(self, request: Request, client: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.ListSessionsParams)
-        cwd = None if params.cwd is None else resolve_path("cwd", params.cwd)
+        cwd = None
+        if params.cwd is not None:
+            cwd = await access_files(resolve_path, "cwd", params.cwd, path=params.cwd)
         page = await self._host.store.sessions(
             SessionQuery(visibility=_LOCAL_USER, cwd=cwd, cursor=params.cursor)
         )

@@ -15,6 +15,7 @@ from holdfast.acp.messages import SessionIdParams
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.settings import Settings
 from holdfast.wire.frame import Notification, Request
 from holdfast.wire.peer import ACP_CANCEL, Peer, PeerError
@@ -152,7 +153,7 @@ class _EditorConnection:
 
     async def _load_methods(self) -> "SessionMethods":
         """Open the host; the stack closes it."""
-        session_methods, host_class = await asyncio.to_thread(_import_classes)
+        session_methods, host_class = await WorkerThreads("import", threads=1).run(_import_classes)
         host = await self._stack.enter_async_context(host_class(settings=self._settings))
         self._methods = session_methods(host, (self._agent or _manual_agent)(), self._defaults, self.peer)
         return self._methods

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.audit.chain import DIGEST_BYTES, Head
+from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.store.errors import translate_errors
 
 _MAX_BYTES = 4096
@@ -65,9 +66,8 @@ class FileAnchor:
     def _read_bytes(self) -> bytes:
         with translate_errors(self.path):
             try:
-                with self.path.open("rb") as file:
-                    return file.read(_MAX_BYTES)
-            except FileNotFoundError:
+                return read_untrusted_file(self.path, limit=_MAX_BYTES)
+            except (FileNotFoundError, UnusableFileError):
                 return b""
 
     def _remove_stale_files(self) -> None:

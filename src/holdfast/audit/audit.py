@@ -86,7 +86,7 @@ class Audit:
 
         On a transient error it raises, and the record is written later.
         """
-        record = truncate_record(record)
+        record = truncate_record(record, mask or Mask())
         try:
             return await self._store.write(lambda tx: self.add(tx, record, mask))
         except HoldfastError as error:
@@ -132,7 +132,7 @@ class Audit:
             # Read the anchor first: another process may move it to a record that this transaction cannot see.
             anchor = self._anchor.read()
             head = _head(tx)
-            if anchor is None or not _matches(tx, anchor):
+            if anchor is None or not has_record(tx, anchor):
                 self._anchor_is_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
@@ -149,14 +149,14 @@ def verify_store(tx: ReadTx, anchor: Head | None) -> Verdict:
     return verify(tx.audit_rows(), genesis(tx.store_id()), anchor)
 
 
+def has_record(tx: ReadTx, head: Head) -> bool:
+    """Whether the record with this number and digest is in the store."""
+    if head.seq == 0:
+        return head == genesis(tx.store_id())
+    row = tx.audit_row(head.seq)
+    return row is not None and row.digest == head.digest
+
+
 def _head(tx: ReadTx) -> Head:
     row = tx.audit_head()
     return genesis(tx.store_id()) if row is None else Head(row.seq, row.digest)
-
-
-def _matches(tx: ReadTx, anchor: Head) -> bool:
-    """Whether the anchored record is in the store, unchanged."""
-    if anchor.seq == 0:
-        return anchor == genesis(tx.store_id())
-    row = tx.audit_row(anchor.seq)
-    return row is not None and row.digest == anchor.digest

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.store.types import AuditRow
 
@@ -16,6 +16,18 @@ class Head:
     seq: int
     digest: bytes
 
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.digest.hex()}"
+
+
+def parse_head(text: str) -> Head:
+    """Read a head as it is printed: `number:digest`. Raises ValueError."""
+    seq, _, digest = text.partition(":")
+    head = Head(int(seq), bytes.fromhex(digest))
+    if head.seq < 0 or len(head.digest) != DIGEST_BYTES:
+        raise ValueError(text)
+    return head
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -26,6 +38,8 @@ class Verdict:
     anchored: int
     """The `seq` of the record in the anchor; 0 if there is none."""
     problem: str = ""
+    head: Head | None = field(default=None, compare=False)
+    """The last record of a chain without a problem."""
 
     @property
     def is_good(self) -> bool:
@@ -81,4 +95,4 @@ def verify(rows: Iterable[AuditRow], start: Head, anchor: Head | None) -> Verdic
             anchored=anchored,
             problem=f"The chain ends at {head.seq}, but record {anchor.seq} was anchored: the end was cut off.",
         )
-    return Verdict(seq=head.seq, anchored=anchored)
+    return Verdict(seq=head.seq, anchored=anchored, head=head)

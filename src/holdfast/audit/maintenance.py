@@ -1,10 +1,11 @@
 """Back up a store with its anchor, and verify the audit in a store's file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.audit.anchor import FileAnchor
-from holdfast.audit.audit import verify_store
-from holdfast.audit.chain import Verdict
+from holdfast.audit.audit import has_record, verify_store
+from holdfast.audit.chain import Head, Verdict, genesis
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import maintenance
@@ -33,18 +34,23 @@ def backup(path: Path, copy: Path) -> None:
         raise
 
 
-def verify_file(path: Path) -> Verdict | None:
-    """Verify the audit in a store's file, which may be damaged in any way. None if it has no audit yet."""
+def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
+    """Verify the audit in a store's file, which may be damaged in any way. None if it has no audit yet.
+
+    `expected` is a head that was printed before. It detects that an older copy of the store and its anchor was put back.
+    """
     anchor_file = FileAnchor.for_database(path)
     anchor = anchor_file.read()
     with open_for_reading(path) as db:
         tx = SqlReadTx(db)
         try:
             with translate_errors(path, reading=True):
-                # A store that never had an audit has no anchor either.
-                if not anchor_file.path.exists() and tx.audit_head() is None:
+                # A store that never had an audit has no anchor and no calls either.
+                is_new = not anchor_file.path.exists() and tx.audit_head() is None
+                if is_new and expected is None and tx.session_with_unrecorded_calls() is None:
                     return None
-                return verify_store(tx, anchor)
+                verdict = verify_store(tx, genesis(tx.store_id()) if is_new else anchor)
+                return _compare(tx, verdict, expected) if verdict.is_good else verdict
         except HoldfastError as error:
             if error.code is not codes.STORE_CORRUPT:
                 raise
@@ -53,3 +59,21 @@ def verify_file(path: Path) -> Verdict | None:
                 anchored=0 if anchor is None else anchor.seq,
                 problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
             )
+
+
+def _compare(tx: SqlReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
+    """Compare an intact chain with the stored events and with a head that is known from before."""
+    if expected is not None and not has_record(tx, expected):
+        return replace(
+            verdict,
+            problem=f"Record {expected.seq} is not the expected one: an older copy of the store and its anchor was put "
+            "back, or the records were rewritten.",
+        )
+    session_id = tx.session_with_unrecorded_calls()
+    if session_id is not None:
+        return replace(
+            verdict,
+            problem=f"The session {session_id} has calls without a record: records were removed, and the anchor was "
+            "changed or removed with them.",
+        )
+    return verdict

@@ -85,13 +85,16 @@ def make_record(
     )
 
 
-def truncate_record(record: AuditRecord) -> AuditRecord:
-    """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further."""
+def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
+    """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further.
+
+    They are masked before they are cut, since half a secret would not be recognised.
+    """
     return replace(
         record,
-        server=record.server[:_MAX_DEFERRED_FIELD],
-        tool=record.tool[:_MAX_DEFERRED_FIELD],
-        reason=record.reason[:_MAX_DEFERRED_FIELD],
+        server=mask.mask_start(record.server, _MAX_DEFERRED_FIELD),
+        tool=mask.mask_start(record.tool, _MAX_DEFERRED_FIELD),
+        reason=mask.mask_start(record.reason, _MAX_DEFERRED_FIELD),
     )
 
 

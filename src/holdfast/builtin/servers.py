@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 
 from holdfast.connect.inprocess import MakeService
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.server import FILES, InProcess, Lifetime, ServerSpec, Source, Stdio
@@ -44,12 +45,12 @@ def _is_direct_in_workspace(context: SessionContext) -> bool:
     return bool(context.workspace_id) and context.trust_level is Trust.DIRECT
 
 
-def in_process_services(settings: Settings) -> Mapping[str, MakeService]:
+def in_process_services(settings: Settings, confined_folders: ConfinedFolders) -> Mapping[str, MakeService]:
     """The services of the servers that run in the host's process, by name."""
 
     def make_files(context: SessionContext, door: Door | None) -> Service:
         from holdfast.builtin.files.tools import files_service  # imported late: it takes 40 ms
 
-        return files_service(context, door, paths_closed_to_tools(settings))
+        return files_service(context, door, paths_closed_to_tools(settings), confined_folders)
 
     return {FILES: make_files}

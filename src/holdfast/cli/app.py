@@ -6,7 +6,7 @@ import sys
 import click
 
 from holdfast import __version__
-from holdfast.cli.groups import LazyCommand, LazyGroup
+from holdfast.cli.groups import AppGroup, LazyCommand
 from holdfast.model.errors import HoldfastError
 
 COMMANDS = {
@@ -86,7 +86,7 @@ Run `holdfast COMMAND --help` to read more about a command.
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=AppGroup,
     lazy=COMMANDS,
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -107,7 +107,9 @@ def main() -> None:
         print_error(error)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"Error: {_describe_error(error)}", err=True)
+        from holdfast.cli.output import print_line
+
+        print_line(f"Error: {_describe_error(error)}", err=True)
         sys.exit(1)
 
 

@@ -1,21 +1,28 @@
 """`holdfast audit`: list, verify and export the audit records."""
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
-from holdfast.audit.chain import Verdict
+from holdfast.audit.chain import Head, Verdict, parse_head
 from holdfast.audit.maintenance import verify_file
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.cli.find_session import find_audited_session
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
-from holdfast.cli.output import json_lines_option, json_option, output_option, print_table, write_lines
+from holdfast.cli.output import (
+    json_lines_option,
+    json_option,
+    output_option,
+    print_json,
+    print_line,
+    print_table,
+    write_json_lines,
+)
 from holdfast.cli.paging import limit_options, print_remaining
 from holdfast.cli.sessions.describe import SHORT_ID
-from holdfast.cli.text import escape_unprintable, replace_unprintable
+from holdfast.cli.text import escape_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.maintenance import open_for_reading
@@ -72,28 +79,44 @@ def list_records(
                 count += 1
     if as_json:
         with exit_if_unreadable():
-            write_lines(None, map(_to_json_line, latest))
+            write_json_lines(None, map(_to_json_line, latest))
     elif latest:
         print_table(COLUMNS, [_table_row(row.seq, decode_record(row.body)) for row in latest])
     else:
-        click.echo("No records match.", err=True)
+        print_line("No records match.", err=True)
     print_remaining(len(latest), count - len(latest))
 
 
+def _read_head(context: click.Context, parameter: click.Parameter, value: str | None) -> Head | None:
+    try:
+        return None if value is None else parse_head(value)
+    except ValueError:
+        raise click.BadParameter("Give the head exactly as `holdfast audit verify` printed it.") from None
+
+
 @audit.command()
+@click.option(
+    "--expect",
+    metavar="HEAD",
+    callback=_read_head,
+    help="A head that this command printed before: also check that its record is still there.",
+)
 @json_option
 @path_option
-def verify(*, as_json: bool, path: Path | None) -> None:
+def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     """Check that no record was changed, reordered or removed, and none is missing at the end.
 
+    Prints the head: the number and digest of the last record. Keep it in another place; with --expect, a later run
+    detects that an older copy of the store was put back.
     Exit codes: 0 intact, 1 tampered with or damaged, 2 invalid usage, 3 the store cannot be read.
 
     \b
-    Example:
+    Examples:
       holdfast audit verify && echo intact
+      holdfast audit verify --expect 40:9f2c…
     """
     with exit_if_unreadable():
-        found = verify_file(store_file(path))
+        found = verify_file(store_file(path), expect)
     verdict = found or Verdict(seq=0, anchored=0)
     if as_json:
         report = {
@@ -101,14 +124,16 @@ def verify(*, as_json: bool, path: Path | None) -> None:
             "seq": verdict.seq,
             "anchored": verdict.anchored,
             "problem": verdict.problem,
+            "head": str(verdict.head or ""),
         }
-        click.echo(json.dumps(report))
+        print_json(report, indent=None)
     elif found is None:
-        click.echo("There are no records yet.")
+        print_line("There are no records yet.")
     elif verdict.is_good:
-        click.echo(f"{verdict.seq} records, all unchanged; anchored up to {verdict.anchored}.")
+        print_line(f"{verdict.seq} records, all unchanged; anchored up to {verdict.anchored}.")
+        print_line(f"Head: {verdict.head}")
     else:
-        click.echo(f"Tampered with: {replace_unprintable(verdict.problem)}")
+        print_line(f"Tampered with: {verdict.problem}")
     if not verdict.is_good:
         raise click.exceptions.Exit(1)
 
@@ -128,7 +153,7 @@ def export(*, session: str | None, output: Path | None, path: Path | None) -> No
         tx = SqlReadTx(db)
         rows = tx.audit_rows(session_id=find_audited_session(tx, session))
         store = f'"store":"{tx.store_id().hex()}",'
-        write_lines(output, (_to_json_line(row, store) for row in rows))
+        write_json_lines(output, (_to_json_line(row, store) for row in rows))
 
 
 def _to_json_line(row: AuditRow, store: str = "") -> str:

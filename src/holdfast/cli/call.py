@@ -1,6 +1,5 @@
 """`holdfast call`: call one tool of one server."""
 
-import json
 import sys
 from typing import Any
 
@@ -9,14 +8,15 @@ import msgspec
 
 from holdfast.agent.manual import format_issues
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import json_option
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.output import json_option, print_json, print_line, print_output
 from holdfast.connect.call import ToolResult
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
+
+_MAX_WORD = 80
 
 
 @click.command()
@@ -59,7 +59,7 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
 
     result = run_with_host(work)
     if as_json:
-        click.echo(json.dumps(_to_json(result), indent=2))
+        print_json(_to_json(result))
     else:
         _print_result(result)
     sys.exit(0 if result.ok else 1)
@@ -110,25 +110,22 @@ def _print_result(result: ToolResult) -> None:
     match result.data:
         case {"ok": False, "error": str(error), "hint": str(hint), **others}:  # an envelope of the toolkit
             issues = "".join(format_issues(others.get("details")))
-            _print_text(f"Error: {error}{issues}\nHint: {hint}", err=True)
+            print_output(f"Error: {error}{issues}\nHint: {hint}", err=True)
             return
         case _:
             pass
     for block in result.content:
         match block.get("type"):
             case "text":
-                _print_text(str(block.get("text")), err=not result.ok)
+                print_output(str(block.get("text")), err=not result.ok)
             case kind:
                 size = len(msgspec.json.encode(block))
-                click.echo(
-                    f"({kind}, {block.get('mimeType', 'unknown type')}, {size} bytes; --json prints it)"
-                )
+                media = block.get("mimeType", "unknown type")
+                print_line(f"({_shorten(kind)}, {_shorten(media)}, {size} bytes; --json prints it)")
     if not result.content and result.data is not None:
-        click.echo(json.dumps(result.data, indent=2))
+        print_json(result.data)
 
 
-def _print_text(text: str, *, err: bool) -> None:
-    """Print text from a server: unchanged to a pipe, without control characters to a terminal."""
-    if (sys.stderr if err else sys.stdout).isatty():
-        text = "\n".join(replace_unprintable(line.replace("\t", "    ")) for line in text.split("\n"))
-    click.echo(text, err=err, color=True)
+def _shorten(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_WORD else f"{text[: _MAX_WORD - 1]}…"

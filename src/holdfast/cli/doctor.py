@@ -1,14 +1,12 @@
 """`holdfast doctor`: try to break out of the sandbox, and report what succeeded."""
 
 import asyncio
-import json
 import sys
 from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.output import json_option, print_table
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.output import json_option, print_json, print_line, print_table
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES, ProbeResult, run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -57,15 +55,12 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
         reports.append(asyncio.run(_test_sandbox(make_sandbox(engine, image), python="python3")))
     passed = all(report.passed for report in reports)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "passed": passed,
-                    "sandboxes": [asdict(r) for r in reports],
-                    "missing": list_limitations(),
-                },
-                indent=2,
-            )
+        print_json(
+            {
+                "passed": passed,
+                "sandboxes": [asdict(report) for report in reports],
+                "missing": list_limitations(),
+            }
         )
     else:
         _print_reports(reports)
@@ -93,14 +88,14 @@ def _print_reports(reports: list[SandboxReport]) -> None:
     if rows:
         print_table(("sandbox", "a confined server tries to", "result"), rows)
     for report in reports:
-        click.echo(f"{report.sandbox}: {_verdict(report)}")
+        print_line(f"{report.sandbox}: {_verdict(report)}")
     for sentence in list_limitations():
-        click.echo(f"Note: {sentence}")
+        print_line(f"Note: {sentence}")
 
 
 def _verdict(report: SandboxReport) -> str:
     if not report.works:
-        return f"does not work, so confined servers are refused. {replace_unprintable(report.reason)}"
+        return f"does not work, so confined servers are refused. {report.reason}"
     succeeded = sum(not result.stopped for result in report.results)
     if succeeded:
         return f"{succeeded} of {len(report.results)} attempts succeeded. Do not run untrusted servers on this machine."

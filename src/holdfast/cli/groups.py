@@ -1,10 +1,13 @@
-"""Click groups: one imports its commands lazily, the other does not truncate their help."""
+"""Click groups: the root, one that imports its commands lazily, one that does not truncate their help."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+from holdfast.cli.text import replace_unprintable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,30 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+
+
+class AppGroup(LazyGroup):
+    """The root of all commands. Control characters in its messages about wrong usage, which quote arguments, are replaced."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _printable_usage_errors():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _printable_usage_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        text = "\n".join(map(replace_unprintable, error.message.split("\n")))
+        error.message = text  # pyright: ignore[reportAttributeAccessIssue]  # Final in click, but not computed again
+        raise
 
 
 class FullHelpGroup(click.Group):

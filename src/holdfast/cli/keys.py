@@ -1,11 +1,10 @@
 """`holdfast keys`: show and rotate the keys that sign the session context for remote servers."""
 
-import json
-
 import click
 
 from holdfast import settings
 from holdfast.cli.groups import FullHelpGroup
+from holdfast.cli.output import print_json, print_line
 from holdfast.token import Signer
 
 FOLDER = "keys"
@@ -32,7 +31,7 @@ def show() -> None:
     Example:
       holdfast keys show > jwks.json
     """
-    click.echo(json.dumps(_signer().jwks(), indent=2))
+    print_json(_signer().jwks())
 
 
 @keys.command()
@@ -51,7 +50,7 @@ def rotate(*, revoke: bool) -> None:
     """
     signer = _signer()
     signer.rotate(revoke=revoke)
-    click.echo(f"Now signing with a new key. The public keys are in {signer.public_file}.")
+    print_line(f"Now signing with a new key. The public keys are in {signer.public_file}.")
 
 
 def _signer() -> Signer:

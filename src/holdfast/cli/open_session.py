@@ -113,12 +113,13 @@ def _spinner(session: Session) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("starting servers") as status:
 
         async def follow() -> None:
             while waiting := session.starting:
-                status.update(f"starting {', '.join(map(replace_unprintable, waiting))}")
+                status.update(Text(f"starting {', '.join(map(replace_unprintable, waiting))}"))
                 await asyncio.sleep(0.1)
 
         task = asyncio.get_running_loop().create_task(follow())

@@ -13,6 +13,7 @@ from holdfast import settings
 from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
 from holdfast.cli.output import print_error
+from holdfast.host.data_folder import check_data_folder
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.database import connect_readonly
@@ -67,6 +68,7 @@ def check_data_dir(data_dir: Path) -> None:
             f"`data_dir` is '{data_dir}', and '{existing}' is not a folder.",
             hint="Set `data_dir` to the path of a folder.",
         )
+    check_data_folder(data_dir)
 
 
 @contextmanager

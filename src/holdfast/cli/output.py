@@ -1,6 +1,11 @@
-"""Print tables and errors, and write lines to a new file."""
+"""Everything that commands print, but for the events of a conversation: lines, JSON, tables, errors, questions.
+
+Text of servers, models and files reaches the terminal only through these functions, which replace its control and
+invisible characters.
+"""
 
 import errno
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.text import escape_unprintable, replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -20,6 +25,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
+
+
+def print_line(text: str = "", *, err: bool = False) -> None:
+    """Print one line. Control characters, line breaks among them, are replaced."""
+    click.echo(replace_unprintable(text), err=err)
+
+
+def print_lines(text: str, *, err: bool = False) -> None:
+    """Print a text. Its line breaks are kept; other control characters are replaced, and tabs become spaces."""
+    for line in text.split("\n"):
+        print_line(line.replace("\t", "    "), err=err)
+
+
+def print_output(text: str, *, err: bool = False) -> None:
+    """Print the text that a tool returned: unchanged to a pipe or file, with control characters replaced to a terminal."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        print_lines(text, err=err)
+    else:
+        click.echo(text, err=err, color=True)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print JSON, in ASCII."""
+    click.echo(json.dumps(value, indent=indent))
+
+
+def confirm(question: str, *, abort: bool = False) -> bool:
+    """Ask a question that is answered with yes or no."""
+    return click.confirm(replace_unprintable(question), abort=abort)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -52,10 +86,12 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: HoldfastError) -> None:
-    """Print an error and its hint to standard error, with control characters replaced."""
-    message = "\n".join(map(replace_unprintable, error.message.split("\n")))
-    click.echo(f"Error: {message}", err=True)
-    click.echo(f"Hint: {replace_unprintable(str(error.details.get('hint', error.code.hint)))}", err=True)
+    """Print an error and its hint to standard error. Further lines of the message are indented: none can look like a hint."""
+    first, *rest = error.message.split("\n")
+    print_line(f"Error: {first}", err=True)
+    for line in rest:
+        print_line(f"  {line.removeprefix('  ')}", err=True)
+    print_line(f"Hint: {error.details.get('hint', error.code.hint)}", err=True)
 
 
 def output_option(command: F) -> F:
@@ -67,8 +103,12 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def write_lines(output: Path | None, lines: Iterable[str]) -> None:
-    """Write lines to standard output or to a new file; an incomplete file is removed."""
+def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:
+    """Write lines of JSON to standard output or to a new file; an incomplete file is removed.
+
+    Invisible characters are written as JSON escapes, which means the same to every reader of JSON.
+    """
+    lines = map(escape_unprintable, lines)
     if output is None or output == STDOUT:
         for line in lines:
             click.echo(line)

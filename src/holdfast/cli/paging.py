@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.output import print_line
 from holdfast.store.query import MAX_PAGE_SIZE
 from holdfast.store.types import Page
 
@@ -56,7 +57,7 @@ def print_remaining(shown: int, more: int) -> None:
     """Print to standard error how many more results there are, and how to see them."""
     if more:
         count = f"at least {more}" if more >= _COUNT_LIMIT else str(more)
-        click.echo(
+        print_line(
             f"Showing the latest {shown}; {count} more. To see more, add --limit {shown * 2} or --all.",
             err=True,
         )

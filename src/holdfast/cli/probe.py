@@ -1,7 +1,6 @@
 """`holdfast probe`: start an MCP server, show its version and tools, and stop it."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -13,11 +12,12 @@ from typing import IO
 import click
 
 from holdfast import __version__, settings, telemetry
-from holdfast.cli.output import json_option, print_table
+from holdfast.cli.output import json_option, print_json, print_line, print_table
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.mcp.client import ServerInfo, negotiate
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.tools import Tool
@@ -55,7 +55,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     telemetry.configure(loaded.log.level, loaded.log.format)
     report = asyncio.run(_probe(command, timeout, loaded.wire))
     if as_json:
-        click.echo(json.dumps(_to_json(report), indent=2))
+        print_json(_to_json(report))
     else:
         _print_report(report)
 
@@ -83,7 +83,7 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
                 hint="Check that this command starts an MCP server on standard input and output.",
             ) from None
         finally:
-            await asyncio.to_thread(_stop, process)
+            await WorkerThreads("stop", threads=1).run(_stop, process)
 
 
 def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -132,8 +132,8 @@ def _to_json(report: ServerReport) -> dict[str, object]:
 
 def _print_report(report: ServerReport) -> None:
     info = report.info
-    click.echo(
-        f"{replace_unprintable(info.server.name) or '(no name)'} {replace_unprintable(info.server.version)} speaks MCP {info.version}"
+    print_line(
+        f"{info.server.name or '(no name)'} {info.server.version} speaks MCP {info.version}"
         f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tool{'s' * (len(report.tools) != 1)}."
     )
     if report.tools:

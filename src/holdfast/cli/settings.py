@@ -1,12 +1,10 @@
 """`holdfast settings`: show the settings."""
 
-import json
-
 import click
 
 from holdfast import settings as current
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import json_option, print_table
+from holdfast.cli.output import json_option, print_json, print_output, print_table
 
 
 @click.group(cls=FullHelpGroup)
@@ -42,7 +40,7 @@ def show(*, as_json: bool) -> None:
             }
             for entry in entries
         }
-        click.echo(json.dumps({"file": str(loaded.file), "settings": values}, indent=2))
+        print_json({"file": str(loaded.file), "settings": values})
     else:
         print_table(
             ("setting", "value", "from"),
@@ -61,4 +59,4 @@ def path() -> None:
     Example:
       $EDITOR "$(holdfast settings path)"
     """
-    click.echo(str(current.default_file()))
+    print_output(str(current.default_file()))

@@ -1,6 +1,5 @@
 """`holdfast store`: maintain the file in which sessions are stored."""
 
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from holdfast.audit.maintenance import backup as copy_store
 from holdfast.audit.maintenance import verify_file
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
-from holdfast.cli.output import check_parent_folder, json_option
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.output import check_parent_folder, json_option, print_json, print_line
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import maintenance
@@ -52,14 +50,14 @@ def check(*, as_json: bool, path: Path | None) -> None:
         tampered = f"The audit was tampered with: {verdict.problem}"
         report = replace(report, problems=(*report.problems, tampered))
     if as_json:
-        click.echo(json.dumps(asdict(report)))
+        print_json(asdict(report), indent=None)
     else:
-        click.echo(
+        print_line(
             f"{report.sessions} sessions, {report.events} events, {report.bytes} bytes, schema {report.schema}: "
             + ("no problems found." if not report.problems else "damaged.")
         )
         for problem in report.problems:
-            click.echo(f"- {replace_unprintable(problem)}")
+            print_line(f"- {problem}")
     if report.problems:
         raise click.exceptions.Exit(1)
 
@@ -81,7 +79,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
     check_parent_folder(copy)
     with exit_if_unreadable(), _exit_on_signals():
         copy_store(store_file(path), copy)
-    click.echo(f"Copied to {copy}.")
+    print_line(f"Copied to {copy}.")
 
 
 @store.command()
@@ -95,7 +93,7 @@ def vacuum(*, path: Path | None) -> None:
     """
     with exit_if_unreadable():
         before, after = maintenance.vacuum(store_file(path))
-    click.echo(f"{before} bytes before, {after} bytes after.")
+    print_line(f"{before} bytes before, {after} bytes after.")
 
 
 @contextmanager

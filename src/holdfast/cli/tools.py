@@ -5,7 +5,7 @@ import json
 import click
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import json_option, print_table
+from holdfast.cli.output import json_option, print_json, print_line, print_lines, print_table
 from holdfast.cli.text import quote_lines, replace_unprintable
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
@@ -43,7 +43,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
                 f"There is no server {server!r} here.",
             )
     if as_json:
-        click.echo(json.dumps(_to_json(found, refusals), indent=2))
+        print_json(_to_json(found, refusals))
         return
     if found:
         rows = [
@@ -52,9 +52,9 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         ]
         print_table(("tool", "what it does"), rows)
     for refusal in refusals:
-        click.echo(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
+        print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
     if not found and not refusals:
-        click.echo(
+        print_line(
             "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
             err=True,
         )

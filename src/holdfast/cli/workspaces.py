@@ -1,6 +1,5 @@
 """`holdfast workspaces`: register folders, and set what their sessions may use."""
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,8 +8,7 @@ import click
 
 from holdfast import settings
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import json_option, print_table
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.output import confirm, json_option, print_json, print_line, print_table
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
@@ -58,10 +56,10 @@ def add(
         tools=_parse_allowlist(tools),
     )
     if as_json:
-        click.echo(json.dumps(_to_json(added), indent=2))
+        print_json(_to_json(added))
     else:
-        click.echo(f"Added {added.slug!r}: {replace_unprintable(added.path)}, {added.trust.value}.")
-        click.echo(f"To change more settings, edit {replace_unprintable(str(registry.file_of(added.slug)))}")
+        print_line(f"Added {added.slug!r}: {added.path}, {added.trust.value}.")
+        print_line(f"To change more settings, edit {registry.file_of(added.slug)}")
 
 
 @workspaces.command("list")
@@ -80,14 +78,14 @@ def list_(*, as_json: bool) -> None:
             "workspaces": [_to_json(workspace) for workspace in found],
             "problems": [{"file": str(problem.file), "message": problem.message} for problem in problems],
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     if found:
         print_table(
             ("workspace", "trust", "servers", "tools", "folder"), [_row(workspace) for workspace in found]
         )
     elif not problems:
-        click.echo("There are no workspaces yet. Register a folder: holdfast workspaces add PATH")
+        print_line("There are no workspaces yet. Register a folder: holdfast workspaces add PATH")
     for problem in problems:
         _print_problem(problem)
 
@@ -110,7 +108,7 @@ def show(workspace: str, *, as_json: bool) -> None:
             f"There is no workspace {workspace!r}.",
         )
     if as_json:
-        click.echo(json.dumps(_to_json(found), indent=2))
+        print_json(_to_json(found))
         return
     rows = [
         ("workspace", found.slug),
@@ -145,9 +143,9 @@ def remove(slug: str, *, yes: bool) -> None:
             raise click.UsageError(
                 "Cannot ask for confirmation without a terminal. Add --yes to remove the workspace without confirmation."
             )
-        click.confirm(f"Remove the workspace {slug!r}? Its folder is not changed", abort=True)
+        confirm(f"Remove the workspace {slug!r}? Its folder is not changed", abort=True)
     registry.remove(slug)
-    click.echo(f"Removed {slug!r}. Its folder was not changed.")
+    print_line(f"Removed {slug!r}. Its folder was not changed.")
 
 
 def _registry() -> Registry:
@@ -208,4 +206,4 @@ def _to_json(workspace: Workspace) -> dict[str, object]:
 
 def _print_problem(problem: InvalidWorkspace) -> None:
     for line in problem.message.splitlines():
-        click.echo(f"Problem: {replace_unprintable(f'{problem.file}: {line}')}", err=True)
+        print_line(f"Problem: {problem.file}: {line}", err=True)

@@ -14,6 +14,7 @@ from holdfast.connect.link import Link
 from holdfast.connect.links import Links
 from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_text import server_text
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import context_meta
@@ -22,8 +23,6 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.mask import Mask
-from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import Http, Lifetime, Sse, Stdio
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
@@ -101,6 +100,7 @@ async def call(
                 found = await links.connect(scope, spec)
             remaining -= time.monotonic() - began
         link, connection = found
+        stderr_start = connection.stderr.position if connection.stderr is not None else 0
         with link.use():
             try:
                 result = await connection.call(
@@ -111,12 +111,13 @@ async def call(
                     on_progress=on_progress,
                 )
             except HoldfastError:
-                stderr = connection.stderr_tail()
+                if connection.stderr is not None:
+                    stderr = connection.stderr.report_since(stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
     except PeerError as error:
-        reason = Mask.of(secrets_in_spec(spec)).mask_line(error.message)
+        reason = server_text(spec, error.message)
         tool_result = failed_result(
             HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc_code})")
         )
@@ -162,7 +163,7 @@ def _is_reserved(key: str, aliases: ContextAliases) -> bool:
 
 
 def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
-    """The result of a call that failed. `stderr` is the end of the server's standard error."""
+    """The result of a call that failed. `stderr` is what the session may see of the server's standard error."""
     message = f"{error.message}\n{stderr}" if stderr else error.message
     text = f"{error.code.name}: {message}"
     return ToolResult(

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.connect.notifications import Notifications, OnProgress
 from holdfast.connect.scope import Scope
+from holdfast.connect.stderr import ServerStderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
@@ -22,6 +23,7 @@ from holdfast.wire.mcp.tools import CallResult, Tool
 
 CONTEXT_EXTENSION = "dev.holdfast/session"
 _MAX_ROUNDS = 10
+_MAX_INPUT_REQUESTS = 10
 _POLL_SECONDS = 0.1  # the pause before a request is repeated that needs no input, only time
 
 
@@ -48,14 +50,14 @@ class Connection:
         *,
         ended: asyncio.Event,
         notifications: Notifications,
-        stderr_tail: Callable[[], str],
+        stderr: ServerStderr | None = None,
     ) -> None:
         self._client = client
         self._notifications = notifications
         self.ended = ended
         """Set when the connection has ended."""
-        self.stderr_tail = stderr_tail
-        """Returns the last lines of the server's standard error, with secrets masked."""
+        self.stderr = stderr
+        """The server's standard error, or None if the host did not start it."""
 
     @property
     def server_info(self) -> ServerInfo:
@@ -120,6 +122,12 @@ class Connection:
             if interim.result_type != "input_required":
                 return raw
             more: dict[str, Any] = {"requestState": interim.request_state} if interim.request_state else {}
+            if len(interim.input_requests) > _MAX_INPUT_REQUESTS:
+                raise HoldfastError(
+                    codes.BAD_ANSWER,
+                    f"The server asked for {len(interim.input_requests)} inputs at once; the maximum is "
+                    f"{_MAX_INPUT_REQUESTS}.",
+                )
             if interim.input_requests:
                 more["inputResponses"] = {
                     key: await self._notifications.server_requests.answer(request.method, request.params)

@@ -1,8 +1,9 @@
 """Open a connection to a server over its transport, with the session's context in `_meta`."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.http.remote import RemoteConnector
@@ -10,9 +11,12 @@ from holdfast.connect.inprocess import MakeService, open_in_process
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.stdio import open_stdio
+from holdfast.model import codes
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -26,6 +30,14 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
     pass
 
 
+CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
+"""Raises an error if a server's program, started in this folder, is not as it was approved. Returns stamps of its files."""
+
+
+async def _check_nothing(spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
     """Opens the connections of one host."""
@@ -36,8 +48,11 @@ class Connector:
     aliases: ContextAliases = NO_ALIASES
     door: Callable[[Scope], Door | None] = _no_door
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
+    check_program: CheckProgram = _check_nothing
+    """Called before and after a program is started."""
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Factories of the in-process servers, by service name."""
+    confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
@@ -46,9 +61,10 @@ class Connector:
         match spec.transport:
             case Stdio():
                 meta = _connection_meta(scope, self.aliases, is_local=True)
-                return open_stdio(
+                connection = open_stdio(
                     spec, scope, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
                 )
+                return self._check_program(spec, scope, self._count_roots(spec, connection))
             case Http() | Sse():
                 meta = _connection_meta(scope, self.aliases, is_local=False)
                 return self.remote.open(
@@ -58,6 +74,30 @@ class Connector:
                 assert scope is not None, "a built-in server needs a session"
                 instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
+
+    @asynccontextmanager
+    async def _check_program(
+        self, spec: ServerSpec, scope: Scope | None, connection: AbstractAsyncContextManager[Connection]
+    ) -> AsyncIterator[Connection]:
+        """Check the program right before it is started, and again when it runs: it must not have changed in between."""
+        folder = scope.context.cwd if scope is not None else ""
+        before = await self.check_program(spec, folder)
+        async with connection as opened:
+            if not before <= await self.check_program(spec, folder):
+                raise HoldfastError(
+                    codes.NOT_APPROVED,
+                    f"The program of {spec.name!r} was replaced while it was being started.",
+                )
+            yield opened
+
+    @asynccontextmanager
+    async def _count_roots(
+        self, spec: ServerSpec, connection: AbstractAsyncContextManager[Connection]
+    ) -> AsyncIterator[Connection]:
+        """Note which folders the server can write, from before it starts until it has ended."""
+        with self.confined_folders.running(spec.confinement):
+            async with connection as opened:
+                yield opened
 
 
 def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:

@@ -31,4 +31,4 @@ async def open_in_process(
         client = await handshake(
             spec, peer, server_requests=server_requests, meta={}, options=options, likely_era=Era.MODERN
         )
-        yield Connection(client, ended=peer.ended, notifications=notifications, stderr_tail=str)
+        yield Connection(client, ended=peer.ended, notifications=notifications)

@@ -42,7 +42,7 @@ _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
 
 
 def current_scope() -> Scope | None:
-    """The current scope, or None. Tasks and `asyncio.to_thread` inherit it; plain executors do not."""
+    """The current scope, or None. Tasks and `WorkerThreads` inherit it; plain executors do not."""
     return _current.get()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.connect.elicitation import screen_elicitation
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.door import Door
@@ -16,6 +17,7 @@ from holdfast.model.trust import Trust
 from holdfast.wire.frame import Raw
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
+_MAX_OPEN_QUESTIONS = 3
 
 
 def _ignore() -> None:
@@ -35,6 +37,7 @@ class ServerRequests:
         self._spec = spec
         self._scope = scope
         self._door = door
+        self._open_questions = 0
         self.on_tools_changed = on_tools_changed
         """Called when the server announces that its tools have changed."""
 
@@ -57,12 +60,31 @@ class ServerRequests:
         if method == ROOTS and self._can_list_roots() and self._scope is not None:
             return {"roots": [{"uri": Path(root).as_uri()} for root in self._scope.context.roots]}
         if method == ELICITATION and self._can_elicit() and self._door is not None:
-            return await self._door.elicit(msgspec.json.decode(params))
+            return await self._elicit(self._door, params)
         if method == SAMPLING and self._can_sample() and self._door is not None:
             return await self._door.sample(msgspec.json.decode(params))
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+
+    async def _elicit(self, door: Door, params: Raw) -> JsonObject:
+        """Ask the user. Raise BUSY if this server has too many open questions already."""
+        if self._open_questions >= _MAX_OPEN_QUESTIONS:
+            raise HoldfastError(
+                codes.BUSY,
+                f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
+            )
+        is_confined = self._spec.confinement is not None or self._is_sandboxed
+        question = screen_elicitation(self._spec, params, is_confined=is_confined)
+        self._open_questions += 1
+        try:
+            return await door.elicit(question)
+        finally:
+            self._open_questions -= 1
+
+    @property
+    def _is_sandboxed(self) -> bool:
+        return self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
 
     def _can_list_roots(self) -> bool:
         return self._scope is not None and self._is_allowed("roots")
@@ -80,9 +102,8 @@ class ServerRequests:
             return self._spec.may_request(what)
         # `may_request` allows everything to a server without confinement, and a remote server never has one. So a remote
         # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
-        sandboxed = self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
         return (
             self._spec.allowed_requests.allows(what)
-            if what == "roots" or sandboxed
+            if what == "roots" or self._is_sandboxed
             else self._spec.may_request(what)
         )

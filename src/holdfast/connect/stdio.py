@@ -2,34 +2,27 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO
 
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.handshake import handshake
 from holdfast.connect.notifications import Notifications, tool_change_subscription
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.connect.server_text import server_text
+from holdfast.connect.stderr import ServerStderr, capture_stderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.mask import Mask
 from holdfast.model.process import ProcessSpec
-from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import ServerSpec, Stdio
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
-_STDERR_BYTES = 16 * 1024
-_STDERR_MARGIN = (
-    4 * 1024
-)  # kept in addition, so that a secret at the start of the tail is complete and can be masked
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
 _EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 
 
@@ -47,7 +40,7 @@ async def open_stdio(
     assert isinstance(spec.transport, Stdio)
     child = await keeper.spawn(_process_spec(spec, spec.transport, scope))
     try:
-        tail, transport = await capture_stderr(child.stderr, Mask.of(secrets_in_spec(spec)))
+        stderr, transport = await capture_stderr(child.stderr, spec)
         try:
             notifications = Notifications(server_requests)
             peer = Peer(
@@ -59,11 +52,9 @@ async def open_stdio(
                         spec, peer, server_requests=server_requests, meta=meta, options=options
                     )
                 except HoldfastError as error:
-                    raise await _start_error(spec, error, tail, child) from None
+                    raise await _start_error(spec, error, stderr, child) from None
                 async with tool_change_subscription(client, server_requests):
-                    yield Connection(
-                        client, ended=peer.ended, notifications=notifications, stderr_tail=tail.text
-                    )
+                    yield Connection(client, ended=peer.ended, notifications=notifications, stderr=stderr)
         finally:
             transport.close()
     finally:
@@ -80,47 +71,17 @@ def _process_spec(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> Proces
     )
 
 
-class StderrTail(asyncio.Protocol):
-    """Keeps the last bytes that a server wrote to its standard error."""
-
-    def __init__(self, mask: Mask) -> None:
-        self._mask = mask
-        self._kept = bytearray()
-        self.closed = asyncio.Event()
-        """Set at the end of the stream."""
-
-    def data_received(self, data: bytes) -> None:
-        self._kept += data[-_STDERR_BYTES - _STDERR_MARGIN :]
-        if len(self._kept) > 2 * (_STDERR_BYTES + _STDERR_MARGIN):
-            del self._kept[: -_STDERR_BYTES - _STDERR_MARGIN]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed.set()
-
-    def text(self) -> str:
-        """The last lines, without terminal control sequences and with secrets masked."""
-        text = _ANSI.sub("", bytes(self._kept[-_STDERR_BYTES - _STDERR_MARGIN :]).decode(errors="replace"))
-        plain = "".join(char for char in text if char == "\n" or char.isprintable())
-        return self._mask.mask_line(plain)[-_STDERR_BYTES:].strip()
-
-
-async def capture_stderr(stderr: IO[bytes], mask: Mask) -> tuple[StderrTail, asyncio.ReadTransport]:
-    """Start reading a server's standard error. The caller closes the transport."""
-    transport, tail = await asyncio.get_running_loop().connect_read_pipe(lambda: StderrTail(mask), stderr)
-    return tail, transport
-
-
 async def _start_error(
-    spec: ServerSpec, error: HoldfastError, tail: StderrTail, child: Child
+    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child
 ) -> HoldfastError:
     # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(tail.closed.wait(), _EXIT_SECONDS)
-    stderr, reason = tail.text(), error.message
+        await asyncio.wait_for(stderr.closed.wait(), _EXIT_SECONDS)
+    written, reason = stderr.report_since(0), server_text(spec, error.message)
     if error.code is codes.CONNECTION_CLOSED:
         reason = await _describe_exit(child)
-        stderr = stderr or "It wrote nothing to stderr. Run it by hand to see why."
-    details = f"\n{stderr}" if stderr else ""
+        written = written or "It wrote nothing to stderr. Run it by hand to see why."
+    details = f"\n{written}" if written else ""
     return HoldfastError(error.code, f"Could not start {spec.name!r}: {reason}{details}", **error.details)
 
 

@@ -1,50 +1,150 @@
-"""Approvals of servers (by their configuration) and of tools (by their definition)."""
+"""Approvals of servers (by their configuration and their program) and of tools (by their definition)."""
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from holdfast.model.server import ServerSpec, Source
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
+from holdfast.model.resolution import Resolution, Stage
+from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.resolve.approval_keys import (
     APPROVED_ON_FIRST_USE,
-    approved_fingerprints,
-    server_approval_key,
+    read_approved_program,
+    read_last_definition,
+    read_tool_pins,
+    store_definitions,
+    store_server_approval,
     store_tool_approvals,
-    tool_key_prefix,
 )
-from holdfast.resolve.screen_tools import ScreenedTools, screen_tools_async
+from holdfast.resolve.program import Program, describe_change, read_program
+from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
-from holdfast.store.store import Store
-from holdfast.store.types import Approval
+from holdfast.store.store import Store, Tx
 from holdfast.wire.mcp.tools import Tool
+
+_READ_SECONDS = 20.0  # at most this long for a program of the largest size, on a slow disk
+_REVIEW = "To review it, run: holdfast servers approve"
 
 
 class Approvals:
-    """Stores approvals, and screens tools against them."""
+    """Stores approvals, checks programs, and screens tools against them."""
 
     def __init__(self, store: Store, *, pin_tools: str) -> None:
         self._store = store
         self._pin_tools = pin_tools
 
-    async def approve_server(self, entry: ServerEntry, *, by: str) -> None:
-        """Approve a server with its current configuration."""
-        approval = Approval(
-            key=server_approval_key(entry), content_hash=entry.digest, by=by, at=datetime.now(UTC)
-        )
-        await self._store.write(lambda tx: tx.approve(approval))
-
-    async def approve_tools(self, spec: ServerSpec, fingerprints: Mapping[str, str], *, by: str) -> None:
-        """Approve tools with their current definitions, given as fingerprints by tool name."""
+    async def approve_server(self, entry: ServerEntry, *, by: str, program: Program | None = None) -> None:
+        """Approve a server with its current configuration, and with its program as it was read."""
         now = datetime.now(UTC)
-        await self._store.write(lambda tx: store_tool_approvals(tx, spec, fingerprints, by=by, at=now))
+        await self._store.write(lambda tx: store_server_approval(tx, entry, program, by=by, at=now))
 
-    async def screen(self, spec: ServerSpec, tools: Sequence[Tool]) -> ScreenedTools:
-        """Offer the tools whose definition has not changed since first use or since its last approval."""
-        trusted = (Source.HOST, Source.USER) if self._pin_tools == "project" else ()
-        if spec.source is Source.BUILTIN or spec.source in trusted:
-            return await screen_tools_async(tools, None)
-        approvals = await self._store.read(lambda tx: tx.approvals(tool_key_prefix(spec)))
-        pinned = approved_fingerprints(spec, approvals)
-        screened = await screen_tools_async(tools, pinned)
-        if pinned is None:
-            await self.approve_tools(spec, screened.fingerprints, by=APPROVED_ON_FIRST_USE)
+    async def read_program(self, command: Sequence[str], folder: str) -> Program:
+        """Read the program that a command runs in a project's folder."""
+        return await access_files(
+            read_program, command, folder, os.environ.get("PATH", ""), path=folder, seconds=_READ_SECONDS
+        )
+
+    async def is_approved(self, entry: ServerEntry, program: Program) -> bool:
+        """Whether a server is approved with its current configuration and this program."""
+        approved = await self._store.read(
+            lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
+        )
+        return approved.has_entry and (not program.files or program.digest in approved.digests)
+
+    async def check_program(self, spec: ServerSpec, folder: str) -> Program | None:
+        """Raise an error if a project server's program is not as it was approved. Return it; None for other servers."""
+        if spec.source is not Source.PROJECT or not isinstance(spec.transport, Stdio):
+            return None
+        stdio = spec.transport
+        program = await self.read_program((stdio.command, *stdio.args), folder)
+        why = await self._why_not_approved(spec, program)
+        if why:
+            raise HoldfastError(codes.NOT_APPROVED, why)
+        return program
+
+    async def refuse_changed_programs(self, resolution: Resolution, folder: str) -> Resolution:
+        """Refuse each project server whose program is not as it was approved."""
+        reasons: dict[str, str] = {}
+        for spec in resolution.servers:
+            try:
+                await self.check_program(spec, folder)
+            except HoldfastError as error:
+                reasons[spec.name] = error.message
+        return resolution.refuse_if(lambda spec: reasons.get(spec.name), stage=Stage.ADMIT)
+
+    async def describe_program_change(self, entry: ServerEntry, program: Program) -> str:
+        """How the program differs from the one that was approved last; empty if none was."""
+        approved = await self._store.read(
+            lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
+        )
+        return describe_change(approved.files, program.files) if approved.files else ""
+
+    async def _why_not_approved(self, spec: ServerSpec, program: Program) -> str:
+        if program.problem:
+            return (
+                f"Its program cannot be checked: {program.problem}. Correct that, "
+                "or move the server to your own servers file (the setting servers.user_file)."
+            )
+        approved = await self._store.read(
+            lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
+        )
+        if not program.files or program.digest in approved.digests:
+            return ""
+        change = describe_change(approved.files, program.files)
+        if not approved.files:
+            return f"Its program is not approved yet: {', '.join([*program.files][:5])}. {_REVIEW}"
+        return f"Its program is not as it was approved: {change}. {_REVIEW}"
+
+    async def approve_tools(
+        self,
+        spec: ServerSpec,
+        fingerprints: Mapping[str, str],
+        *,
+        by: str,
+        owner: str = "",
+        definitions: Sequence[Tool] = (),
+    ) -> None:
+        """Approve tools with their current definitions, given as fingerprints by tool name, for one user's sessions.
+
+        `definitions` are kept to show what changed when the tools need approval again.
+        """
+        now = datetime.now(UTC)
+
+        def store(tx: Tx) -> None:
+            store_tool_approvals(tx, spec, fingerprints, owner=owner, by=by, at=now)
+            store_definitions(tx, fingerprints, definitions, by=by, at=now)
+
+        await self._store.write(store)
+
+    async def last_definition(self, spec: ServerSpec, tool: str, *, owner: str = "") -> Tool | None:
+        """The definition of a tool that was approved last, or that it had on first use."""
+        return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, tool))
+
+    async def screen(self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str = "") -> ScreenedTools:
+        """Offer the tools whose definition has not changed since first use or since its last approval.
+
+        Hints and titles count if a person approved the definition. The first use of a server that the host or the user
+        configured counts as an approval; that of a project's or a client's server does not.
+        """
+        if spec.source is Source.BUILTIN:
+            return await screen_tools_async(tools, ApprovedTools())
+        pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
+        is_first_use = not pins.all
+        if spec.source in (Source.HOST, Source.USER):
+            known = None if is_first_use else pins.all
+            approved = ApprovedTools(offered=None if self._pin_tools == "project" else known, believed=known)
+        else:
+            approved = ApprovedTools(offered=None if is_first_use else pins.all, believed=pins.by_person)
+        screened = await screen_tools_async(tools, approved)
+        if is_first_use:
+            full = {tool.name: tool.definition for tool in screened.unconfirmed}
+            await self.approve_tools(
+                spec,
+                screened.fingerprints,
+                by=APPROVED_ON_FIRST_USE,
+                owner=owner,
+                definitions=[full.get(tool.name, tool) for tool in screened.offered],
+            )
         return screened

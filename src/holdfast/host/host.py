@@ -6,6 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,20 +27,24 @@ from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.links import Links
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
 from holdfast.host.approvals import Approvals
+from holdfast.host.data_folder import check_data_folder
 from holdfast.host.open_options import OpenOptions, Planner
 from holdfast.model import codes
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.json import Json
+from holdfast.model.mask import Mask
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust, lowest_trust
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.load import LoadedEntries
-from holdfast.resolve.resolve import resolve
+from holdfast.resolve.resolve import ResolvePolicy, resolve
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import detect_sandbox
 from holdfast.session.record import Record
@@ -60,6 +65,8 @@ DATABASE = "holdfast.db"
 WORKSPACES = "workspaces"
 KEYS = "keys"
 _MAX_ID_LENGTH = 256
+_MAX_SECRETS_ON_LOOP = 5000
+_MASK_THREADS = WorkerThreads("log-mask", threads=2)
 
 
 class Host:
@@ -92,6 +99,7 @@ class Host:
                 inline_servers=self._inline_servers,
                 sandbox_problem=detected.reason,
             )
+            check_data_folder(self.settings.data_dir)
             database = self.settings.data_dir / DATABASE
             self.store = self._given_store or await stack.enter_async_context(SqliteStore(database))
             self._planner = Planner(self.settings, self.registry, inputs, self.store)
@@ -107,14 +115,17 @@ class Host:
                     reachable=self.settings.servers.reachable,
                 )
             )
+            confined_folders = ConfinedFolders()
             connector = Connector(
                 keeper=keeper,
+                confined_folders=confined_folders,
                 remote=remote,
                 options=self._connect_options,
                 aliases=self.settings.aliases,
                 door=self._doors.get,
                 on_tools_changed=self._on_tools_changed,
-                services=in_process_services(self.settings),
+                check_program=self._check_program,
+                services=in_process_services(self.settings, confined_folders),
             )
             self._connector = connector
             links = self.settings.links
@@ -191,7 +202,7 @@ class Host:
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a session. Returns while its servers are starting."""
-        context, workspace = self._planner.new_session_context(options)
+        context, workspace = await self._planner.new_session_context(options)
         new = NewSession(context=context, title=options.title, source=options.opened_by)
 
         def create(tx: Tx) -> None:
@@ -211,7 +222,7 @@ class Host:
     async def reopen(self, session_id: str, options: OpenOptions) -> Session:
         """Resume a stored session in its folder. A turn that a crash interrupted is ended first."""
         stored = await self.find_session(session_id, options.user_id)
-        context, workspace = self._planner.new_session_context(options)
+        context, workspace = await self._planner.new_session_context(options)
         kept = stored.context
         if context.cwd != kept.cwd:
             move = shlex.join(["holdfast", "sessions", "move", session_id, context.cwd])
@@ -299,25 +310,25 @@ class Host:
         self, context: SessionContext, workspace: Workspace | None, options: OpenOptions
     ) -> Session:
         async def resolve_again(new_context: SessionContext) -> Resolution:
-            return resolve(*await self._planner.prepare(options, new_context, workspace))
+            return await self._resolve(*await self._planner.prepare(options, new_context, workspace))
 
         scope = Scope(context)
         try:
             loaded, context, policy = await self._planner.prepare(options, context, workspace)
-            resolution = resolve(loaded, context, policy)
+            resolution = await self._resolve(loaded, context, policy)
             deps = SessionDeps(
                 links=self.links,
                 options=self._connect_options,
                 resolve=resolve_again,
-                screen=self.approvals.screen,
+                screen=partial(self.approvals.screen, owner=context.user_id or ""),
             )
-            mask = self._planner.mask(loaded, resolution)
+            mask = await self._planner.mask(loaded, resolution)
+            await _change_log_mask(telemetry.add_mask, mask)
             record = Record(context, self.store, self._audit, mask)
             session = Session(scope, resolution, record, deps)
         except BaseException:
             await run_to_completion(self.store.release(context.session_id))
             raise
-        telemetry.add_mask(mask)
         self._sessions[scope] = session
         if options.door is not None:
             self._doors[scope] = options.door
@@ -330,9 +341,14 @@ class Host:
 
     async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
         """The configured entries, and the servers a session would get, without opening one."""
-        context, workspace = self._planner.new_session_context(options)
+        context, workspace = await self._planner.new_session_context(options)
         loaded, context, policy = await self._planner.prepare(options, context, workspace)
-        return loaded, resolve(loaded, context, policy)
+        return loaded, await self._resolve(loaded, context, policy)
+
+    async def _resolve(
+        self, loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
+    ) -> Resolution:
+        return await self.approvals.refuse_changed_programs(resolve(loaded, context, policy), context.cwd)
 
     async def close_session(self, session: Session, reason: str = "closed") -> None:
         """Close a session: its links are closed, its events are on disk, and another host may resume it.
@@ -349,7 +365,7 @@ class Host:
             await session.close(reason)
         finally:
             if known is not None:
-                telemetry.remove_mask(session.record.mask)
+                await _change_log_mask(telemetry.remove_mask, session.record.mask)
             await self.store.release(session.context.session_id)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
@@ -359,7 +375,7 @@ class Host:
     async def tools(self, *, cwd: str | Path = "") -> tuple[CatalogTool, ...]:
         """The tools that a session in this folder would have. Starts the servers, lists their tools, and closes them."""
         options = OpenOptions(cwd=cwd or Path.cwd())
-        context, workspace = self._planner.new_session_context(options)
+        context, workspace = await self._planner.new_session_context(options)
         scope = Scope(context)
 
         async def list_tools(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
@@ -374,14 +390,18 @@ class Host:
                 )
                 return spec, ()
 
-        specs = resolve(*await self._planner.prepare(options, context, workspace)).servers
-        return build_catalog(await asyncio.gather(*map(list_tools, specs))).tools
+        resolution = await self._resolve(*await self._planner.prepare(options, context, workspace))
+        return build_catalog(await asyncio.gather(*map(list_tools, resolution.servers))).tools
 
     def _find_by_scope(self, scope: Scope) -> Session:
         session = self._sessions.get(scope.session_scope)
         if session is None:
             raise HoldfastError(codes.SCOPE_CLOSED, "This code is not part of an open session of this host.")
         return session
+
+    async def _check_program(self, spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
+        program = await self.approvals.check_program(spec, folder)
+        return program.stamps if program is not None else frozenset()
 
     def _on_tools_changed(self, spec: ServerSpec, scope: Scope | None) -> None:
         for session in [*self._sessions.values()]:
@@ -409,6 +429,14 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
                 log.error("background work failed", extra={"reason": failure.message})
             elif isinstance(failure, Exception):
                 log.error("background work failed", exc_info=failure)
+
+
+async def _change_log_mask(change: Callable[[Mask], None], mask: Mask) -> None:
+    """Add or remove a session's secrets in the log's mask; very many of them in a thread."""
+    if len(mask.secrets) > _MAX_SECRETS_ON_LOOP:
+        await _MASK_THREADS.run(change, mask)
+    else:
+        change(mask)
 
 
 def _anchor(store: Store) -> Anchor:

@@ -7,12 +7,14 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import Json
 from holdfast.model.mask import Mask
-from holdfast.model.resolution import Resolution
+from holdfast.model.resolution import Resolution, ServerWarning, Stage
 from holdfast.model.secrets import secrets_in_mapping, secrets_in_spec
 from holdfast.model.trust import Trust, lowest_trust
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.inputs import ResolveInputs, prepare_resolution
 from holdfast.resolve.load import LoadedEntries
@@ -21,6 +23,9 @@ from holdfast.resolve.select import Restriction
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 from holdfast.workspaces.registry import Registry
+
+_MAX_SECRETS_ON_LOOP = 32 * 1024  # characters; more are prepared in a thread
+_THREADS = WorkerThreads("secrets", threads=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,32 +61,55 @@ class Planner:
         self._inputs = inputs
         self._store = store
 
-    def new_session_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
+    async def new_session_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
         """A context with a new session id, and the workspace."""
+        return await access_files(self._new_session_context, options, path=str(options.cwd))
+
+    def _new_session_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. Give its absolute path."
             )
         folder = str(cwd.resolve())
+        roots = (folder, *(str(Path(root).resolve()) for root in options.roots))
         workspace = self._workspace(options, folder)
         parent = options.parent
-        trust = lowest_trust(
+        context = SessionContext(
+            session_id=new_session_id(),
+            trust_level=lowest_trust(
+                self._own_trust(options, workspace),
+                *(near.trust for near in self._registry.overlapping(roots)),
+            ),
+            workspace_id=workspace.slug if workspace is not None else "",
+            cwd=folder,
+            roots=roots,
+            user_id=parent.user_id if parent is not None else options.user_id,
+            parent_session_id=parent.session_id if parent is not None else None,
+        )
+        return context, workspace
+
+    def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
+        """The session's trust, apart from workspaces that overlap with its folders."""
+        parent = options.parent
+        return lowest_trust(
             self._settings.trust_ceiling,
             options.trust or Trust.DIRECT,
             workspace.trust if workspace is not None else Trust.DIRECT,
             parent.trust_level if parent is not None else Trust.DIRECT,
         )
-        context = SessionContext(
-            session_id=new_session_id(),
-            trust_level=trust,
-            workspace_id=workspace.slug if workspace is not None else "",
-            cwd=folder,
-            roots=(folder, *(str(Path(root).resolve()) for root in options.roots)),
-            user_id=parent.user_id if parent is not None else options.user_id,
-            parent_session_id=parent.session_id if parent is not None else None,
+
+    def _trust_warnings(
+        self, options: OpenOptions, roots: tuple[str, ...], workspace: Workspace | None
+    ) -> tuple[ServerWarning, ...]:
+        """Tell which workspaces make the session sandboxed that would be direct without them."""
+        if self._own_trust(options, workspace) is Trust.SANDBOXED:
+            return ()
+        return tuple(
+            ServerWarning(server=near.root, stage=Stage.ADMIT, text=near.describe())
+            for near in self._registry.overlapping(roots)
+            if near.trust is Trust.SANDBOXED
         )
-        return context, workspace
 
     def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
         if options.parent is not None:
@@ -101,6 +129,11 @@ class Planner:
         loaded, policy = await prepare_resolution(
             self._inputs, self._store, context, workspace, options.servers
         )
+        if context.trust_level is Trust.SANDBOXED:
+            warnings = await access_files(
+                self._trust_warnings, options, context.roots, workspace, path=context.cwd
+            )
+            loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
         if options.only_server is not None:
             entries = tuple(entry for entry in loaded.entries if entry.name == options.only_server)
             loaded = replace(loaded, entries=entries)
@@ -110,7 +143,10 @@ class Planner:
             policy = replace(policy, restrictions=(*policy.restrictions, options.restriction))
         return loaded, context, policy
 
-    def mask(self, loaded: LoadedEntries, resolution: Resolution) -> Mask:
+    async def mask(self, loaded: LoadedEntries, resolution: Resolution) -> Mask:
         """A mask for the secrets in the configuration, in the servers, and in this process's environment."""
         given = [secret for server in resolution.servers for secret in secrets_in_spec(server)]
-        return Mask.of([*loaded.secrets, *given, *secrets_in_mapping(self._inputs.environ)])
+        secrets = [*loaded.secrets, *given, *secrets_in_mapping(self._inputs.environ)]
+        if sum(map(len, secrets)) > _MAX_SECRETS_ON_LOOP:
+            return await _THREADS.run(Mask.of, secrets)
+        return Mask.of(secrets)

@@ -1,10 +1,15 @@
 """Which network addresses are blocked for sandboxed sessions and for servers that clients bring.
 
-Blocked are this machine, private networks and cloud metadata.
+Allowed are only addresses of servers on the internet: this machine, private networks, cloud metadata and addresses that
+embed another one are blocked.
 """
 
 import ipaddress
 import re
+from typing import TypeAlias
+
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # C libraries read numbers as IPv4 addresses: 2130706433, 0x7f.1 and 0177.0.0.1 are all 127.0.0.1.
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
@@ -28,34 +33,78 @@ def why_host_blocked(host: str) -> str | None:
     return None
 
 
-def why_address_blocked(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+def why_address_blocked(address: IpAddress) -> str | None:
     """Why an address is blocked; None for an address on the internet."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(address.packed[-4:])
-        if inner is not None:
-            return why_address_blocked(inner) or (
-                "an address that embeds another one" if address.ipv4_mapped is None else None
-            )
-    if address == _AZURE:
-        return "the cloud's metadata address"
-    if address.is_loopback:
-        return "a loopback address"
-    if address.is_link_local:
-        return "a link-local address"
-    if address.is_multicast:
-        return "a multicast address"
-    if address.is_unspecified or not address.is_global:
+        return _why_ipv6_blocked(address)
+    return next((why for network, why in _SPECIAL_IPV4 if address in network), None)
+
+
+def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
+    if address.ipv4_mapped is not None:
+        return why_address_blocked(address.ipv4_mapped)  # the system connects to the IPv4 address
+    for network, why in _SPECIAL_IPV6:
+        if address in network:
+            return why
+    inner = _embedded_ipv4(address)
+    if inner is not None:
+        return why_address_blocked(inner) or "an address that embeds another one"
+    if address not in _GLOBAL_IPV6 or any(address in network for network in _NOT_GLOBAL_IPV6):
         return "a private address"
     return None
 
 
-_AZURE = ipaddress.IPv4Address("168.63.129.16")  # a public address, but Azure serves machine metadata there
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address to which a tunnel or translator would pass packets for this address."""
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address.sixtofour is not None:
+        return address.sixtofour
+    is_isatap = int(address) >> 32 & 0xFDFFFFFF == 0x5EFE
+    if is_isatap or any(address in network for network in _IPV4_IN_LAST_BYTES):
+        return ipaddress.IPv4Address(address.packed[-4:])
+    return None
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
+    return [(ipaddress.ip_network(network), why) for network in text.split()]
+
+
+# From the IANA registries of special-purpose addresses. Blocks that IANA lists as reachable from the internet, but that
+# hold no servers (relays, anycast of protocols), are blocked, too.
+_SPECIAL_IPV4 = [
+    *_networks("168.63.129.16/32 100.100.100.200/32 192.0.0.192/32", "the cloud's metadata address"),
+    *_networks("127.0.0.0/8", "a loopback address"),
+    *_networks("169.254.0.0/16", "a link-local address"),
+    *_networks("224.0.0.0/4", "a multicast address"),
+    *_networks(
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 "
+        "192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 "
+        "203.0.113.0/24 240.0.0.0/4",
+        "a private address",
+    ),
+]
+_SPECIAL_IPV6 = [
+    *_networks("fd00:ec2::254/128 fd20:ce::254/128 fd00:c1::a9fe:a9fe/128", "the cloud's metadata address"),
+    *_networks("::1/128", "a loopback address"),
+    *_networks("fe80::/10", "a link-local address"),
+    *_networks("ff00::/8", "a multicast address"),
+    *_networks("::/128", "a private address"),
+]
+_GLOBAL_IPV6 = ipaddress.IPv6Network(
+    "2000::/3"
+)  # IANA has allocated no other block to networks on the internet
+_NOT_GLOBAL_IPV6 = [
+    ipaddress.IPv6Network(network)
+    for network in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
+]
+_IPV4_IN_LAST_BYTES = [
+    ipaddress.IPv6Network(network)
+    for network in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+]
+
+
+def _address(name: str) -> IpAddress | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:

@@ -541,6 +541,13 @@ WORKSPACE_DENIED = register(
         hint="A sandboxed session can use only its own workspace; leave `workspace` out.",
     )
 )
+NOT_APPROVED = register(
+    Code(
+        name="NOT_APPROVED",
+        http_status=403,
+        hint="Review the server with `holdfast servers approve`.",
+    )
+)
 NOT_PERMITTED = register(
     Code(
         name="NOT_PERMITTED",

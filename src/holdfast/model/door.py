@@ -28,7 +28,7 @@ class Door(Protocol):
         ...
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Ask the user whether this call may run."""
+        """Ask the user whether this call may run. `title` names the tool, its server and where it runs: show all of it."""
         ...
 
     async def elicit(self, params: JsonObject) -> JsonObject:

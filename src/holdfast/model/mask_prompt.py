@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.model.json import Json
 from holdfast.model.mask import MASKED, Mask
-from holdfast.model.secrets import is_secret_name
+from holdfast.model.secret_names import is_secret_name
 
 _CALL = re.compile(r"(\s*/call(?!\S)(?:\s+[^\s{]+)?\s*)(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z][\w-]*")

@@ -3,6 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+GUARDED_NAMES = (
+    *(".git", ".hg", ".githooks", ".husky", ".envrc"),
+    *(".vscode", ".idea", ".zed", ".devcontainer"),
+    *(".mcp.json", ".holdfast", ".claude", ".cursor", ".codex", ".gemini"),
+)
+"""Files and folders of a project that a person's own programs obey or execute unasked: version control, editors, agents.
+
+A confined server may not create or change them, unless `Confinement.writable` names them.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
@@ -26,6 +36,12 @@ class Confinement:
     """Hosts it may reach, as `example.org` or `example.org:443`."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts that it may reach even at a private or local address; set only by the host's settings."""
+    writable: tuple[str, ...] = ()
+    """Names from `GUARDED_NAMES`, such as `.git`, that it may change in its roots; set by the host or the user."""
+    read_only: tuple[str, ...] = ()
+    """Paths inside its roots that it may not change, such as programs that run unconfined in other sessions."""
+    protected: tuple[str, ...] = ()
+    """Holdfast's own folders. The sandbox refuses to mount anything that contains one, or lies in one."""
     quota: Quota = Quota()
 
 

@@ -31,9 +31,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerWarning:
-    """A warning for the user about a server that was not refused."""
+    """A warning for the user about a server that was not refused, or about the session's trust."""
 
     server: str
+    """Its name; or a folder of the session, if the warning is about the session's trust."""
     stage: Stage
     text: str
 

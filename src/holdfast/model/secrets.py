@@ -1,45 +1,53 @@
-"""Which values are secrets: those under names such as `API_KEY`."""
+"""Which values of a configuration are secrets: by their names, and by where they stand in arguments and URLs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
 from holdfast.model.json import Json
+from holdfast.model.secret_names import is_secret_name, value_name
+from holdfast.model.secret_text import MASKED, is_reference, looks_generated, mask_listing, secrets_in_text
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_SECRET_WORDS = {
-    "apikey", "auth", "authorization", "cookie", "cookies", "credential", "credentials", "passphrase", "passwd",
-    "password", "pwd", "secret", "secrets", "signature", "token",
-}  # fmt: skip
-_SECRET_PAIRS = {("access", "key"), ("api", "key"), ("private", "key"), ("pass", "word"), ("pass", "phrase")}
-_HARMLESS_PAIRS = {("progress", "token"), ("page", "token")}
-_FOLDERS = {"PWD", "OLDPWD"}  # the current folder, not a password
+_REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
+_HEADER_FLAGS = {"-H", "--header", "--headers"}
+_USER_FLAGS = {"-u", "--user"}
+_PASSWORD_FLAG = "-p"
+_NOT_A_PASSWORD = re.compile(r"\d{1,5}(?:[:-]\d{1,5})*(?:/\w+)?|.*[/@].*|-.*")  # a port, a path or a package
+_OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)
+_PASSWORD_CLIENTS = {"mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass"}  # they take `-pPASSWORD`
+_HARMLESS_HEADERS = {"accept", "accept-language", "content-type", "user-agent", "host", "origin"}
+_SCHEMES = {"bearer", "basic", "token", "digest", "apikey"}
 
 
 def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
-    """The secrets of a server: in its environment, arguments and headers."""
+    """The secrets of a server: in its environment, arguments, headers and URL."""
     match spec.transport:
-        case Stdio(env=env, args=args):
-            return (*spec.secrets, *secrets_in_mapping(env), *_secrets_in_arguments(args))
-        case Http(headers=headers) | Sse(headers=headers):
-            return (*spec.secrets, *secrets_in_mapping(headers))
+        case Stdio(command=command, env=env, args=args):
+            found = secrets_in_arguments((command, *args))
+            return (*spec.secrets, *secrets_in_mapping(env), *found)
+        case Http(headers=headers, url=url) | Sse(headers=headers, url=url):
+            return (*spec.secrets, *secrets_in_mapping(headers), *secrets_in_text(url))
         case InProcess():
             return ()
 
 
 def secrets_in_json(value: Json) -> Iterator[str]:
-    """The secrets in a server's entry as written. A reference to a variable is not a secret."""
+    """The secrets in a server's entry as written. A reference to a variable is not a secret, but the text around it is."""
     match value:
         case dict():
             for key, inner in value.items():
-                if not isinstance(inner, str):
-                    yield from secrets_in_json(inner)
-                elif not _has_reference(inner):
-                    yield from secrets_in_mapping({value_name(key, value): inner})
+                match inner:
+                    case str():
+                        yield from _literal_parts(secrets_in_mapping({value_name(key, value): inner}))
+                    case int() | float() if not isinstance(inner, bool) and is_secret_name(
+                        value_name(key, value)
+                    ):
+                        yield str(inner)
+                    case _:
+                        yield from secrets_in_json(inner)
         case list():
             arguments = [inner for inner in value if isinstance(inner, str)]
-            yield from (given for given in _secrets_in_arguments(arguments) if not _has_reference(given))
+            yield from _literal_parts(secrets_in_arguments(arguments))
             for inner in value:
                 yield from secrets_in_json(inner)
         case _:
@@ -47,44 +55,82 @@ def secrets_in_json(value: Json) -> Iterator[str]:
 
 
 def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in an environment or in headers, with and without their scheme."""
+    """The secrets in an environment or in headers, with and without their scheme, and those in URLs."""
     found: list[str] = []
     for name, value in entries.items():
-        if is_secret_name(name) and value and name not in _FOLDERS:
-            found.append(value)
-            scheme, _, rest = value.partition(" ")
-            if rest and scheme.lower() in {"bearer", "basic", "token"}:
-                found.append(rest.strip())
+        if is_secret_name(name):
+            found += _with_and_without_scheme(value)
+        found += secrets_in_text(value)
     return tuple(found)
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a name indicates a secret: `API_KEY`, `x-auth-token`, `userPassword`."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    pairs = set(pairwise(words))
-    if pairs & _HARMLESS_PAIRS:
-        return False
-    return bool(_SECRET_WORDS.intersection(words) or pairs & _SECRET_PAIRS or "".join(words) in _SECRET_WORDS)
+def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
+    """The secrets in a command line: after telling names and flags, in URLs, in headers, and words that look random."""
+    for word, before in _with_previous(args):
+        yield from _secrets_in_argument(word, before, args[0])
 
 
-def is_secret_value(name: str, value: Json) -> bool:
-    """Whether a value is a secret because of its name."""
-    return value not in (None, "", False, True) and is_secret_name(name)
+def mask_command(args: Sequence[str]) -> tuple[str, ...]:
+    """A command line for a listing: the program, the options and references such as `${TOKEN}` stay readable."""
+    return tuple(_mask_argument(word, before, args[0]) for word, before in _with_previous(args))
 
 
-def value_name(key: str, entry: Mapping[str, Json]) -> str:
-    """The name of a value: its key, or the `name` beside it in `{"name": …, "value": …}`."""
-    name = entry.get("name") if key == "value" else None
-    return name if isinstance(name, str) else key
+def _with_previous(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip(args, ("", *args), strict=False)
 
 
-def _has_reference(value: str) -> bool:
-    return "${" in value
+def _mask_argument(word: str, before: str, program: str) -> str:
+    for secret in sorted(_secrets_in_argument(word, before, program), key=len, reverse=True):
+        has_scheme = secret.partition(" ")[0].lower() in _SCHEMES  # it follows without its scheme
+        if secret and not has_scheme and any(_literal_parts([secret])):
+            word = MASKED.join(word.rsplit(secret, 1))
+    return mask_listing(word)
 
 
-def _secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
-    """`--api-key=VALUE`, and `--api-key VALUE`."""
-    for option, after in pairwise((*args, "")):
-        name, given, value = option.partition("=")
-        if name.startswith("-") and is_secret_name(name):
-            yield value if given else after
+def _secrets_in_argument(word: str, before: str, program: str) -> Iterator[str]:
+    yield from secrets_in_text(word)
+    name, equals, value = word.partition("=")
+    yield from _secrets_after_flag(before, word)
+    if equals and is_secret_name(name):
+        yield value
+    elif word.startswith(_PASSWORD_FLAG) and program.rpartition("/")[2] in _PASSWORD_CLIENTS:
+        yield word.removeprefix(_PASSWORD_FLAG)
+    elif looks_generated(value or word):
+        yield value or word
+    elif (colon := word.find(": ")) > 0 and is_secret_name(word[:colon]):
+        yield from _with_and_without_scheme(word[colon + 2 :].strip())
+
+
+def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
+    if flag in _HEADER_FLAGS:
+        header, colon, content = word.partition(":")
+        if colon and header.strip().lower() not in _HARMLESS_HEADERS:
+            yield from _with_and_without_scheme(content.strip())
+    elif flag in _USER_FLAGS:
+        yield word.partition(":")[2]
+    elif flag == _PASSWORD_FLAG:
+        if not _NOT_A_PASSWORD.fullmatch(word):
+            yield word
+    elif flag.startswith("-") and "=" not in flag and is_secret_name(flag) and not _OPTION.fullmatch(word):
+        yield word
+
+
+def _with_and_without_scheme(value: str) -> Iterator[str]:
+    if not value:
+        return
+    yield value
+    scheme, _, rest = value.partition(" ")
+    if rest and scheme.lower() in _SCHEMES:
+        yield rest.strip()
+
+
+def _literal_parts(secrets: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    """The parts of each secret that are not references to variables. A default (`${NAME:-default}`) is a part."""
+    for secret in secrets:
+        if "${" not in secret:
+            yield secret
+        elif not is_reference(secret):
+            yield from (reference[2] for reference in _REFERENCE.finditer(secret) if reference[2])
+            for part in _REFERENCE.sub("\0", secret).split("\0"):
+                scheme, _, rest = part.partition(" ")
+                yield rest.strip() if scheme.lower() in _SCHEMES else part

@@ -44,6 +44,8 @@ class Stdio:
     """Hosts it may reach while confined, as `example.org` or `example.org:443`."""
     readable: tuple[str, ...] = ()
     """Paths it may read while confined, besides the session's folders."""
+    writable: tuple[str, ...] = ()
+    """Names such as `.git` that it may change in the session's folders while confined; otherwise they are read-only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from functools import cache
 from pathlib import Path
 
 _BLOCK_BYTES = 64 * 1024
@@ -42,6 +43,8 @@ def open_untrusted_file(path: str | Path, *, dir_fd: int | None = None, follow_l
     try:
         _check_regular(handle, path)
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except BlockingIOError:  # another process has a lease on it
+        raise UnusableFileError(errno.EAGAIN, "in use by another process", str(path)) from None
     finally:
         os.close(handle)
 
@@ -63,9 +66,10 @@ def _check_regular(descriptor: int, path: str | Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise UnusableFileError(errno.EINVAL, kind, str(path))
-    for mount in _PSEUDO_FILE_SYSTEMS:  # such a file can hold secrets of the host, or block
-        try:
-            if Path(mount).stat().st_dev == status.st_dev:
-                raise UnusableFileError(errno.EINVAL, f"a file of {mount}", str(path))
-        except FileNotFoundError:
-            continue
+    if mount := _pseudo_devices().get(status.st_dev):  # such a file can hold secrets of the host, or block
+        raise UnusableFileError(errno.EINVAL, f"a file of {mount}", str(path))
+
+
+@cache
+def _pseudo_devices() -> dict[int, str]:
+    return {Path(mount).stat().st_dev: mount for mount in _PSEUDO_FILE_SYSTEMS if Path(mount).exists()}

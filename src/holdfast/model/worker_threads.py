@@ -43,10 +43,14 @@ class WorkerThreads:
         future: Future[T] = Future()
         with self._changed:
             call = partial(copy_context().run, function, *args)
-            self._queues.setdefault(owner, deque()).append((future, call))
+            queue = self._queues.setdefault(owner, deque())
+            queue.append((future, call))
             self._waiting += 1
             self._changed.notify()
-            if self._waiting > self._idle and self._threads < self._max_threads:
+            may_run = (
+                len(queue) + self._running[owner] <= self._per_owner
+            )  # else it follows a job of its owner
+            if may_run and self._waiting > self._idle and self._threads < self._max_threads:
                 threading.Thread(target=self._work, name=f"holdfast-{self._name}", daemon=True).start()
                 self._threads += 1
         return await asyncio.wrap_future(future)

@@ -3,52 +3,173 @@
 A key says which server or tool is approved; the `content_hash` of the approval says in which form.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePosixPath
 
-from holdfast.model.server import ServerSpec
+import msgspec
+
+from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.resolve.program import Program
 from holdfast.resolve.server_entry import ServerEntry
-from holdfast.store.store import Tx
+from holdfast.store.store import ReadTx, Tx
 from holdfast.store.types import Approval
+from holdfast.wire.mcp.tools import Tool
 
 APPROVED_ON_FIRST_USE = "first use"
-"""The `by` of approvals that no person gave: on the first use of a server, the tools it has then count as approved."""
+"""The `by` of approvals that no person gave: the tools that a server has on its first use are offered without one."""
+_MAX_DEFINITION_BYTES = 16 * 1024
+_MAX_STORED_BYTES = 1024 * 1024  # of definitions that are approved together
 SERVER_KEY_PREFIX = '["server", '
 """The approval keys of all servers begin with this."""
 
 
-def server_approval_key(entry: ServerEntry) -> str:
-    """The approval key of a server's entry. The content hash is the entry's digest."""
-    return json.dumps(["server", entry.origin, entry.name])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPins:
+    """The stored fingerprints of a server's tools, by tool name."""
+
+    all: Mapping[str, frozenset[str]]
+    """Those of the first use, and those that a person approved."""
+    by_person: Mapping[str, frozenset[str]]
 
 
-def tool_approval_key(spec: ServerSpec, tool: str) -> str:
-    """The approval key of a tool. The content hash is the tool's fingerprint."""
-    return json.dumps(["tool", spec.origin, spec.name, tool])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovedProgram:
+    """The program of a project server, as it was approved."""
+
+    has_entry: bool
+    """Whether the entry is approved as it is now."""
+    digests: frozenset[str]
+    """Those of every version that was approved together with the entry as it is now."""
+    files: Mapping[str, str]
+    """The hashes of the files that were approved last, by path."""
 
 
-def tool_key_prefix(spec: ServerSpec) -> str:
-    """The approval keys of all tools of a server begin with this."""
-    return json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
+def store_server_approval(
+    tx: Tx, entry: ServerEntry, program: Program | None, *, by: str, at: datetime
+) -> None:
+    """Store that a server's entry is approved, and its program with it."""
+
+    def approve(what: str, *more: str, content_hash: str) -> None:
+        key = json.dumps([what, entry.origin, entry.name, *more])
+        tx.approve(Approval(key=key, content_hash=content_hash, by=by, at=at))
+
+    approve("server", content_hash=entry.digest)
+    if program is not None and program.files:
+        approve("program", entry.digest, content_hash=program.digest)
+        for path, digest in program.files.items():
+            approve("program file", path, content_hash=digest)
 
 
-def approved_fingerprints(
-    spec: ServerSpec, approvals: Iterable[Approval]
-) -> Mapping[str, frozenset[str]] | None:
-    """The approved fingerprints by tool name; None if no tool of the server was ever approved."""
-    prefix = tool_key_prefix(spec)
-    fingerprints: dict[str, frozenset[str]] = {}
-    for approval in approvals:
-        if approval.key.startswith(prefix):
-            tool = json.loads(approval.key)[-1]
-            fingerprints[tool] = fingerprints.get(tool, frozenset[str]()) | {approval.content_hash}
-    return fingerprints or None
+def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str) -> ApprovedProgram:
+    """The program that was approved for a server."""
+    entries = tx.approvals(json.dumps(["server", origin, name]))
+    versions = tx.approvals(json.dumps(["program", origin, name, entry_digest]))
+    files = tx.approvals(json.dumps(["program file", origin, name])[:-1] + ", ")
+    last = max((file.at for file in files), default=None)
+    return ApprovedProgram(
+        has_entry=any(entry.content_hash == entry_digest for entry in entries),
+        digests=frozenset(version.content_hash for version in versions),
+        files={json.loads(file.key)[-1]: file.content_hash for file in files if file.at == last},
+    )
+
+
+def approved_program_paths(tx: ReadTx) -> frozenset[str]:
+    """The absolute paths of all approved program files, of all projects."""
+    found: set[str] = set()
+    for approval in tx.approvals('["program file", '):
+        _, origin, _, path = json.loads(approval.key)
+        found.add(str(PurePosixPath(origin).parent / path))
+    return frozenset(found)
+
+
+def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
+    """The pins of a server as one user has it. Those of earlier versions, which had no owner, count if there are no others."""
+    approvals = tx.approvals(_tool_key_prefix(spec, owner))
+    if not approvals and spec.source is not Source.CLIENT:  # clients' servers of one name shared their pins
+        approvals = tx.approvals(_old_tool_key_prefix(spec))
+    by_person = (approval for approval in approvals if approval.by != APPROVED_ON_FIRST_USE)
+    return ToolPins(all=_fingerprints(approvals), by_person=_fingerprints(by_person))
 
 
 def store_tool_approvals(
-    tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, by: str, at: datetime
+    tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, owner: str, by: str, at: datetime
 ) -> None:
-    """Store that tools with these fingerprints, given by tool name, are approved."""
+    """Store that tools with these fingerprints, given by tool name, are approved for one user."""
+    prefix = _tool_key_prefix(spec, owner)
+    is_first_use = not tx.approvals(prefix)
+    if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session was faster
+        return
+    if is_first_use and spec.source is not Source.CLIENT:
+        for old in tx.approvals(_old_tool_key_prefix(spec)):
+            tool = json.loads(old.key)[-1]
+            tx.approve(
+                Approval(key=_tool_key(prefix, tool), content_hash=old.content_hash, by=old.by, at=old.at)
+            )
     for tool, fingerprint in fingerprints.items():
-        tx.approve(Approval(key=tool_approval_key(spec, tool), content_hash=fingerprint, by=by, at=at))
+        tx.approve(Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at))
+
+
+def store_definitions(
+    tx: Tx, fingerprints: Mapping[str, str], definitions: Iterable[Tool], *, by: str, at: datetime
+) -> None:
+    """Store the definitions of approved tools, to show later what changed. Large ones are left out."""
+    left = _MAX_STORED_BYTES
+    for definition in definitions:
+        text = msgspec.json.encode(definition).decode()
+        if definition.name in fingerprints and len(text) <= min(left, _MAX_DEFINITION_BYTES):
+            left -= len(text)
+            fingerprint = fingerprints[definition.name]
+            key = json.dumps(["definition", fingerprint, text])
+            tx.approve(Approval(key=key, content_hash=fingerprint, by=by, at=at))
+
+
+def read_last_definition(tx: ReadTx, spec: ServerSpec, owner: str, tool: str) -> Tool | None:
+    """The definition of a tool that was approved last, if it is known."""
+    approvals = tx.approvals(_tool_key(_tool_key_prefix(spec, owner), tool))
+    last = max(approvals, key=lambda approval: approval.at, default=None)
+    if last is None:
+        return None
+    for stored in tx.approvals(json.dumps(["definition", last.content_hash])[:-1] + ", "):
+        return msgspec.json.decode(json.loads(stored.key)[-1], type=Tool)
+    return None
+
+
+def _tool_key(prefix: str, tool: str) -> str:
+    return f"{prefix}{json.dumps(tool)}]"
+
+
+def _tool_key_prefix(spec: ServerSpec, owner: str) -> str:
+    """The approval keys of all tools of a server begin with this: whose it is, its name, and which server it is."""
+    return json.dumps(["pin", owner, spec.name, _identity(spec)])[:-1] + ", "
+
+
+def _old_tool_key_prefix(spec: ServerSpec) -> str:
+    return json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
+
+
+def _identity(spec: ServerSpec) -> str:
+    """A hash of what makes it this server: its origin and its program or address.
+
+    The values of variables and headers are left out: they change when a token is renewed.
+    """
+    match spec.transport:
+        case Stdio(command=command, args=args):
+            words = [command, *args]
+        case Http(url=url) | Sse(url=url):
+            words = [url]
+        case InProcess(service=service):
+            words = [service]
+    text = json.dumps([spec.origin, spec.name, words])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _fingerprints(approvals: Iterable[Approval]) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for approval in approvals:
+        tool = json.loads(approval.key)[-1]
+        found[tool] = found.get(tool, frozenset[str]()) | {approval.content_hash}
+    return found

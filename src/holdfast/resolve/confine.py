@@ -23,6 +23,8 @@ class ConfinePolicy:
     """Why the sandbox does not work on this machine, and what to install; empty if it works."""
     protected: tuple[str, ...] = ()
     """Holdfast's own folders, which no confined server may see."""
+    approved_programs: frozenset[str] = frozenset()
+    """The files of approved programs. They run unconfined in direct sessions, so no confined server may change them."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -63,6 +65,10 @@ def _protected_overlap(policy: ConfinePolicy) -> str | None:
     return None
 
 
+def _is_inside(path: str, folders: Collection[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
     if not isinstance(server.transport, Stdio):
         return server
@@ -74,6 +80,9 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     confinement = Confinement(
         roots=policy.roots,
         readable=stdio.readable,
+        writable=stdio.writable,
+        read_only=tuple(sorted(path for path in policy.approved_programs if _is_inside(path, policy.roots))),
+        protected=policy.protected,
         network=stdio.network,
         allowed_private_hosts=policy.allowed_private_hosts,
         quota=policy.quota,

@@ -1,15 +1,18 @@
 """What the user is shown of an entry before approving it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.model.json import Json
-from holdfast.resolve.expand import referenced_variables
+from holdfast.model.secret_text import mask_listing
+from holdfast.model.secrets import mask_command
+from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.server_entry import ServerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySummary:
-    """An entry without the values of its variables and headers, which may be secrets."""
+    """An entry as written, without the values of its variables and headers, and with secrets masked in the rest."""
 
     name: str
     origin: str
@@ -24,17 +27,32 @@ class EntrySummary:
 def summarize(entry: ServerEntry) -> EntrySummary:
     """Summarize an entry as it is written, valid or not."""
     value = entry.value if isinstance(entry.value, dict) else {}
-    command, args, url = value.get("command"), value.get("args"), value.get("url")
-    words = [str(word) for word in (command, *(args if isinstance(args, list) else ())) if word is not None]
+    url = value.get("url")
     return EntrySummary(
         name=entry.name,
         origin=entry.origin,
-        command=tuple(words),
-        url=str(url or ""),
+        command=mask_command(command_words(entry)),
+        url=mask_listing(str(url or "")),
         env_names=_names(value.get("env")),
         header_names=_names(value.get("headers")),
         host_variables=tuple(sorted({name for text in _texts(value) for name in referenced_variables(text)})),
     )
+
+
+def command_words(entry: ServerEntry) -> list[str]:
+    """The command and the arguments of an entry, as written. Secrets are not masked."""
+    value = entry.value if isinstance(entry.value, dict) else {}
+    command, args = value.get("command"), value.get("args")
+    return [str(word) for word in (command, *(args if isinstance(args, list) else ())) if word is not None]
+
+
+def expand_command(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The words of a command with their variables filled in; as written if that is not possible."""
+    try:
+        expander = Expander(environ)
+        return [expander.expand(word) for word in words]
+    except ExpandError:
+        return [*words]
 
 
 def _names(mapping: Json) -> tuple[str, ...]:

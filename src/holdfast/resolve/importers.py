@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.resolve.load import read_json
+from holdfast.resolve.json_with_comments import read_json
 from holdfast.wire.strict_json import StrictJsonError
 
 
@@ -90,7 +90,7 @@ def _find_tables(content: Json, keys: tuple[str, ...]) -> list[JsonObject]:
 
 
 _KEPT_KEYS = ("command", "args", "env", "url", "type", "headers", "disabled")
-_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+_INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -9,14 +9,17 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
 from holdfast.model.json import Json
 from holdfast.model.process import Quota
+from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.secrets import secrets_in_json
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
+from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX, approved_program_paths
 from holdfast.resolve.confine import ConfinePolicy
-from holdfast.resolve.load import LoadedEntries, load, read_config_files
+from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
 from holdfast.resolve.protected import folders_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
@@ -67,8 +70,13 @@ async def prepare_resolution(
     """Read the config files and approvals, once for every session: a change takes effect in the next one."""
     servers = inputs.settings.servers
     project = Path(context.cwd) if context.cwd else None
-    files = await asyncio.to_thread(read_config_files, servers.host_file, servers.user_file, project)
-    from_files = load(files, client_servers)
+    paths = [(Source.HOST, servers.host_file), (Source.USER, servers.user_file)]
+    if project is not None:
+        paths.append((Source.PROJECT, project / PROJECT_FILE))
+    from_files = combine(
+        *await asyncio.gather(*(_load_file(source, path) for source, path in paths)),
+        load((), client_servers),
+    )
     inline = tuple(
         ServerEntry(name=name, source=Source.HOST, origin=INLINE_ORIGIN, value=value)
         for name, value in inputs.inline_servers.items()
@@ -86,6 +94,7 @@ async def prepare_resolution(
             quota=workspace.quota if workspace is not None else Quota(),
             sandbox_problem=inputs.sandbox_problem,
             protected=folders_hidden_from_sandboxes(inputs.settings),
+            approved_programs=await store.read(approved_program_paths),
             allowed_private_hosts=servers.reachable,
             environ=inputs.environ,
             extra_variables=servers.pass_on,
@@ -95,6 +104,15 @@ async def prepare_resolution(
     return LoadedEntries(
         entries=entries, refusals=from_files.refusals, secrets=tuple(_iter_secrets(entries, client_servers))
     ), policy
+
+
+async def _load_file(source: Source, path: Path) -> LoadedEntries:
+    """Read and parse a config file in a thread. If its file system does not respond, only this file is left out."""
+    try:
+        return await access_files(load_file, source, path, path=str(path))
+    except HoldfastError as error:
+        reason = f"{error.message} Check that its file system responds, then open the session again."
+        return LoadedEntries(refusals=(Refusal(server=str(path), stage=Stage.LOAD, reason=reason),))
 
 
 def _iter_secrets(entries: Sequence[ServerEntry], client_servers: Iterable[Json]) -> Iterator[str]:

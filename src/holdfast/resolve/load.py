@@ -1,24 +1,23 @@
 """Stage one: read the entries in config files and in the client's request, each with its source."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.resolution import Refusal, Stage
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.model.resolution import Refusal, ServerWarning, Stage
 from holdfast.model.server import Source
+from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.resolve.json_with_comments import read_json
 from holdfast.resolve.server_entry import ServerEntry
-from holdfast.wire.strict_json import StrictJsonError, check_json
+from holdfast.sandbox.placeholders import is_placeholder_path
+from holdfast.wire.strict_json import StrictJsonError
 
 CLIENT_ORIGIN = "the client's request"
 PROJECT_FILE = ".mcp.json"
-_MAX_BYTES = 4 * 1024 * 1024
-_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,7 @@ class LoadedEntries:
 
     entries: tuple[ServerEntry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[ServerWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The secrets in all entries, including entries that are refused later. They must be masked."""
 
@@ -43,8 +43,11 @@ class ConfigFile:
 
 def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> LoadedEntries:
     """Read all entries, in order of trust: the host's, the user's, the project's, the client's."""
-    parts = [_from_file(file) for file in files]
-    parts.append(_from_client(tuple(client_servers)))
+    return combine(*map(_from_file, files), _from_client(tuple(client_servers)))
+
+
+def combine(*parts: LoadedEntries) -> LoadedEntries:
+    """All entries and refusals, in order of trust."""
     order = list(Source)
     entries = sorted(
         (entry for part in parts for entry in part.entries), key=lambda entry: order.index(entry.source)
@@ -58,10 +61,11 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
     def refused(reason: str) -> LoadedEntries:
         return LoadedEntries(refusals=(Refusal(server=file.path, stage=Stage.LOAD, reason=reason),))
 
+    limits = _limits(file.source)
     if file.problem:
         return refused(file.problem)
     try:
-        content = read_json(file.text)
+        content = read_json(file.text, limits.json)
     except StrictJsonError as error:
         return refused(
             f"It is not valid JSON: {error}. Its servers are left out until the file is corrected."
@@ -71,6 +75,8 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
         return refused(
             '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.'
         )
+    if len(servers) > limits.servers:
+        return refused(f"It has {len(servers)} servers, more than {limits.servers}. Remove some of them.")
     return LoadedEntries(
         entries=tuple(
             ServerEntry(name=name, source=file.source, origin=file.path, value=value)
@@ -119,51 +125,39 @@ class _Pair(msgspec.Struct):
     value: str
 
 
-def read_json(text: bytes) -> Json:
-    """Decode a config file: strict JSON, or JSON with comments and trailing commas."""
-    text = text.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return _decode_strict(text)
-    except StrictJsonError as error:
-        if b"//" not in text and b"/*" not in text and not _TRAILING_COMMA.search(text):
-            raise
-        bare = _COMMENT.sub(lambda found: found[1] or b" ", text)
-        bare = _TRAILING_COMMA.sub(lambda found: found[1] or b"", bare)
-        try:
-            return _decode_strict(bare)
-        except StrictJsonError:
-            raise error from None
-
-
-def _decode_strict(text: bytes) -> Json:
-    check_json(text, DEFAULT_LIMITS)
-    return msgspec.json.decode(text)
-
-
-def read_config_files(host_file: Path, user_file: Path, project: Path | None) -> tuple[ConfigFile, ...]:
-    """Read the config files of the host, the user and the project. A missing file is skipped."""
-    return tuple(_read_all(host_file, user_file, project))
-
-
-def _read_all(host_file: Path, user_file: Path, project: Path | None) -> Iterator[ConfigFile]:
-    paths = [(Source.HOST, host_file), (Source.USER, user_file)]
-    if project is not None:
-        paths.append((Source.PROJECT, project / PROJECT_FILE))
-    for source, path in paths:
-        file = read_config_file(source, path)
-        if file is not None:
-            yield file
+def load_file(source: Source, path: Path) -> LoadedEntries:
+    """Read one config file. A missing file has no entries."""
+    file = read_config_file(source, path)
+    return load([file] if file is not None else [])
 
 
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
     """Read one config file; None if it does not exist. If it cannot be read, `problem` says why."""
+    limit = _limits(source).bytes
     try:
-        if not path.is_file():
+        return ConfigFile(source=source, path=str(path), text=read_untrusted_file(path, limit=limit))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnusableFileError as error:
+        if is_placeholder_path(path):  # a confined server runs in this folder
             return None
-        if path.stat().st_size > _MAX_BYTES:
-            problem = f"It has more than {_MAX_BYTES} bytes."
-            return ConfigFile(source=source, path=str(path), problem=problem)
-        return ConfigFile(source=source, path=str(path), text=path.read_bytes())
+        problem = f"It is not read: {error.strerror}. It must be a regular file of at most {limit} bytes."
     except OSError as error:
-        problem = f"It cannot be read: {error.strerror}. Check its permissions."
-        return ConfigFile(source=source, path=str(path), problem=problem)
+        problem = f"It cannot be read: {error.strerror}. Check the file and its permissions."
+    return ConfigFile(source=source, path=str(path), problem=problem)
+
+
+def _limits(source: Source) -> "_FileLimits":
+    return _PROJECT_LIMITS if source is Source.PROJECT else _OWN_LIMITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileLimits:
+    bytes: int
+    servers: int
+    json: Limits
+
+
+# Anyone can write a project's file, and it is read before it is approved.
+_PROJECT_LIMITS = _FileLimits(bytes=64 * 1024, servers=100, json=Limits(depth=32, values=10_000))
+_OWN_LIMITS = _FileLimits(bytes=4 * 1024 * 1024, servers=10_000, json=DEFAULT_LIMITS)

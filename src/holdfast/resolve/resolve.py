@@ -9,6 +9,7 @@ from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
+from holdfast.resolve.expand_servers import expand_servers
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
@@ -33,15 +34,14 @@ class ResolvePolicy:
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
-    """Decide which servers a session gets and which are refused. Does no I/O."""
+    """Decide which servers a session gets and which are refused. Does no I/O.
+
+    Variables are expanded after admission: an entry that is not approved must not read the host's environment.
+    """
     trust = context.trust_level
-    resolution = validate(
-        loaded,
-        builtins=policy.builtins,
-        reserved_names=policy.reserved_names,
-        environ=policy.confinement.environ,
-    )
+    resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)
     resolution = admit(resolution, trust, policy.approved)
+    resolution = expand_servers(resolution, policy.confinement.environ)
     resolution = select(resolution, *policy.restrictions, env_overrides=policy.env_overrides)
     resolution = inject(resolution, context, policy.aliases)
     return confine(resolution, trust, policy.confinement)

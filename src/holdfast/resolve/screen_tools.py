@@ -1,7 +1,8 @@
 """Screen a server's tools before they are offered to a model.
 
-Invalid tools are withheld, and the texts of the others are cleaned. The tools that a server has on its first use count as
-approved. After that, a tool that is new or has changed is withheld until a person approves it.
+Invalid tools are withheld, and the texts of the others are cleaned. The tools that a server has on its first use are
+offered. After that, a tool that is new or has changed is withheld until a person approves it. What a tool claims about
+itself (its hints and its title) is removed unless its definition is approved.
 """
 
 import asyncio
@@ -9,8 +10,7 @@ import hashlib
 import json
 import re
 import time
-import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,13 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.visible_text import strip_invisible
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
 MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
 MAX_SCHEMA_BYTES = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
-_INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn"}
 _SLICE_SECONDS = 0.001
 
 
@@ -35,13 +34,33 @@ class WithheldTool:
 
     name: str
     reason: str
+    definition: Tool | None = None
+    """The definition to approve, with cleaned texts; None if the tool is invalid."""
     fingerprint: str = ""
-    """Of the definition to approve; empty if the tool is invalid."""
-    description: str = ""
+    """Of the definition as the server sent it."""
 
     @property
     def is_approvable(self) -> bool:
-        return bool(self.fingerprint)
+        return self.definition is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnconfirmedTool:
+    """A tool that is offered without its hints and its title, because no person approved its definition."""
+
+    name: str
+    definition: Tool
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovedTools:
+    """The approved fingerprints by tool name. None stands for all definitions, whatever they say."""
+
+    offered: Mapping[str, frozenset[str]] | None = None
+    """The definitions that may be offered; None on the first use of a server."""
+    believed: Mapping[str, frozenset[str]] | None = None
+    """The definitions whose hints and titles count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +69,8 @@ class ScreenedTools:
 
     offered: tuple[Tool, ...] = ()
     withheld: tuple[WithheldTool, ...] = ()
+    unconfirmed: tuple[UnconfirmedTool, ...] = ()
+    """The offered tools whose hints or title were removed."""
     cleanup_notes: tuple[str, ...] = ()
     """What was removed from the texts of the offered tools."""
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -71,12 +92,8 @@ class ScreenedTools:
         return (*invalid, *self.cleanup_notes)
 
 
-def screen_tools(tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None) -> ScreenedTools:
-    """Offer the valid tools that are approved.
-
-    `approved` holds the approved fingerprints by tool name. It is None if no approval is needed, as on the first use of
-    a server: then every valid tool is offered.
-    """
+def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
+    """Offer the valid tools that are approved, and remove the claims of those that no person approved."""
     steps = _screening_steps(tools, approved)
     while True:
         try:
@@ -85,9 +102,7 @@ def screen_tools(tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] |
             return end.value
 
 
-async def screen_tools_async(
-    tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None
-) -> ScreenedTools:
+async def screen_tools_async(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
     """Do the same as `screen_tools`, but sleep for a millisecond after every millisecond of work.
 
     `asyncio.sleep(0)` would let other tasks run, but not other threads: the store's writer thread, which every session
@@ -105,38 +120,38 @@ async def screen_tools_async(
             until = time.monotonic() + _SLICE_SECONDS
 
 
-def _screening_steps(
-    tools: Sequence[Tool], approved: Mapping[str, frozenset[str]] | None
-) -> Generator[None, None, ScreenedTools]:
+def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generator[None, None, ScreenedTools]:
     offered: dict[str, Tool] = {}
     withheld: list[WithheldTool] = []
+    unconfirmed: list[UnconfirmedTool] = []
+    taken: set[str] = set()  # the names of the offered tools in lower case
     cleanup_notes: list[str] = []
     fingerprints: dict[str, str] = {}
     for tool in tools:
         yield
-        reason = _why_invalid(tool, offered)
+        reason = _why_invalid(tool, offered, taken)
         if reason is not None:
             withheld.append(WithheldTool(name=strip_invisible(tool.name)[:128], reason=reason))
             continue
         clean, notes = clean_tool(tool)
         digest = fingerprint(tool)
-        known = None if approved is None else approved.get(tool.name, frozenset[str]())
-        if known is not None and digest not in known:
-            withheld.append(
-                WithheldTool(
-                    name=tool.name,
-                    reason=_why_unapproved(known),
-                    fingerprint=digest,
-                    description=clean.description or "",
-                )
-            )
+        if not _is_listed(approved.offered, tool.name, digest):
+            reason = _why_unapproved(approved.offered, tool.name)
+            withheld.append(WithheldTool(name=tool.name, reason=reason, definition=clean, fingerprint=digest))
             continue
+        if not _is_listed(approved.believed, tool.name, digest):
+            modest = _without_claims(clean)
+            if modest != clean:
+                unconfirmed.append(UnconfirmedTool(name=tool.name, definition=clean, fingerprint=digest))
+            clean = modest
         offered[tool.name] = clean
+        taken.add(tool.name.lower())
         fingerprints[tool.name] = digest
         cleanup_notes += [f"{tool.name}: {note}" for note in notes]
     return ScreenedTools(
         offered=tuple(offered.values()),
         withheld=tuple(withheld),
+        unconfirmed=tuple(unconfirmed),
         cleanup_notes=tuple(cleanup_notes),
         fingerprints=fingerprints,
     )
@@ -161,21 +176,13 @@ def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
     return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
 
-def strip_invisible(text: str) -> str:
-    """Remove control sequences and invisible characters from a text."""
-    if text.isascii() and text.isprintable():
-        return text
-    bare = _ANSI.sub("", text)
-    return "".join(
-        char for char in bare if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE_CATEGORIES
-    )
-
-
-def _why_invalid(tool: Tool, offered: Mapping[str, Tool]) -> str | None:
+def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]) -> str | None:
     if not _NAME.fullmatch(tool.name):
         return "Its name must have 1 to 128 letters, digits or _ . / - characters."
     if tool.name in offered:
         return "Another tool of this server has the same name."
+    if tool.name.lower() in taken:
+        return "Another tool of this server has the same name but for upper and lower case."
     for part, raw in (
         ("input schema", tool.input_schema),
         ("output schema", tool.output_schema),
@@ -192,8 +199,17 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool]) -> str | None:
     return None
 
 
-def _why_unapproved(approved: frozenset[str]) -> str:
-    if not approved:
+def _is_listed(approved: Mapping[str, frozenset[str]] | None, tool: str, digest: str) -> bool:
+    return approved is None or digest in approved.get(tool, ())
+
+
+def _without_claims(tool: Tool) -> Tool:
+    """The tool as if it said nothing about itself: by MCP's defaults it may then change and destroy things."""
+    return msgspec.structs.replace(tool, title=None, annotations=UNSET)
+
+
+def _why_unapproved(approved: Mapping[str, frozenset[str]] | None, tool: str) -> str:
+    if approved is None or tool not in approved:
         return "It is new since this server was approved. To review it, run: holdfast servers approve"
     return "It has changed since it was approved. To review it, run: holdfast servers approve"
 

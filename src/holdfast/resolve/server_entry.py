@@ -12,7 +12,7 @@ from holdfast.model.server import Lifetime, Source
 
 # Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
 # anything.
-HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "asks")
+HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "asks")
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
     '"elicitation".'
@@ -49,6 +49,7 @@ class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     lifetime: Lifetime = Lifetime.SESSION
     network: list[str] = []
     readable: list[str] = []
+    writable: list[str] = []
     tools: Literal["all", "none"] | list[str] = "all"
     asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
     disabled: bool = False

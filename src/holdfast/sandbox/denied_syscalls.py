@@ -23,23 +23,35 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
+    # Rules of its own, and memory that nobody else can read.
+    "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
+    "memfd_secret": (447, 447),
     # The clock.
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
     # These have rules of their own: see `SPECIAL_CASES`.
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
-    "mknod": (133, None), "mknodat": (259, 33),
+    "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277),
 }  # fmt: skip
 SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
-    | {"creat", "openat", "openat2", "mknod", "mknodat"}
+    | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp"}
 )
 """Calls that are denied for some arguments only, or, like `clone3` and `openat2`, always with ENOSYS.
 
 The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
 RESTRICTED = frozenset(_NUMBERS)
+FIRST_COMMON_NUMBER = 424
+NEWER = (
+    *("statmount", "listmount", "lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "mseal"),
+    *("setxattrat", "getxattrat", "listxattrat", "removexattrat"),
+    *("open_tree_attr", "file_getattr", "file_setattr"),
+)
+"""Calls with numbers above `LAST_NUMBER`, by name."""
+LAST_NUMBER = 456
+"""The highest number that was examined. Bubblewrap's filter denies what is above it: calls of future kernels, and x32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +60,8 @@ class Architecture:
 
     audit_arch: int
     numbers: Mapping[str, int]
-    has_x32: bool
-    """Whether the kernel accepts a second set of numbers, with bit 30 set."""
+    last_of_its_own: int
+    """The highest number before those that are the same on all architectures, which begin with `FIRST_COMMON_NUMBER`."""
 
     @property
     def denied(self) -> tuple[int, ...]:
@@ -67,6 +79,6 @@ def _numbers_of(index: int) -> dict[str, int]:
 
 
 _ARCHITECTURES = {
-    "x86_64": Architecture(audit_arch=0xC000003E, numbers=_numbers_of(0), has_x32=True),
-    "aarch64": Architecture(audit_arch=0xC00000B7, numbers=_numbers_of(1), has_x32=False),
+    "x86_64": Architecture(audit_arch=0xC000003E, numbers=_numbers_of(0), last_of_its_own=334),
+    "aarch64": Architecture(audit_arch=0xC00000B7, numbers=_numbers_of(1), last_of_its_own=294),
 }

@@ -166,6 +166,9 @@ def _leave_setuid_file(targets: Targets) -> str | None:
         file.chmod(0o4755)
     with contextlib.suppress(OSError):
         os.close(os.open(Path(targets["root"]) / "setuid2", os.O_CREAT | os.O_WRONLY, 0o4755))
+    with contextlib.suppress(OSError):
+        unnamed = os.open(targets["root"], os.O_TMPFILE | os.O_WRONLY, 0o4755)
+        os.link(f"/proc/self/fd/{unnamed}", Path(targets["root"]) / "setuid3", src_dir_fd=unnamed)
     modes = [path.stat().st_mode for path in Path(targets["root"]).glob("setuid*")]
     for path in Path(targets["root"]).glob("setuid*"):
         path.unlink()

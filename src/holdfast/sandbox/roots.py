@@ -2,15 +2,13 @@
 
 import errno
 import os
-import platform
 import pwd
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.sandbox.held_path import HeldPath, PathHolder
 
 NOBODY = 65534
-_OPENAT2 = 437  # the same number on every architecture
-_NO_MAGICLINKS, _NO_SYMLINKS = 0x02, 0x04
 _SYSTEM_FOLDERS = (
     "/bin",
     "/boot",
@@ -26,30 +24,38 @@ _SYSTEM_FOLDERS = (
 )
 
 
-def open_root(path: str) -> int:
-    """Open a root. The descriptor stays on this folder even if the path is changed later."""
+def open_root(path: str, holder: PathHolder) -> HeldPath:
+    """Open a root, which stays this folder even if the path is changed later."""
     _check_path(path)
-    return open_no_symlinks(path, folder=True)
+    held = open_no_symlinks(path, holder)
+    if not held.is_folder:
+        raise _open_error(path, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    return held
 
 
-def open_no_symlinks(path: str, *, folder: bool = False) -> int:
-    """Open a path with `O_PATH`. Fail if any part of it is a symbolic link."""
-    flags = os.O_PATH | os.O_CLOEXEC | (os.O_DIRECTORY if folder else 0)
+def open_no_symlinks(path: str, holder: PathHolder) -> HeldPath:
+    """Open a file or folder. Fail if any part of its path is a symbolic link."""
     try:
-        return _openat2(path, flags)
+        held = holder.open(path, links="refuse")
     except OSError as error:
         raise _open_error(path, error) from None
+    if not held.is_folder and not held.is_file:
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{path!r} cannot be opened: it is neither a file nor a folder. Use another path.",
+        )
+    return held
 
 
-def server_user(root_fd: int | None) -> tuple[int, int]:
+def server_user(root: HeldPath | None) -> tuple[int, int]:
     """The uid and gid that a confined server runs with.
 
     A host that is not root uses its own. A root host uses the owner of the server's first root, or nobody if the
-    server has no roots. The root is given by descriptor, because its path may be swapped.
+    server has no roots.
     """
     if os.geteuid() != 0:
         return os.geteuid(), os.getegid()
-    return owner_ids(os.fstat(root_fd)) if root_fd is not None else (NOBODY, NOBODY)
+    return owner_ids(root.status) if root is not None else (NOBODY, NOBODY)
 
 
 def owner_ids(status: os.stat_result) -> tuple[int, int]:
@@ -76,29 +82,9 @@ def _check_path(path: str) -> None:
         )
 
 
-def _openat2(path: str, flags: int) -> int:
-    import ctypes
-
-    class OpenHow(ctypes.Structure):
-        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-    how = OpenHow(flags, 0, _NO_SYMLINKS | _NO_MAGICLINKS)
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_int(-100), ctypes.c_char_p(os.fsencode(path)),
-        ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)),
-    )  # fmt: skip
-    if fd < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return fd
-
-
 def _open_error(path: str, error: OSError) -> HoldfastError:
     if error.errno == errno.ELOOP:
         text = f"{path!r} is, or contains, a symbolic link. Use the real path: {os.path.realpath(path)!r}."
-    elif error.errno == errno.ENOSYS:
-        text = f"{path!r} cannot be opened safely: Linux {platform.release()} has no openat2. Use Linux 5.6 or newer."
     else:
         reason = (error.strerror or "unknown error").lower()
         text = f"{path!r} cannot be opened: {reason}. Use another path."

@@ -3,7 +3,7 @@
 import os
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.model.process import ProcessSpec
@@ -29,6 +29,8 @@ class PreparedProcess:
     """The sandbox writes here once it is set up; end of file without data means that the set-up failed."""
     egress_channel: socket.socket | None = None
     """The sandbox sends the listening socket of its egress proxy here."""
+    until_gone: ExitStack = field(default_factory=ExitStack)
+    """Close it once no process of the server is left, or if it is not started."""
 
 
 class Sandbox(Protocol):

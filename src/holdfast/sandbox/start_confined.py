@@ -3,18 +3,23 @@
 import asyncio
 import contextlib
 import os
+from functools import partial
 from typing import Protocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.sandbox import PreparedProcess, Sandbox
 
+_PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
+_THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
+_releases: set[asyncio.Task[None]] = set()
 
 
 class ProcessStarter(Protocol):
@@ -42,11 +47,13 @@ async def start_confined(starter: ProcessStarter, sandbox: Sandbox | None, spec:
 async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec) -> Child:
     """Start a server in a sandbox that is not checked first. Return once the sandbox is set up."""
     prepared = await _prepare(sandbox, spec)
+    release = partial(_release, prepared, _owner(spec))
     proxy = EgressProxy(spec.confinement) if spec.confinement and prepared.egress_channel else None
     child: Child | None = None
     try:
         with prepared.resources:
             child = await _start(starter, sandbox, prepared.request)
+            child.on_gone(release)
         await _wait_until_ready(prepared, child)
         if proxy is not None and prepared.egress_channel is not None:
             async with asyncio.timeout(_SETUP_SECONDS):
@@ -58,6 +65,8 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
         if child is not None:
             child.terminate()
             child.close()
+        else:
+            release()
         if isinstance(error, OSError):  # includes TimeoutError
             text = str(error) or f"it was not ready within {_SETUP_SECONDS:g} seconds"
             raise HoldfastError(
@@ -69,14 +78,29 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
     return child
 
 
+async def wait_released() -> None:
+    """Wait until everything that was kept until a server's end is released."""
+    loop = asyncio.get_running_loop()
+    if mine := {task for task in _releases if task.get_loop() is loop}:
+        await asyncio.wait(mine, timeout=_SETUP_SECONDS)
+
+
 async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
-    """Prepare the process in a thread. If the caller is cancelled, close what the thread has opened when it finishes."""
-    work = asyncio.get_running_loop().run_in_executor(None, sandbox.prepare, spec)
+    """Prepare the process in a thread. If the caller does not wait for it, close what the thread has opened when it finishes."""
+    work = asyncio.ensure_future(_THREADS.run(sandbox.prepare, spec, owner=_owner(spec)))
     try:
-        return await asyncio.shield(work)
+        async with asyncio.timeout(_PREPARE_SECONDS):
+            return await asyncio.shield(work)
     except asyncio.CancelledError:
-        work.add_done_callback(_discard)
+        work.add_done_callback(partial(_discard, owner=_owner(spec)))
         raise
+    except TimeoutError:
+        work.add_done_callback(partial(_discard, owner=_owner(spec)))
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"Could not start {_program(spec)!r}: its files could not be opened within {_PREPARE_SECONDS:g} seconds."
+            " Check that the file systems of its folders answer.",
+        ) from None
     except OSError as error:
         raise HoldfastError(
             codes.SPAWN_FAILED,
@@ -84,12 +108,25 @@ async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
         ) from None
 
 
-def _discard(work: "asyncio.Future[PreparedProcess]") -> None:
+def _owner(spec: ProcessSpec) -> str:
+    """Whose turn it is in the threads: the session's folder, which decides how long the work takes."""
+    return spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else ""
+
+
+def _discard(work: "asyncio.Future[PreparedProcess]", *, owner: str) -> None:
     if work.cancelled() or work.exception() is not None:
         return
     prepared = work.result()
     prepared.resources.close()
     _close_channels(prepared)
+    _release(prepared, owner)
+
+
+def _release(prepared: PreparedProcess, owner: str) -> None:
+    """Close what was kept until the server's end, in a thread: it may change files."""
+    task = asyncio.get_running_loop().create_task(_THREADS.run(prepared.until_gone.close, owner=owner))
+    _releases.add(task)
+    task.add_done_callback(_releases.discard)
 
 
 def _close_channels(prepared: PreparedProcess) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.agent.agent import Agent, ServerStatus
@@ -114,7 +115,9 @@ class Conversation:
                 await record.append(Replied(message_id=new_message_id(), text=text))
             return await self.agent.run_turn(blocks, turn)
         except HoldfastError as error:
-            await record.append(Replied(message_id=new_message_id(), text=error.message))
+            await record.append(
+                Replied(message_id=new_message_id(), text=record.mask.mask_line(error.message))
+            )
         except Exception:
             log.exception("turn crashed")
             await record.append(Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY))
@@ -161,11 +164,15 @@ class _TurnContext:
 
     async def reply(self, text: str) -> None:
         if text:
-            await self._session.record.append(Replied(message_id=self._message_id, text=_valid_text(text)))
+            await self._session.record.append_piece(
+                Replied(message_id=self._message_id, text=_valid_text(text))
+            )
 
     async def think(self, text: str) -> None:
         if text:
-            await self._session.record.append(Thought(message_id=self._message_id, text=_valid_text(text)))
+            await self._session.record.append_piece(
+                Thought(message_id=self._message_id, text=_valid_text(text))
+            )
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
         await self._session.record.append(Planned(entries=tuple(entries)))
@@ -189,7 +196,10 @@ class _TurnContext:
         return ServerStatus(
             available=session.available,
             starting=session.starting,
-            refusals=session.refusals,
+            refusals=tuple(
+                replace(refusal, reason=session.record.mask.mask_line(refusal.reason))
+                for refusal in session.refusals
+            ),
             warnings=session.warnings,
             awaiting_approval={
                 server: tuple(tool.name for tool in tools)

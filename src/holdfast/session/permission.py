@@ -1,6 +1,7 @@
 """Whether a tool call may run: read-only tools may; for others, the session's mode decides."""
 
 import asyncio
+import re
 from collections import defaultdict
 from dataclasses import replace
 from enum import StrEnum
@@ -16,8 +17,13 @@ from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Outcome
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.server import Source
+from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.model.visible_text import to_line
 from holdfast.session.record import Record
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_MAX_NAME = 128
+_MAX_TITLE = 80
 
 
 class Mode(StrEnum):
@@ -95,9 +101,7 @@ class PermissionPolicy:
 
     async def _ask(self, door: Door, tool_call: ToolCall, tool: CatalogTool) -> Decision:
         await self._record.wait_published()  # the user sees what the question is about
-        decision = await door.request_permission(
-            self._mask_arguments(tool_call), tool.definition.title or tool.name
-        )
+        decision = await door.request_permission(self._mask_arguments(tool_call), permission_title(tool))
         await self._record.add_decision(tool_call, decision)
         if decision is Decision.ALLOW_ALWAYS:
             self._always_allowed.add(_key(tool))
@@ -119,21 +123,62 @@ def stored_mode(settings: JsonObject) -> Mode:
 
 
 def decide_access(tool: CatalogTool, mode: Mode) -> Access:
-    """Decide by the mode and the tool's read-only hint. The hint is part of the approved definition, so it counts."""
+    """Decide by the mode and the tool's read-only hint. Screening has removed the hints of definitions that nobody approved."""
     if mode is Mode.AUTO or is_read_only(tool):
         return Access.ALLOWED
     return Access.MUST_ASK if mode is Mode.ASK else Access.REFUSED
 
 
 def is_read_only(tool: CatalogTool) -> bool:
-    """Whether the tool's definition says that it changes nothing."""
+    """Whether the tool's definition says that it changes nothing, and does not say that it destroys something."""
     annotations = tool.definition.annotations
     if isinstance(annotations, UnsetType):
         return False
     try:
-        return msgspec.json.decode(annotations, type=_Annotations).read_only_hint
+        hints = msgspec.json.decode(annotations, type=_Annotations)
     except msgspec.ValidationError:
         return False
+    return hints.read_only_hint and not hints.destructive_hint
+
+
+def permission_title(tool: CatalogTool) -> str:
+    """What a permission question is about: which tool of which server, where it runs, and the server's own title."""
+    return tool_label(tool, f" ({_where_it_runs(tool.server)})")
+
+
+def tool_label(tool: CatalogTool, after_name: str = "") -> str:
+    """`server.tool`, then in quotation marks the server's own title for it, if there is one.
+
+    A server's name that contains other characters than letters, digits, _ and - is quoted, so that it cannot
+    pose as the name of another server's tool.
+    """
+    server = (
+        tool.server.name
+        if _PLAIN_NAME.fullmatch(tool.server.name)
+        else _quote_foreign(tool.server.name, _MAX_NAME)
+    )
+    title = _quote_foreign(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
+    return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
+
+
+def _quote_foreign(text: str, limit: int) -> str:
+    """Somebody else's text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
+    line = to_line(text).replace("“", "'").replace("”", "'").replace('"', "'")
+    return f"“{line if len(line) <= limit else line[: limit - 1] + '…'}”"
+
+
+def _where_it_runs(server: ServerSpec) -> str:
+    match server.transport:
+        case InProcess():
+            return "built in"
+        case Http() | Sse():
+            return "remote server"
+        case Stdio():
+            return (
+                "confined server"
+                if server.confinement is not None
+                else "server with your rights, not confined"
+            )
 
 
 def tool_kind(tool: CatalogTool) -> str:
@@ -149,6 +194,7 @@ def tool_kind(tool: CatalogTool) -> str:
 
 class _Annotations(msgspec.Struct, rename="camel"):
     read_only_hint: bool = False
+    destructive_hint: bool = False
 
 
 class _Meta(msgspec.Struct):

@@ -22,7 +22,10 @@ from holdfast.model.event import (
     ModeChanged,
     Outcome,
     PermissionDecided,
+    Prompted,
+    Replied,
     ServersResolved,
+    Thought,
     ToolCalled,
     ToolEnded,
     ToolStarted,
@@ -30,7 +33,9 @@ from holdfast.model.event import (
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.event_stream import BatchListener, EventStream, Listener
+from holdfast.session.message_pieces import ENDS_OF_MESSAGES, MessagePieces
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.store.appender import OnAppend, PendingEvent
 from holdfast.store.errors import is_transient
@@ -50,6 +55,7 @@ _RESULT_NOT_STORED: tuple[JsonObject, ...] = (
     {"type": "text", "text": "The result could not be stored when it arrived, and was not kept."},
 )
 _THREAD_BYTES = 1024 * 1024  # a larger result is decoded in a thread
+_MASK_THREADS = WorkerThreads("mask", threads=4, per_owner=1)
 
 
 class Record:
@@ -60,6 +66,7 @@ class Record:
         self._audit = audit
         self.mask = mask
         """Masks the secrets in everything that is written."""
+        self._pieces = MessagePieces(mask)
         self._stream = EventStream(context.session_id, store)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
@@ -95,8 +102,29 @@ class Record:
         """Append an event without waiting for the disk."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        if self._pieces.has_held and isinstance(event, ENDS_OF_MESSAGES):
+            await self._append_held()
         # Masked here, so that the published event equals the stored one.
-        return await self._stream.append(mask_event(event, self.mask), on_append, depends_on=depends_on)
+        if isinstance(event, Prompted) and self._is_slow_to_mask(_text_size(event.blocks)):
+            masked = await _MASK_THREADS.run(mask_event, event, self.mask, owner=self._context.session_id)
+        else:
+            masked = mask_event(event, self.mask)
+        return await self._stream.append(masked, on_append, depends_on=depends_on)
+
+    def _is_slow_to_mask(self, size: int) -> bool:
+        """Whether masking so much would occupy the event loop for too long."""
+        return size * (1 + len(self.mask.secrets) // 100) > _THREAD_BYTES
+
+    async def append_piece(self, event: Replied | Thought) -> None:
+        """Append a piece of a message. Its end waits for the next piece while a known secret may begin there."""
+        if self._is_closed:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        for shown in self._pieces.feed(event):
+            await self._stream.append(shown)
+
+    async def _append_held(self) -> None:
+        for event in self._pieces.flush():
+            await self._stream.append(event)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -211,9 +239,9 @@ class Record:
 
     async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Store the end of a call and its audit record, in one commit."""
-        large = result.size > _THREAD_BYTES
+        large = self._is_slow_to_mask(result.size)
         event = (
-            await asyncio.to_thread(self._end_event, tool_call, result)
+            await _MASK_THREADS.run(self._end_event, tool_call, result, owner=self._context.session_id)
             if large
             else self._end_event(tool_call, result)
         )
@@ -236,7 +264,11 @@ class Record:
 
     async def close(self, *last: tuple[Event, OnAppend | None]) -> None:
         """End the record with these events. If they cannot be stored now, the store writes them later."""
-        writes = [_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last]
+        held = [_EventWrite(event, None) for event in self._pieces.flush()]
+        writes = [
+            *held,
+            *(_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last),
+        ]
         self._is_closed = True
         if self._turns:
             self._turns, self._is_interrupted = 0, True  # so that `recover` ends the running turn
@@ -280,7 +312,11 @@ class Record:
         event = ToolEnded(
             call_id=tool_call.call_id,
             outcome=result.outcome,
-            content=tuple(result.content if whole else map(_shorten_block, result.content[:_MAX_BLOCKS])),
+            content=tuple(
+                result.content
+                if whole
+                else (_shorten_block(block, self.mask) for block in result.content[:_MAX_BLOCKS])
+            ),
             structured=result.data if whole else None,
             code=result.code,
         )
@@ -322,7 +358,7 @@ def _without_result(event: Event) -> Event:
     return event
 
 
-def _shorten_block(block: dict[str, Any]) -> JsonObject:
+def _shorten_block(block: dict[str, Any], mask: Mask) -> JsonObject:
     """The beginning of a text block, or the type of another block."""
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str):
@@ -330,9 +366,13 @@ def _shorten_block(block: dict[str, Any]) -> JsonObject:
             return block
         return {
             "type": "text",
-            "text": f"{text[:_MAX_TEXT]}… ({len(text)} characters; the rest was not kept)",
+            "text": f"{mask.mask_start(text, _MAX_TEXT)}… ({len(text)} characters; the rest was not kept)",
         }
     return {"type": "text", "text": f"({str(block.get('type'))[:40]}; too large to be kept)"}
+
+
+def _text_size(blocks: Sequence[JsonObject]) -> int:
+    return sum(len(value) for block in blocks for value in block.values() if isinstance(value, str))
 
 
 def _subject(tool_call: ToolCall) -> Subject:

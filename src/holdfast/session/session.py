@@ -26,8 +26,8 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
-from holdfast.resolve.screen_tools import ScreenedTools, WithheldTool
-from holdfast.session.permission import tool_kind
+from holdfast.resolve.screen_tools import ScreenedTools, UnconfirmedTool, WithheldTool
+from holdfast.session.permission import tool_kind, tool_label
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.server_tools import ServerTools
@@ -117,6 +117,15 @@ class Session:
         """The tools that await approval, by server."""
         return {
             name: server.screened.awaiting_approval
+            for name, server in self._servers.items()
+            if server.screened is not None
+        }
+
+    @property
+    def unconfirmed(self) -> Mapping[str, tuple[UnconfirmedTool, ...]]:
+        """The tools that are offered without their hints and titles, which no person approved, by server."""
+        return {
+            name: server.screened.unconfirmed
             for name, server in self._servers.items()
             if server.screened is not None
         }
@@ -217,9 +226,7 @@ class Session:
         tool_call = replace(tool_call, server=tool.server.name, tool=tool.definition.name)
         result = CANCELLED
         try:
-            await self._record.add_call(
-                tool_call, title=tool.definition.title or tool.name, kind=tool_kind(tool)
-            )
+            await self._record.add_call(tool_call, title=tool_label(tool), kind=tool_kind(tool))
             refused = await permit(tool_call, tool) if permit is not None else None
             if refused is None:
                 await self._record.add_start(tool_call)  # otherwise a crash would leave no trace of the call

@@ -11,9 +11,13 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust, parse_trust
+from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.settings.declarations import Origin, Settings
 
 T = TypeVar("T")
+_FILE_BYTES = 1024 * 1024
+_MAX_PROBLEMS = 20
+"""Unknown keys that are reported at most: finding the line of each means searching the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,13 +207,15 @@ _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
 def _read_text(file: Path, *, must_exist: bool) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_untrusted_file(file, limit=_FILE_BYTES).decode("utf-8")
     except FileNotFoundError:
         if not must_exist:
             return ""
         reason = "there is no such file. Create it, or set HOLDFAST_CONFIG to another file."
     except UnicodeDecodeError:
         reason = "it is not UTF-8. Save it as UTF-8."
+    except UnusableFileError as error:
+        reason = f"{error.strerror}. It must be a regular file of at most {_FILE_BYTES} bytes."
     except OSError as error:
         reason = f"{error.strerror}."
     raise HoldfastError(codes.BAD_SETTINGS, f"Could not read settings from {str(file)!r}: {reason}")
@@ -234,7 +240,8 @@ class _Source:
         except tomllib.TOMLDecodeError as error:
             message = f"{self.file}: not valid TOML: {error}. Correct that line."
             raise HoldfastError(codes.BAD_SETTINGS, message) from None
-        for key in self.in_file.keys() - {setting.key for setting in SETTINGS}:
+        unknown = sorted(self.in_file.keys() - {setting.key for setting in SETTINGS})
+        for key in unknown[:_MAX_PROBLEMS]:
             self.problems.append(f"{self._location(key)}: {_unknown_key(key)}")
         self.problems.sort()
 

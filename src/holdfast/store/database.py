@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.private_database import make_private_database
 from holdfast.store.errors import store_error
 
 # How long a process waits for the commit of another process.
@@ -69,7 +70,7 @@ class ImmutableConnection(sqlite3.Connection):
 
 def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database:
     """Open the file for writing. A new file is readable only by its owner."""
-    _make_private(path)
+    make_private_database(path)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise store_error(codes.STORE_READ_ONLY, path)
     db = _open(f"{path.absolute().as_uri()}?mode=rw", sqlite3.Connection)
@@ -161,13 +162,3 @@ def _open(uri: str, kind: type[C]) -> C:
         timeout=BUSY_SECONDS,
         cached_statements=256,
     )
-
-
-def _make_private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        # Not through a descriptor: closing one would drop the locks that this process has on the file.
-        if path.stat().st_mode & 0o077:
-            path.chmod(0o600)

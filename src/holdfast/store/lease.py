@@ -27,13 +27,19 @@ def mark_closed(holder: str) -> None:
 def is_expired(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead, or, if that cannot be checked, whether the lease was not renewed in time."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
-    return to_microseconds(lease.expires_at) <= now if dead is None else dead
+    return _is_out_of_time(lease, now, grace=0) if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead. One that cannot be checked counts as dead a day after its lease expired."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
-    return to_microseconds(lease.expires_at) + _SUSPENDED_MICROSECONDS <= now if dead is None else dead
+    return _is_out_of_time(lease, now, grace=_SUSPENDED_MICROSECONDS) if dead is None else dead
+
+
+def _is_out_of_time(lease: Lease, now: int, *, grace: int) -> bool:
+    """Whether the lease ended `grace` ago, or ends so far ahead that the clock was set back after its last renewal."""
+    ends = to_microseconds(lease.expires_at)
+    return ends + grace <= now or ends > now + _SUSPENDED_MICROSECONDS
 
 
 def is_interrupted(session: StoredSession, now: int) -> bool:

@@ -1,5 +1,6 @@
 """Mask secrets in events."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.model.event import (
@@ -38,6 +39,11 @@ def mask_event(event: Event, mask: Mask) -> Event:
             )
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
+        case ServersResolved(refusals=refusals):
+            masked = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
+            return replace(event, refusals=masked)
+        case SessionClosed(reason=reason):
+            return replace(event, reason=mask.mask_line(reason))
         case _ if not mask.secrets:
             return event
         case Replied(text=text) | Thought(text=text):
@@ -46,13 +52,8 @@ def mask_event(event: Event, mask: Mask) -> Event:
             return replace(event, entries=_mask_objects(entries, mask))
         case ToolEnded(content=content, structured=structured):
             return replace(
-                event, content=_mask_objects(content, mask), structured=mask.mask_known_in_json(structured)
+                event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured)
             )
-        case ServersResolved(refusals=refusals):
-            masked = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
-            return replace(event, refusals=masked)
-        case SessionClosed(reason=reason):
-            return replace(event, reason=mask.mask_line(reason))
         case Titled(title=title):
             return replace(event, title=mask.mask_text(title))
         case TurnEnded(usage=usage):
@@ -62,14 +63,26 @@ def mask_event(event: Event, mask: Mask) -> Event:
 
 
 def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
-    texts = {index: text for index, block in enumerate(blocks) if isinstance(text := block.get("text"), str)}
-    masked = dict(zip(texts, mask_prompts(texts.values(), mask), strict=True))
-    return _mask_objects(
-        tuple(
-            {**block, "text": masked[index]} if index in masked else block
-            for index, block in enumerate(blocks)
-        ),
-        mask,
+    return _mask_blocks(_with_texts(blocks, mask_prompts(_texts(blocks), mask)), mask)
+
+
+def _mask_blocks(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
+    """Mask content blocks. A secret may be spread over the texts of several."""
+    if not mask.secrets:
+        return blocks
+    return _mask_objects(_with_texts(blocks, mask.mask_texts(_texts(blocks))), mask)
+
+
+def _texts(blocks: tuple[JsonObject, ...]) -> list[str]:
+    return [text for block in blocks if isinstance(text := block.get("text"), str)]
+
+
+def _with_texts(blocks: tuple[JsonObject, ...], texts: Iterable[str]) -> tuple[JsonObject, ...]:
+    """The blocks with the texts of those that have one replaced."""
+    following = iter(texts)
+    return tuple(
+        {**block, "text": next(following)} if isinstance(block.get("text"), str) else block
+        for block in blocks
     )
 
 

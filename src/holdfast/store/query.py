@@ -15,6 +15,7 @@ from holdfast.model.trust import Trust
 from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
+MAX_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200
 _position_decoder = msgspec.msgpack.Decoder(tuple[int, int])
@@ -47,6 +48,7 @@ class SessionQuery:
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
+        _check_tags(self.tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +64,13 @@ class SearchQuery:
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
+        _check_tags(self.tags)
 
 
 def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:
     """A cursor for the results of this query after this position, valid only for this query and this store."""
     body = msgspec.msgpack.encode(position)
-    return urlsafe_b64encode(_mac(body, query, secret) + body).decode().rstrip("=")
+    return _to_text(_mac(body, query, secret) + body)
 
 
 def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int, int] | None:
@@ -77,7 +80,9 @@ def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int
     try:
         raw = urlsafe_b64decode(query.cursor[:_MAX_CURSOR] + "=" * (-len(query.cursor) % 4))
         mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        if hmac.compare_digest(mac, _mac(body, query, secret)):
+        # Only the one spelling that was given out: Python's decoder skips characters that are not base64.
+        is_canonical = _to_text(raw) == query.cursor
+        if hmac.compare_digest(mac, _mac(body, query, secret)) and is_canonical:
             return _position_decoder.decode(body)
     except (Error, ValueError, msgspec.DecodeError):
         pass
@@ -87,11 +92,20 @@ def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int
     )
 
 
+def _to_text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
 def _check_limit(limit: int) -> None:
     if not 1 <= limit <= MAX_PAGE_SIZE:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"`limit` must be between 1 and {MAX_PAGE_SIZE}, not {limit}."
         )
+
+
+def _check_tags(tags: tuple[str, ...]) -> None:
+    if len(tags) > MAX_TAGS:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"Give at most {MAX_TAGS} tags, not {len(tags)}.")
 
 
 def _mac(body: bytes, query: SessionQuery | SearchQuery, secret: bytes) -> bytes:

@@ -8,6 +8,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, Prompted, Replied
 
 MAX_WORDS = 32
+MAX_LENGTH = 1000
 _SNIPPET_LENGTH = 160
 _TOKEN = re.compile(r"[^\W_]+")
 
@@ -25,12 +26,20 @@ def searchable_text(event: Event) -> tuple[str, str] | None:
 
 
 def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a query, each as the tokens that must follow each other in the text."""
+    """The words of a query, each as the tokens that must follow each other in the text: `a_b` has two."""
+    if len(words) > MAX_LENGTH:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"Enter at most {MAX_LENGTH} characters to search for, not {len(words)}."
+        )
     found = tuple(phrase for word in words.split() if (phrase := tokenize(word)))
     if not found:
         raise HoldfastError(codes.BAD_ARGUMENT, "Enter at least one word to search for.")
-    if len(found) > MAX_WORDS:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"Enter at most {MAX_WORDS} words, not {len(found)}.")
+    count = sum(map(len, found))
+    if count > MAX_WORDS:  # the cost of a search is the number of tokens times the text that contains them
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"Enter at most {MAX_WORDS} words, not {count}. A word such as `a-b` or `a_b` counts as two.",
+        )
     return found
 
 

@@ -45,6 +45,17 @@ _CALLS = (
     "SELECT seq, kind, call_key, CASE WHEN call_key IS NULL THEN body END FROM calls"
 )
 # Texts are read as bytes, as an edited file may have invalid ones. Values of an unexpected type become NULL.
+_UNRECORDED_CALLS = """
+    SELECT s.session_id
+    FROM (SELECT session_n, count(*) AS ended FROM events WHERE kind = 'ToolEnded' GROUP BY session_n) e
+    JOIN sessions s ON s.n = e.session_n
+    LEFT JOIN (
+        SELECT json_extract(body, '$.session_id') AS session_id, count(*) AS recorded FROM audit
+        WHERE json_extract(body, '$.kind') = 'call' GROUP BY 1
+    ) a ON a.session_id = s.session_id
+    WHERE e.ended > coalesce(a.recorded, 0)
+    LIMIT 1
+"""
 _SELECT_AUDIT = (
     "SELECT seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"
@@ -190,6 +201,11 @@ class SqlReadTx:
         """The row of the audit with this number."""
         row = self._one(f"{_SELECT_AUDIT} WHERE seq = ?", seq)
         return None if row is None else _audit(row)
+
+    def session_with_unrecorded_calls(self) -> SessionId | None:
+        """A session with more ended calls than the audit has records of its calls; None if there is none."""
+        row = self._one(_UNRECORDED_CALLS)
+        return None if row is None else SessionId(row[0])
 
     def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
         """The rows of the audit after number `after`, of one session or of all."""

@@ -38,7 +38,7 @@ class Claims:
 
 
 def audience_of(url: str) -> str:
-    """The audience of the server at this URL: scheme, host, port unless it is the default, and path.
+    """The audience of the server at this URL: scheme, host, port unless it is the default, path, and query if any.
 
     The audience is the URL and not the server's name in a config, because the author of the config chooses the names.
     Otherwise an entry that is named like server A would receive tokens that A accepts.
@@ -55,7 +55,15 @@ def audience_of(url: str) -> str:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{url[:100]!r} is not an http or https URL.")
     host = f"[{host}]" if ":" in host else host.rstrip(".")
     netloc = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
-    return f"{scheme}://{netloc}{parts.path.rstrip('/')}"
+    return add_query(f"{scheme}://{netloc}{parts.path.rstrip('/')}", parts.query)
+
+
+def add_query(audience: str, query: str) -> str:
+    """An audience with a query. All spellings of a query that servers read alike are one audience."""
+    from urllib.parse import parse_qsl, urlencode
+
+    fields = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")
+    return f"{audience}?{urlencode(fields, errors='surrogateescape')}" if fields else audience
 
 
 def digest_request(request: bytes) -> str:

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,12 @@ from typing import TypeAlias
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.untrusted_file import (
+    UnusableFileError,
+    open_untrusted_file,
+    read_descriptor,
+    read_untrusted_file,
+)
 from holdfast.token.keys import Key, generate_key, private_jwks, public_jwks, read_private
 
 _PRIVATE_NAME = "context-keys.json"
@@ -67,7 +72,7 @@ class KeyFile:
 
     def _read(self) -> tuple[tuple[Key, ...], FileVersion]:
         try:
-            descriptor = os.open(self._private, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = open_untrusted_file(self._private, follow_link=False)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -76,11 +81,12 @@ class KeyFile:
             ) from None
         try:
             found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise _bad_key_file(self._private, "It must be a regular file that you own.")
             _check_private(self._private, found, "600")
             _check_private(self._folder, self._folder.stat(), "700")
-            return read_private(os.read(descriptor, _MAX_FILE_BYTES)), _file_version(found)
+            text = read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(self._private))
+            return read_private(text), _file_version(found)
+        except UnusableFileError as error:
+            raise _bad_key_file(self._private, f"It has {error.strerror}.") from None
         finally:
             os.close(descriptor)
 
@@ -93,7 +99,9 @@ class KeyFile:
 
     def _is_published(self, key: Key) -> bool:
         try:
-            return f'"{key.key_id}"' in self.public_file.read_text(encoding="ascii")
+            return f'"{key.key_id}"' in read_untrusted_file(self.public_file, limit=_MAX_FILE_BYTES).decode(
+                "ascii"
+            )
         except (OSError, ValueError):
             return False
 

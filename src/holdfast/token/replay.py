@@ -3,6 +3,7 @@
 import heapq
 import threading
 import time
+from collections import Counter
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -15,14 +16,16 @@ REPLAY_MARGIN = 60
 class ReplayCache:
     """Remembers each used token until no verifier would accept it. A full cache refuses new tokens.
 
-    It knows only the tokens of its own process. A server with several processes checks replays in one process
-    in front of them.
+    One session can fill only its share, so that it cannot lock out the others. The cache knows only the tokens of its own
+    process. A server with several processes checks replays in one process in front of them.
     """
 
-    def __init__(self, capacity: int = 100_000) -> None:
+    def __init__(self, capacity: int = 200_000, *, per_session: int = 100_000) -> None:
         self._capacity = capacity
+        self._per_session = per_session
         self._tokens: set[str] = set()
-        self._by_expiry: list[tuple[int, str]] = []
+        self._by_expiry: list[tuple[int, str, str]] = []
+        self._by_session: Counter[str] = Counter()
         self._forgotten_up_to = 0.0
         self._lock = threading.Lock()
 
@@ -32,6 +35,7 @@ class ReplayCache:
     def check(self, claims: Claims, now: float | None = None) -> None:
         """Record a verified token as used; raises TOKEN_REPLAYED if it was used before, and BUSY if the cache is full."""
         token, until = f"{claims.issuer}\0{claims.token_id}", claims.expires_at + REPLAY_MARGIN
+        session_id = claims.context.session_id
         with self._lock:
             self._forget(time.time() if now is None else now)
             if token in self._tokens:
@@ -41,14 +45,24 @@ class ReplayCache:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED, "This token is too old to know whether it was used before."
                 )
+            if self._by_session[session_id] >= self._per_session:
+                raise HoldfastError(
+                    codes.BUSY,
+                    f"This session used {self._per_session} tokens in the last minutes. Wait a minute.",
+                )
             if len(self._tokens) >= self._capacity:
                 raise HoldfastError(
                     codes.BUSY, f"{self._capacity} tokens were used in the last minutes. Wait a minute."
                 )
             self._tokens.add(token)
-            heapq.heappush(self._by_expiry, (until, token))
+            self._by_session[session_id] += 1
+            heapq.heappush(self._by_expiry, (until, token, session_id))
 
     def _forget(self, now: float) -> None:
         self._forgotten_up_to = max(self._forgotten_up_to, now)
         while self._by_expiry and self._by_expiry[0][0] <= self._forgotten_up_to:
-            self._tokens.discard(heapq.heappop(self._by_expiry)[1])
+            _, token, session_id = heapq.heappop(self._by_expiry)
+            self._tokens.discard(token)
+            self._by_session[session_id] -= 1
+            if not self._by_session[session_id]:
+                del self._by_session[session_id]

@@ -75,7 +75,7 @@ class Signer:
         if len(token) > MAX_TOKEN_BYTES:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"The token would have {len(token)} bytes, more than {MAX_TOKEN_BYTES}. Shorten the user id.",
+                f"The token would have {len(token)} bytes, more than {MAX_TOKEN_BYTES}. Shorten the user id, or the query of the server's URL.",
             )
         return token
 

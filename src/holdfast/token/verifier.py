@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, from_payload
 from holdfast.token.jws import parse_token, token_error
 from holdfast.token.keys import Key, read_public
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 LEEWAY = 5.0
 _MAX_LEEWAY = 30.0
+_MAX_FILE_BYTES = 1024 * 1024
 
 
 class Verifier:
@@ -68,8 +70,8 @@ class Verifier:
             raise token_error(
                 "audience", f"The token is for another server, not for {_list_audiences(audience)}."
             )
-        if request is not None and claims.request_digest != digest_request(request):
-            raise token_error("request", "The token is signed for another request, or for none.")
+        if request is not None:
+            check_request(claims, request)
         return claims
 
     def _verify_signature(self, token: str, now: float) -> bytes:
@@ -121,7 +123,7 @@ class Verifier:
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version == self._file_version:
                 return
-            self.replace(file.read_bytes())
+            self.replace(read_untrusted_file(file, limit=_MAX_FILE_BYTES))
             self._file_version = version
         except OSError as error:
             raise HoldfastError(
@@ -129,5 +131,13 @@ class Verifier:
             ) from None
 
 
+def check_request(claims: Claims, request: bytes | None) -> None:
+    """Raise BAD_TOKEN unless the token is signed for this body or, for a request without a body, for none."""
+    if claims.request_digest != (None if request is None else digest_request(request)):
+        raise token_error("request", "The token is signed for another request, or for none.")
+
+
 def _list_audiences(audience: str | Collection[str]) -> str:
-    return repr(audience) if isinstance(audience, str) else " or ".join(map(repr, audience))
+    """The audiences without their queries, which may hold secrets."""
+    audiences = {audience} if isinstance(audience, str) else audience
+    return " or ".join(sorted({repr(name.partition("?")[0]) for name in audiences}))

@@ -4,7 +4,7 @@ There is one authenticator for each kind of server:
 
 | server | authenticator | identity and trust come from | a workspace that the client announces |
 |---|---|---|---|
-| stdio, started for one session | `EnvironmentAuthenticator` | the environment: the host started the server | is ignored |
+| stdio, started for one session | `EnvironmentAuthenticator` | the environment: the host started the server; `_meta` must agree | is ignored |
 | stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the host writes it | is ignored |
 | HTTP, with the host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
 | in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
@@ -17,7 +17,8 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, cast
 
 from holdfast.model import codes
 from holdfast.model.context import (
@@ -26,6 +27,7 @@ from holdfast.model.context import (
     META_KEY,
     SHARED_VARIABLE,
     SessionContext,
+    context_fields,
     context_from_env,
     current_context,
     parse_context,
@@ -33,12 +35,14 @@ from holdfast.model.context import (
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.mcp.server import UNKNOWN_CALLER, HttpCaller, McpRequest
 
 if TYPE_CHECKING:
-    from holdfast.token import ReplayCache, Verifier
+    from holdfast.token import Claims, ReplayCache, Verifier
 
 log = logging.getLogger(__name__)
+
+_MAX_QUERY = 2048  # it is parsed before the token is verified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +51,8 @@ class CallerIdentity:
 
     session: SessionContext | None = None
     announced_workspace: str = ""
-
-
-ANONYMOUS = CallerIdentity()
+    connection: str = ""
+    """The connection, if nobody but this caller uses it: it tells anonymous callers apart."""
 
 
 class Authenticator(Protocol):
@@ -59,19 +62,47 @@ class Authenticator(Protocol):
         """The caller who sent this request; raises when the request's proof of identity is not valid."""
         ...
 
+    def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
+        """Over HTTP: who sends a request with this head; raises if that caller is refused."""
+        return UNKNOWN_CALLER
+
+    def authorize(self, caller: HttpCaller, body: bytes) -> None:
+        """Over HTTP: raise unless the caller's proof is for this body and was not used before."""
+
     def log_identity_source(self) -> None:
         """Log at start how this server identifies its callers."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentAuthenticator:
-    """For the server of one session. The host sets the session in its environment; no request can change it."""
+@dataclass(frozen=True)
+class EnvironmentAuthenticator(Authenticator):
+    """For the server of one session. The host sets the session in its environment; no request can change it.
+
+    The host also writes the session into the `_meta` of each request. If the two differ, someone else has set the
+    environment, for example the command in the server's entry, and the request is refused.
+    """
 
     session: SessionContext
 
+    @cached_property
+    def _fields(self) -> dict[str, str]:
+        return context_fields(self.session)
+
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
+        claimed = request.meta.get(META_KEY)
+        if claimed is not None and claimed != self._fields:
+            self._check_claim(claimed)
         return CallerIdentity(session=self.session)
+
+    def _check_claim(self, claimed: object) -> None:
+        """Raise if this is a complete context of another session. Anything else in its place is ignored."""
+        is_object = isinstance(claimed, Mapping)
+        other = parse_context(cast("Mapping[str, object]", claimed)) if is_object else None
+        if other is not None and context_fields(other) != self._fields:
+            raise HoldfastError(
+                codes.NO_CONTEXT,
+                "The session in this server's environment is not the one that sent the request. Remove the HOLDFAST_ variables from the command in the server's entry, and start the server again.",
+            )
 
     def log_identity_source(self) -> None:
         session = self.session
@@ -79,13 +110,13 @@ class EnvironmentAuthenticator:
         _log_identity(f"{session.session_id[:13]}…", session.workspace_id or "(none)", session.trust_level)
 
 
-class MetaAuthenticator:
+class MetaAuthenticator(Authenticator):
     """For a server that sessions share: the host writes the session into the `_meta` of each request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         context = request.meta.get(META_KEY)
         if context is None:
-            return ANONYMOUS
+            return CallerIdentity()
         session = parse_context(context) if isinstance(context, Mapping) else None
         if session is None:
             raise HoldfastError(codes.NO_CONTEXT, f"The context in _meta[{META_KEY!r}] is incomplete.")
@@ -95,10 +126,21 @@ class MetaAuthenticator:
         _log_identity(*["(per request)"] * 3)
 
 
-class TokenAuthenticator:
+class TokenCaller(HttpCaller, frozen=True, kw_only=True):
+    """A caller with a valid token."""
+
+    claims: "Claims"
+
+
+_ANONYMOUS_CALLER = HttpCaller(owner="anonymous")
+"""All callers without a token, at a server that also has callers with one. They share one caller's quotas."""
+
+
+class TokenAuthenticator(Authenticator):
     """For a server over HTTP: the host signs a token for each request.
 
-    A call that may change something needs a token for its body that no such call has used before.
+    The token is verified before the body is read. A call that may change something needs a token for its body that no
+    such call has used before; so does a request that opens, changes or ends an MCP session.
     """
 
     def __init__(
@@ -112,29 +154,59 @@ class TokenAuthenticator:
         from holdfast.token import ReplayCache  # costs 10 ms, and servers on stdio do not need it
 
         self._verifier = verifier
-        self._audience = audience
+        self._audiences = frozenset({audience} if isinstance(audience, str) else audience)
         self._anonymous = anonymous
         self._replays = replays or ReplayCache()
 
+    def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
+        token = headers.get(CONTEXT_HEADER.lower())
+        if token is None:
+            if self._anonymous is None:
+                raise _missing_token()
+            return _ANONYMOUS_CALLER
+        claims = self._verifier.verify(token, self._audiences_with(query) if query else self._audiences)
+        return TokenCaller(owner=claims.context.session_id, claims=claims)
+
+    def authorize(self, caller: HttpCaller, body: bytes) -> None:
+        if isinstance(caller, TokenCaller):
+            from holdfast.token.verifier import check_request
+
+            check_request(caller.claims, body or None)
+            self._replays.check(caller.claims)
+
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        http = request.http
-        token = http.headers.get(CONTEXT_HEADER.lower()) if http else None
-        if http is None or token is None:
-            if self._anonymous is not None:
-                return self._anonymous.authenticate(request, mutates=mutates)
-            raise HoldfastError(
-                codes.BAD_TOKEN, f"Send the host's token in the header {CONTEXT_HEADER}.", reason="missing"
-            )
-        claims = self._verifier.verify(token, self._audience, request=http.body if mutates else None)
+        caller = request.http.caller if request.http else None
+        if request.http is None or not isinstance(caller, TokenCaller):
+            if self._anonymous is None:
+                raise _missing_token()
+            return self._anonymous.authenticate(request, mutates=mutates)
         if mutates:
-            self._replays.check(claims)
-        return CallerIdentity(session=claims.context)
+            self.authorize(caller, request.http.body)
+        return CallerIdentity(session=caller.claims.context)
+
+    def _audiences_with(self, query: str) -> frozenset[str]:
+        """The audiences of a request with this query. An audience that has a query of its own is not changed."""
+        from holdfast.token.claims import add_query
+
+        if len(query) > _MAX_QUERY:
+            raise HoldfastError(
+                codes.BAD_TOKEN, f"The query has more than {_MAX_QUERY} characters.", reason="audience"
+            )
+        return frozenset(
+            audience if "?" in audience else add_query(audience, query) for audience in self._audiences
+        )
 
     def log_identity_source(self) -> None:
         _log_identity(*["(per token)"] * 3)
 
 
-class ContextVarAuthenticator:
+def _missing_token() -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_TOKEN, f"Send the host's token in the header {CONTEXT_HEADER}.", reason="missing"
+    )
+
+
+class ContextVarAuthenticator(Authenticator):
     """For tools in the host's own process: the caller sets the ContextVar.
 
     Use one in-memory connection per session: it sends frames in batches, so that the frames of several sessions would
@@ -142,14 +214,14 @@ class ContextVarAuthenticator:
     """
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        return CallerIdentity(session=current_context())
+        return CallerIdentity(session=current_context(), connection=request.connection)
 
     def log_identity_source(self) -> None:
         """Log nothing: this server is not a process of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnonymousAuthenticator:
+@dataclass(frozen=True)
+class AnonymousAuthenticator(Authenticator):
     """For clients that prove no identity. They may announce a workspace; anything else that they claim is ignored."""
 
     aliases: ContextAliases = NO_ALIASES
@@ -157,7 +229,7 @@ class AnonymousAuthenticator:
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         """An anonymous caller, with the workspace announced in the request or else in `initialize`."""
         announced = self._announced_workspace(request.meta) or self._announced_workspace(request.client.meta)
-        return CallerIdentity(announced_workspace=announced) if announced else ANONYMOUS
+        return CallerIdentity(announced_workspace=announced, connection=request.connection)
 
     def _announced_workspace(self, meta: JsonObject) -> str:
         if META_KEY in meta or self.aliases.workspace_keys:

@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.model import codes
 from holdfast.model.context import SessionContext, current_context, use_context
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
+from holdfast.toolkit.errors import ToolError
 from holdfast.wire.frame import Id
 from holdfast.wire.mcp.server import Notify
 
@@ -54,6 +56,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The `Mcp-Session-Id` of the request; empty on stdio and in the modern era."""
     meta: JsonObject = {}
     """The request's `_meta`, unchecked: the client can put anything there."""
+    connection: str = ""
+    """The connection or MCP session of an anonymous caller, if no other caller uses it."""
     notify: Notify = _discard
     level: int = SILENT
     """The lowest level of log messages that the client asked for."""
@@ -61,8 +65,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def owner(self) -> str:
-        """The owner of the sessions that this call drives: the caller's session, else its MCP session, else `""`."""
-        return self.session.session_id if self.session is not None else self.mcp_session_id
+        """The owner of what this call keeps: the caller's session, else its connection or MCP session.
+
+        Raises NO_CONTEXT if the caller has none of them, because such callers cannot be told apart.
+        """
+        owner = self.session.session_id if self.session is not None else self.connection
+        if not owner:
+            raise ToolError(
+                codes.NO_CONTEXT,
+                f"{self.tool} keeps something for its caller, and this server cannot tell its callers apart. "
+                "Start it with --keys and call it from a Holdfast session, or use a client that sends initialize.",
+            )
+        return owner
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Send the client a progress notification, if it asked for them."""

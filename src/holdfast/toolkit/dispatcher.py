@@ -113,7 +113,7 @@ class Dispatcher:
             values[session.name] = call.session
         if tool.signature.call:
             values[tool.signature.call.name] = call
-        return await self._run_handler(tool, values)
+        return await self._run_handler(tool, call, values)
 
     def _resolve_workspace(self, tool: Tool, call: Call, address: str) -> Workspace | None:
         try:
@@ -126,7 +126,7 @@ class Dispatcher:
                 return None
             raise
 
-    async def _run_handler(self, tool: Tool, values: dict[str, Any]) -> object:
+    async def _run_handler(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         handler = tool.definition.handler
         seconds = self.options.deadline if tool.definition.deadline is None else tool.definition.deadline
         deadline = asyncio.timeout(seconds)
@@ -134,7 +134,8 @@ class Dispatcher:
             async with deadline:
                 if tool.is_async:
                     return await handler(**values)
-                return await run_in_thread(handler, **values)
+                owner = call.session.session_id if call.session is not None else call.connection
+                return await run_in_thread(handler, values, owner=owner)
         except TimeoutError:
             if not deadline.expired():
                 raise  # raised by the handler itself

@@ -1,42 +1,96 @@
-"""Serve an ASGI application with uvicorn, and limit the time and the size of a request's head (its line and headers).
+"""Serve an ASGI application with uvicorn, and limit what clients can hold: connections, unfinished heads, unread answers.
 
-uvicorn itself waits for a head without a limit. `HeadDeadline` wraps uvicorn's protocol of each connection, and uses only
-the interfaces of asyncio and ASGI: it forwards every event to uvicorn, and takes a head as complete when uvicorn calls the
-application.
+uvicorn itself waits for the head of a request (its line and headers) without a limit, and for clients to read their
+answers. `BoundedConnection` wraps uvicorn's protocol of each connection, and uses only the interfaces of asyncio and ASGI:
+it forwards every event to uvicorn, and takes a head as complete when uvicorn calls the application.
 """
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import uvicorn
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.http.app import ACCEPT_EXTENSION
 
 HEAD_SECONDS = 10.0
+WRITE_SECONDS = 30.0
 HEAD_BYTES = 64 * 1024
 MAX_CONNECTIONS = 4096
 _SHUTDOWN_SECONDS = 3
 _BODY_BYTES = 256 * 1024  # the chunk that completes a head may contain this much of the body
 _BACKLOG = 1024
+_OTHER_FILES = 128  # files that a server may open besides its connections
 
 Peername: TypeAlias = tuple[str, int]
 
 
-class HeadDeadline(asyncio.Protocol):
-    """The protocol of one connection. It aborts the connection if a head takes too long or is too large."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """The limits of a server's connections."""
 
-    def __init__(
-        self, protocol: asyncio.Protocol, open_connections: "dict[Peername, HeadDeadline]", seconds: float
-    ) -> None:
+    head_seconds: float = HEAD_SECONDS
+    """How long a client may take to send the head of a request."""
+    write_seconds: float = WRITE_SECONDS
+    """How long a client may leave an answer unread."""
+    connections: int = MAX_CONNECTIONS
+
+
+class Connections:
+    """The open connections of a server.
+
+    When there are too many, the one that has waited for the longest time for an acceptable request is closed.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._open: dict[Peername, BoundedConnection] = {}
+        self._waiting: dict[BoundedConnection, None] = {}  # longest first
+
+    def add(self, connection: "BoundedConnection") -> None:
+        if len(self._open) >= self.limits.connections:
+            next(iter(self._waiting), connection).abort()
+        self._open[connection.peername] = connection
+        self._waiting[connection] = None
+
+    def remove(self, connection: "BoundedConnection") -> None:
+        self._waiting.pop(connection, None)
+        if self._open.get(connection.peername) is connection:
+            del self._open[connection.peername]
+
+    def find(self, peername: Peername) -> "BoundedConnection | None":
+        return self._open.get(peername)
+
+    def set_waiting(self, connection: "BoundedConnection") -> None:
+        """The connection waits for a request from now on."""
+        if self._open.get(connection.peername) is connection:
+            self._waiting.pop(connection, None)
+            self._waiting[connection] = None
+
+    def set_accepted(self, connection: "BoundedConnection") -> None:
+        """The connection has an acceptable request, so that it is not closed to make room for others."""
+        self._waiting.pop(connection, None)
+
+
+class BoundedConnection(asyncio.Protocol):
+    """The protocol of one connection.
+
+    It aborts the connection if a head takes too long or is too large, or if the client does not read its answers.
+    """
+
+    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
+        self.peername: Peername = ("", 0)
         self._protocol = protocol
-        self._open = open_connections
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
+        self._connections = connections
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._size = 0
         self._running = 0
         self._has_unread = False
@@ -44,16 +98,16 @@ class HeadDeadline(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer at once, for clients that connect and send nothing."""
         self._transport = cast("asyncio.Transport", transport)
-        peername = transport.get_extra_info("peername")
-        self._peername: Peername = (str(peername[0]), int(peername[1])) if peername else ("", 0)
-        self._open[self._peername] = self
-        self._start_timer()
+        if peername := transport.get_extra_info("peername"):
+            self.peername = (str(peername[0]), int(peername[1]))
+        self._start_head_timer()
         self._protocol.connection_made(transport)
+        self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        if self._open.get(self._peername) is self:
-            del self._open[self._peername]
+        self._stop_head_timer()
+        self._stop_write_timer()
+        self._connections.remove(self)
         self._protocol.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -61,11 +115,11 @@ class HeadDeadline(asyncio.Protocol):
         if self._running:
             self._has_unread = True
         else:
-            if self._timer is None:
-                self._start_timer()
+            if self._head_timer is None:
+                self._start_head_timer()
             self._size += len(data)
             if self._size > HEAD_BYTES + _BODY_BYTES:
-                self._abort()
+                self.abort()
                 return
         self._protocol.data_received(data)
 
@@ -73,49 +127,68 @@ class HeadDeadline(asyncio.Protocol):
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
+        """Start a timer: the client does not read what is sent to it."""
+        if self._write_timer is None:
+            seconds = self._connections.limits.write_seconds
+            self._write_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
+        self._stop_write_timer()
         self._protocol.resume_writing()
 
     def request_started(self) -> None:
         """Stop the timer: the head is complete. The application has its own deadline for the body."""
         self._running += 1
         self._has_unread = False
-        self._stop_timer()
+        self._stop_head_timer()
+
+    def request_accepted(self) -> None:
+        self._connections.set_accepted(self)
 
     def request_finished(self) -> None:
         """Start the timer if a part of the next request may have arrived already."""
         self._running -= 1
-        if self._has_unread and not self._running and not self._transport.is_closing():
-            self._start_timer()
+        if not self._running:
+            self._connections.set_waiting(self)
+            if self._has_unread and not self._transport.is_closing():
+                self._start_head_timer()
 
-    def _start_timer(self) -> None:
-        self._size = 0
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._abort)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _abort(self) -> None:
-        self._stop_timer()
+    def abort(self) -> None:
+        self._stop_head_timer()
+        self._stop_write_timer()
+        self._connections.remove(self)
         self._transport.abort()
+
+    def _start_head_timer(self) -> None:
+        self._size = 0
+        seconds = self._connections.limits.head_seconds
+        self._head_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
 
 @asynccontextmanager
 async def serve_app(
-    app: Any, sock: socket.socket, *, head_seconds: float = HEAD_SECONDS
+    app: Any, sock: socket.socket, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[None]:
     """Serve the application on a bound socket while the block runs."""
-    open_connections: dict[Peername, HeadDeadline] = {}
+    connections = Connections(limits or ConnectionLimits(connections=_max_connections()))
 
-    async def app_with_deadline(scope: Any, receive: Any, send: Any) -> None:
-        connection = open_connections.get(scope["client"])
+    async def bounded_app(scope: Any, receive: Any, send: Any) -> None:
+        connection = connections.find(scope["client"])
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
             return
+        scope["extensions"] = {ACCEPT_EXTENSION: connection.request_accepted}
         connection.request_started()
         try:
             await app(scope, receive, send)
@@ -123,7 +196,7 @@ async def serve_app(
             connection.request_finished()
 
     config = uvicorn.Config(
-        app_with_deadline,
+        bounded_app,
         http="httptools",
         ws="none",
         proxy_headers=False,
@@ -131,15 +204,14 @@ async def serve_app(
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         backlog=_BACKLOG,
     )
     config.load()
     http_protocol: Any = config.http_protocol_class
 
-    def make_protocol(**arguments: Any) -> HeadDeadline:
-        return HeadDeadline(http_protocol(**arguments), open_connections, head_seconds)
+    def make_protocol(**arguments: Any) -> BoundedConnection:
+        return BoundedConnection(http_protocol(**arguments), connections)
 
     config.http_protocol_class = cast("type[asyncio.Protocol]", make_protocol)
     server = uvicorn.Server(config)
@@ -152,6 +224,16 @@ async def serve_app(
         server.should_exit = True
         await task
         sock.close()
+
+
+def _max_connections() -> int:
+    """How many connections the process may have: it cannot accept more than it may open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        MAX_CONNECTIONS
+        if files == resource.RLIM_INFINITY
+        else min(MAX_CONNECTIONS, max(files - _OTHER_FILES, 16))
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:

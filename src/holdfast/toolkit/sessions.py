@@ -21,21 +21,21 @@ log = logging.getLogger(__name__)
 class SessionManager(Generic[T]):
     """Finds a caller's driven sessions and disposes of each exactly once.
 
-    `Call.owner` separates callers: no Holdfast session can see or use the driven sessions of another. Anonymous callers are
-    separated only by their `Mcp-Session-Id`; those that have none share their driven sessions.
+    `Call.owner` separates callers: none can see or use the driven sessions of another. A call without an owner fails.
     """
 
     def __init__(self, dispose: Dispose[T]) -> None:
         self._dispose = dispose
-        self._sessions: dict[tuple[str, str], T] = {}
+        self._sessions: dict[str, dict[str, T]] = {}  # by owner and id
 
     def add(self, session_id: str, session: T) -> T:
         """Add a session for the caller; raises BAD_ARGUMENT when the caller already has one with this id."""
         if not session_id:
             raise ToolError(codes.BAD_ARGUMENT, "The session id is empty. Pass one.")
-        if (_owner(), session_id) in self._sessions:
+        sessions = self._sessions.setdefault(_owner(), {})
+        if session_id in sessions:
             raise ToolError(codes.BAD_ARGUMENT, f"There is a session {session_id[:80]!r} already.")
-        self._sessions[_owner(), session_id] = session
+        sessions[session_id] = session
         _report_session(session_id)
         return session
 
@@ -59,41 +59,54 @@ class SessionManager(Generic[T]):
         else:
             raise ToolError(codes.NOT_RUNNING, "Nothing is running.", available=[])
         _report_session(session_id)
-        return self._sessions[_owner(), session_id]
+        return self._sessions[_owner()][session_id]
 
     def ids(self) -> tuple[str, ...]:
         """The ids of the caller's sessions, oldest first."""
-        caller = _owner()
-        return tuple(session_id for owner, session_id in self._sessions if owner == caller)
+        return tuple(self._sessions.get(_owner(), ()))
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return sum(map(len, self._sessions.values()))
+
+    def has_owner(self, owner: str) -> bool:
+        """Whether this owner has a session."""
+        return owner in self._sessions
 
     async def remove(self, session_id: str) -> bool:
         """Dispose of one of the caller's sessions; False when there is none with this id."""
-        return await self._dispose_one((_owner(), session_id))
+        return await self._dispose_one(_owner(), session_id)
 
     async def dispose_all(self) -> None:
         """Dispose of all sessions of all callers. A failure is logged and does not stop the others."""
-        await asyncio.gather(*map(self._dispose_or_log, list(self._sessions)))
+        await asyncio.gather(*map(self.dispose_owned, list(self._sessions)))
 
-    async def _dispose_or_log(self, key: tuple[str, str]) -> None:
+    async def dispose_owned(self, owner: str) -> None:
+        """Dispose of all sessions of one owner. A failure is logged and does not stop the others."""
+        ids = list(self._sessions.get(owner, ()))
+        await asyncio.gather(*(self._dispose_or_log(owner, session_id) for session_id in ids))
+
+    async def _dispose_or_log(self, owner: str, session_id: str) -> None:
         try:
             async with asyncio.timeout(DISPOSE_SECONDS):
-                await self._dispose_one(key)
+                await self._dispose_one(owner, session_id)
         except Exception:
-            log.exception("could not dispose of a session", extra={"driven": key[1]})
+            log.exception("could not dispose of a session", extra={"driven": session_id})
 
-    async def _dispose_one(self, key: tuple[str, str]) -> bool:
-        if key not in self._sessions:
+    async def _dispose_one(self, owner: str, session_id: str) -> bool:
+        sessions = self._sessions.get(owner, {})
+        if session_id not in sessions:
             return False
-        done = self._dispose(self._sessions.pop(key))
+        session = sessions.pop(session_id)
+        if not sessions:
+            del self._sessions[owner]
+        done = self._dispose(session)
         if inspect.isawaitable(done):
             await done
         return True
 
 
 def _owner() -> str:
+    """The owner of the current call. Outside of calls, the server itself is the owner, which no caller can be."""
     call = current_call()
     return call.owner if call is not None else ""
 

@@ -1,6 +1,7 @@
 """The MCP server of a toolbox: lists its tools and calls them, for clients of both eras, on any transport."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
 from holdfast.toolkit.dispatcher import Dispatcher
+from holdfast.toolkit.sessions import SessionManager
 from holdfast.toolkit.tool import Tool
 from holdfast.wire.frame import EMPTY_OBJECT, Notification, Raw, encode
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
-from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader
 from holdfast.wire.mcp.tools import Tool as WireTool
 from holdfast.wire.peer import PeerError
@@ -34,12 +36,15 @@ class ToolServer:
         instructions: str,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
+        driven: Sequence[SessionManager[Any]] = (),
     ) -> None:
         self.info = PeerInfo(
             implementation=implementation, capabilities=_CAPABILITIES, instructions=instructions
         )
         self._dispatcher = dispatcher
         self._authenticator = authenticator
+        self._driven = driven
+        self._disposing: set[asyncio.Task[None]] = set()
         self._log_levels: dict[str, int] = {}
         self._tool_list: Raw | None = None
 
@@ -52,7 +57,8 @@ class ToolServer:
                 self._authenticator.authenticate(request, mutates=False)
                 return self._list_tools(request)
             case "logging/setLevel" if request.client.era is Era.HANDSHAKE:
-                self._log_levels[_mcp_session_id(request)] = LEVELS.get(
+                self._authenticator.authenticate(request, mutates=True)
+                self._log_levels[request.connection] = LEVELS.get(
                     request.decode_params(_SetLevelParams).level, SILENT
                 )
                 return EMPTY_OBJECT
@@ -69,13 +75,22 @@ class ToolServer:
         found = self._dispatcher.tools.get(tool)
         return found.param_headers if found else ()
 
-    def session_owner(self, headers: Mapping[str, str]) -> str:
-        """Always empty: an MCP session grants no rights here, since each request is authenticated."""
-        return ""
+    def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
+        """Who sends an HTTP request with this head; raises if that caller is refused."""
+        return self._authenticator.identify(headers, query)
+
+    def authorize(self, caller: HttpCaller, body: bytes) -> None:
+        """Raise unless the proof of an HTTP caller is for this body and was not used before."""
+        self._authenticator.authorize(caller, body)
 
     def on_session_end(self, session_id: str) -> None:
-        """Forget the log level of an MCP session that ended."""
+        """Forget the log level of an MCP session that ended, and dispose of the sessions that it drove."""
         self._log_levels.pop(session_id, None)
+        for manager in self._driven:
+            if manager.has_owner(session_id):
+                task = asyncio.ensure_future(manager.dispose_owned(session_id))
+                self._disposing.add(task)
+                task.add_done_callback(self._disposing.discard)
 
     async def _call_tool(self, request: McpRequest, params: CallParams) -> Raw:
         tool = self._dispatcher.tools.get(params.name)
@@ -88,7 +103,8 @@ class ToolServer:
             session=caller.session,
             announced_workspace=caller.announced_workspace,
             client=request.client.implementation.name,
-            mcp_session_id=_mcp_session_id(request),
+            mcp_session_id=request.http.session_id if request.http else "",
+            connection=caller.connection,
             meta=request.meta,
             notify=request.notify,
             level=self._log_level(request),
@@ -117,7 +133,7 @@ class ToolServer:
         if request.client.era is Era.MODERN:
             wanted = request.meta.get(LOG_LEVEL_KEY)
             return LEVELS.get(wanted, SILENT) if isinstance(wanted, str) else SILENT
-        return self._log_levels.get(_mcp_session_id(request), SILENT)
+        return self._log_levels.get(request.connection, SILENT)
 
 
 class _SetLevelParams(msgspec.Struct):
@@ -126,10 +142,6 @@ class _SetLevelParams(msgspec.Struct):
 
 class _ListParams(msgspec.Struct):
     cursor: str | None = None
-
-
-def _mcp_session_id(request: McpRequest) -> str:
-    return request.http.session_id if request.http else ""
 
 
 def _to_wire(tool: Tool) -> WireTool:

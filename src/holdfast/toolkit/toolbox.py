@@ -134,7 +134,11 @@ class Toolbox:
         """An MCP server with these tools, not yet connected to a transport."""
         implementation = Implementation(self.name, self.version)
         return ToolServer(
-            implementation, self.instructions, self.dispatcher(allow_eval=allow_eval), authenticator
+            implementation,
+            self.instructions,
+            self.dispatcher(allow_eval=allow_eval),
+            authenticator,
+            self._managers,
         )
 
     def manifest(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ give it a `PeerTransport` to write to. The peer guarantees that:
 """
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -40,15 +41,16 @@ from holdfast.wire.frame import (
     result_line,
 )
 from holdfast.wire.lines import Line, LineSplitter
+from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
-_THREAD_BYTES = 1024 * 1024  # a longer line is parsed in a thread
 # A batch of small messages takes up to 1 ms. With the pause after it, a flood of them takes at most a third of the event
 # loop's time.
 _BATCH_LINES = 100
 _BATCH_PAUSE_SECONDS = 0.002
+_numbers = itertools.count(1)
 _MAX_LOGGED = 5  # malformed lines that are logged; the others are only counted
 
 
@@ -166,6 +168,8 @@ class Peer:
         self._cancelled_ids: set[Id] = set()
         self._is_eof = False
         self._is_closed = False
+        self.owner = f"peer {next(_numbers)}"
+        """Long messages of one owner are parsed in a limited number of threads."""
         self.ended = asyncio.Event()
         """Set when no more messages will arrive."""
         self.stats = PeerStats()
@@ -358,7 +362,7 @@ class Peer:
                 break
             left -= 1
             line = backlog.popleft()
-            if isinstance(line, bytes) and len(line) > _THREAD_BYTES:
+            if isinstance(line, bytes) and len(line) > LONG_BYTES:
                 self._parse_task = self._loop.create_task(self._parse_in_thread(line))
             else:
                 self._dispatch(parse_line(line, self._limits))
@@ -373,7 +377,7 @@ class Peer:
 
     async def _parse_in_thread(self, line: bytes) -> None:
         try:
-            message = await asyncio.to_thread(parse_line, line, self._limits)
+            message = await PARSE_THREADS.run(parse_line, line, self._limits, owner=self.owner)
         finally:
             self._parse_task = None
         self._dispatch(message)

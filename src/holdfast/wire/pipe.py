@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
 _FLUSH_SECONDS = 2.0
@@ -51,7 +52,7 @@ async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer
         peer, copiers.readable(source), copiers.writable(target), grace=grace
     ) as connected:
         yield connected
-    await asyncio.to_thread(copiers.join)
+    await WorkerThreads("flush", threads=1).run(copiers.join)
 
 
 def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:

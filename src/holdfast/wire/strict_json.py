@@ -87,7 +87,8 @@ def _check_limits(text: bytes, limits: Limits) -> bytes:
     bare = strip_strings(text)
     if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > limits.values:
         raise StrictJsonError(_too_many_values(limits))
-    if re.search(rb"[0-9]{%d}" % (limits.digits + 1), bare):
+    # Only the first digit of a number begins a match: otherwise many long numbers would cost `digits` steps per byte.
+    if re.search(rb"(?<![0-9])[0-9]{%d}" % (limits.digits + 1), bare):
         raise StrictJsonError(f"a number has more than {limits.digits} digits")
     if _is_nested_deeper(bare, limits.depth):
         raise StrictJsonError(f"it is nested more than {limits.depth} levels deep")

@@ -28,7 +28,7 @@ _MINIMUMS = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descript
 _MAX_NUMBER = 2**53
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
-_PATH = re.compile(r"""^\s*path\s*=\s*(?:"([^"\\\n]*)"|'([^'\n]*)')""", re.MULTILINE)
+_PATH = re.compile(r"""^[ \t]*+path[ \t]*+=[ \t]*+(?:"([^"\\\n]*+)"|'([^'\n]*+)')""", re.MULTILINE)
 
 
 def parse_workspace(slug: str, text: str) -> Workspace:

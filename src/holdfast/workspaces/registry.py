@@ -2,8 +2,7 @@
 
 import fcntl
 import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
+from holdfast.model.untrusted_file import open_untrusted_file, read_descriptor
 from holdfast.model.workspace import Workspace, is_slug, parse_slug, slug_for
 from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
@@ -32,6 +32,32 @@ class InvalidWorkspace:
 
     def to_error(self) -> HoldfastError:
         return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.message}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A folder of a session, and a workspace that it is, contains or lies in."""
+
+    root: str
+    folder: str
+    """The workspace's folder."""
+    file: Path
+    trust: Trust
+    """The workspace's trust; `sandboxed` if its file is invalid."""
+
+    def describe(self) -> str:
+        """For the user, if the workspace is sandboxed: what that changes, and what to do."""
+        slug = self.file.stem
+        if self.root == self.folder:
+            relation = f"This folder is the workspace {slug!r}"
+        elif _is_inside(self.folder, self.root):
+            relation = f"This folder contains the workspace {slug!r} ({self.folder})"
+        else:
+            relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
+        return (
+            f"{relation}, which is sandboxed, so the session is sandboxed, too. For a direct session, use other folders,"
+            f' or write trust = "direct" in {self.file}'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +158,26 @@ class Registry:
                 f"{address[:80]!r} is not a workspace's slug, name or absolute path.",
             )
         return self._find_by_slug_or_name(address)
+
+    def overlapping(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
+        """Every workspace that one of these (resolved) folders is, contains, or lies in, also as a git worktree."""
+        entries = [(str(entry.folder), entry) for entry in self._scan() if entry.folder is not None]
+        if not entries:
+            return ()
+        overlaps: list[Overlap] = []
+        for root in dict.fromkeys(roots):
+            places = [root, *_repositories(Path(root))]
+            overlaps += (
+                Overlap(
+                    root=root,
+                    folder=folder,
+                    file=self._folder / f"{_slug(entry)}{SUFFIX}",
+                    trust=_trust(entry),
+                )
+                for folder, entry in entries
+                if _is_inside(folder, root) or any(_is_inside(place, folder) for place in places)
+            )
+        return tuple(overlaps)
 
     def _find_by_slug_or_name(self, name: str) -> Workspace | None:
         if is_slug(name) and (entry := self._read(name)):
@@ -279,6 +325,21 @@ def _require_valid(entry: _CachedFile) -> Workspace:
     return entry.content
 
 
+def _trust(entry: _CachedFile) -> Trust:
+    return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    """Whether a resolved path is the folder, or lies in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _repositories(path: Path) -> Iterator[str]:
+    for folder in (path, *path.parents):
+        if repository := find_repository(folder):
+            yield str(repository)
+
+
 def _slug(entry: _CachedFile) -> str:
     return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
@@ -294,21 +355,19 @@ def _resolve(path: str) -> Path:
 
 def _read_text(file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_untrusted_file(file, follow_link=False)
     except OSError as error:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
-            raise HoldfastError(
-                codes.BAD_WORKSPACE_FILE, f"It is not a regular file of at most {_FILE_BYTES} bytes."
-            )
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise HoldfastError(
                 codes.BAD_WORKSPACE_FILE,
                 f"Other users can change it. Check its content, then run: chmod 600 {file}",
             )
-        return os.read(descriptor, _FILE_BYTES).decode("utf-8")
+        return read_descriptor(descriptor, limit=_FILE_BYTES, name=str(file)).decode("utf-8")
+    except OSError as error:
+        raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, "It is not UTF-8. Save it as UTF-8.") from None
     finally:

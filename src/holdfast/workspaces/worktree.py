@@ -1,8 +1,9 @@
 """Find the repository of a git worktree without running git."""
 
 import os
-import stat
 from pathlib import Path
+
+from holdfast.model.untrusted_file import read_untrusted_file
 
 _FILE_BYTES = 4096
 
@@ -38,12 +39,7 @@ def _follow(base: Path, target: str) -> Path | None:
 def _read_line(file: Path) -> str:
     """The only line of a small regular file; empty if there is no such file."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        content = read_untrusted_file(file, limit=_FILE_BYTES, follow_link=False)
     except OSError:
         return ""
-    try:
-        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        content = os.read(descriptor, _FILE_BYTES + 1) if is_regular else b""
-    finally:
-        os.close(descriptor)
-    return "" if len(content) > _FILE_BYTES else os.fsdecode(content).strip("\r\n")
+    return os.fsdecode(content).strip("\r\n")

@@ -189,7 +189,7 @@ async def serve_proxy(**options: Any) -> AsyncIterator[FakeProxy]:
                 await asyncio.wait(tasks)
 
 
-def make_certificate(folder: Path, name: str) -> dict[str, Any]:
+def make_certificate(folder: Path, name: str, *, valid_for: timedelta = timedelta(days=1)) -> dict[str, Any]:
     """Write a key and a self-signed certificate for this name. Return the options for uvicorn."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -201,7 +201,7 @@ def make_certificate(folder: Path, name: str) -> dict[str, Any]:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + valid_for)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

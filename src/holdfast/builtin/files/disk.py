@@ -3,6 +3,8 @@
 import os
 import secrets
 import stat
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.builtin.files.roots import Roots
@@ -11,6 +13,9 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_LISTED = 1000
+_MAX_ENTRIES = 50_000
+_PAUSE_ENTRIES = 256  # how many entries are read between two pauses
 _BINARY_CHECK_BYTES = 8192
 
 
@@ -22,6 +27,7 @@ class FileSnapshot:
     text: str | None
     version: tuple[int, ...] = ()
     mode: int | None = None
+    is_from_editor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,17 @@ class FolderEntry:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderListing:
+    """The first entries of a folder by name, and how many entries it has."""
+
+    real: str
+    entries: tuple[FolderEntry, ...]
+    total: int
+    is_complete: bool
+    """False if the folder has more entries than were read: then `total` is not all, and `entries` may not be the first."""
+
+
 def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> FileSnapshot:
     """Read a text file; the text is None if there is no such file."""
     with open_path(roots, path) as handle:
@@ -42,7 +59,6 @@ def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Fi
             return FileSnapshot(real=handle.real, text=None)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            _check_kind(path, status)
             if status.st_size > max_bytes:
                 raise HoldfastError(
                     codes.FILE_TOO_LARGE,
@@ -90,13 +106,28 @@ def write_file(roots: Roots, path: str, text: str, before: FileSnapshot) -> None
             raise
 
 
-def list_folder(roots: Roots, path: str) -> tuple[str, list[FolderEntry]]:
-    """The real path of a folder, and its entries sorted by name."""
+def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]:
+    """List a folder, and yield wherever the work can pause."""
     with open_path(roots, path) as handle:
         descriptor = open_folder(handle)
         try:
-            with os.scandir(descriptor) as found:
-                return handle.real, sorted(map(_folder_entry, found), key=lambda entry: entry.name)
+            found: list[tuple[str, str]] = []
+            is_complete = True
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if len(found) == _MAX_ENTRIES:
+                        is_complete = False
+                        break
+                    found.append((entry.name, _kind(entry)))
+                    if len(found) % _PAUSE_ENTRIES == 0:
+                        yield
+            found.sort()
+            return FolderListing(
+                real=handle.real,
+                entries=tuple(_folder_entry(descriptor, *entry) for entry in found[:MAX_LISTED]),
+                total=len(found),
+                is_complete=is_complete,
+            )
         finally:
             os.close(descriptor)
 
@@ -120,17 +151,15 @@ def encode_text(path: str, text: str) -> bytes:
             codes.NOT_TEXT, "The text contains a lone surrogate, which UTF-8 cannot encode."
         ) from None
     if len(data) > MAX_FILE_BYTES:
-        raise HoldfastError(
-            codes.FILE_TOO_LARGE, f"{path!r} would have {len(data)} bytes; the maximum is {MAX_FILE_BYTES}."
-        )
+        raise too_large_error(path, len(data))
     return data
 
 
-def _check_kind(path: str, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is a folder.")
-    if not stat.S_ISREG(status.st_mode):
-        raise HoldfastError(codes.NOT_A_FILE, f"{path!r} is not a regular file.")
+def too_large_error(path: str, size: int) -> HoldfastError:
+    """The error for a text that is too large to be written."""
+    return HoldfastError(
+        codes.FILE_TOO_LARGE, f"{path!r} would have {size} bytes; the maximum is {MAX_FILE_BYTES}."
+    )
 
 
 def _check_writable(handle: PathHandle) -> None:
@@ -150,19 +179,20 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _folder_entry(found: "os.DirEntry[str]") -> FolderEntry:
-    if found.is_symlink():
-        return FolderEntry(name=_printable(found.name), kind="link")
-    if found.is_dir(follow_symlinks=False):
-        return FolderEntry(name=_printable(found.name), kind="folder")
-    if found.is_file(follow_symlinks=False):
-        try:
-            return FolderEntry(
-                name=_printable(found.name), kind="file", size=found.stat(follow_symlinks=False).st_size
-            )
-        except OSError:  # deleted since it was listed
-            return FolderEntry(name=_printable(found.name), kind="file")
-    return FolderEntry(name=_printable(found.name), kind="other")
+def _kind(entry: "os.DirEntry[str]") -> str:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _folder_entry(folder_fd: int, name: str, kind: str) -> FolderEntry:
+    size = None
+    if kind == "file":
+        with suppress(OSError):  # deleted since it was listed
+            size = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_size
+    return FolderEntry(name=_printable(name), kind=kind, size=size)
 
 
 def _printable(name: str) -> str:

@@ -2,21 +2,29 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from holdfast.builtin.files.disk import decode_text
+from holdfast.builtin.files.glob import Glob
 from holdfast.builtin.files.roots import ProtectedPaths, Roots
 from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model.errors import HoldfastError
+from holdfast.model.untrusted_file import read_descriptor
 
 SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
-_MAX_FILES = 50_000
+_MAX_ENTRIES = 50_000
 _MAX_DEPTH = 64
 _MAX_SECONDS = 10.0
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_LINE_CHARS = 300
+_MAX_ANSWER_CHARS = 256 * 1024
+_PAUSE_ENTRIES = 256  # how many entries are read between two pauses
+_PAUSE_LINES = 4096
+
+Pauses = Generator[None, None, None]
+"""Work that yields wherever it can pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +36,26 @@ class SearchMatch:
     text: str | None = None
 
 
+class _Folder(NamedTuple):
+    """A folder to search. The one at the top has no parent."""
+
+    parent: "_Folder | None"
+    name: str
+    depth: int
+
+    def steps(self) -> list[str]:
+        """The names from the top to this folder."""
+        names: list[str] = []
+        folder = self
+        while folder.parent is not None:
+            names.append(folder.name)
+            folder = folder.parent
+        return names[::-1]
+
+
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search. It stops at a maximum number of matches or files, or after a maximum time."""
+    """One search. It stops at a maximum number of matches or entries, or after a maximum time of work."""
 
     glob: str
     text: str
@@ -38,90 +63,131 @@ class Search:
     limit: int
     matches: list[SearchMatch] = field(default_factory=list[SearchMatch])
     searched: int = 0
+    """The number of files."""
     truncated: str = ""
     """Why there may be more matches; empty if the search was complete."""
+    _entries: int = 0
+    _answer_chars: int = 0
     _until: float = 0.0
 
-    def run(self, roots: Roots, path: str) -> str:
-        """Search below the path; return its real path."""
+    def run(self, roots: Roots, path: str) -> Generator[None, None, str]:
+        """Search below the path; return its real path. Yields wherever the work can pause."""
         self._until = time.monotonic() + _MAX_SECONDS
-        pattern = tuple(self.glob.split("/"))
+        glob = Glob(self.glob)
         with open_path(roots, path) as handle:
-            for name, file in _walk_files(handle, roots.protected):
-                self.searched += 1
-                if time.monotonic() > self._until or self.searched > _MAX_FILES:
-                    self.truncated = f"Stopped after {self.searched} files. Search in a subfolder."
-                    break
-                if matches_glob(name.split("/"), pattern):
-                    self.matches += self._matches_in(name, file)
-                if len(self.matches) > self.limit:
-                    del self.matches[self.limit :]
-                    self.truncated = (
-                        f"Only the first {self.limit} matches are shown. Make the search narrower."
+            top_fd = open_folder(handle)
+            try:
+                pending = [_Folder(None, "", 0)]
+                while pending and not self.truncated:
+                    folder = pending.pop()
+                    folders = yield from self._search_folder(
+                        top_fd, handle.real, folder, glob, roots.protected
                     )
-                    break
+                    if folder.depth < _MAX_DEPTH:
+                        pending += [_Folder(folder, name, folder.depth + 1) for name in reversed(folders)]
+            finally:
+                os.close(top_fd)
             return handle.real
 
-    def _matches_in(self, name: str, handle: PathHandle) -> Iterator[SearchMatch]:
+    def _search_folder(
+        self, top_fd: int, top: str, folder: _Folder, glob: Glob, protected: ProtectedPaths
+    ) -> Generator[None, None, list[str]]:
+        """Search the files of one folder, and return its folders. Links are not followed."""
+        steps = folder.steps()
+        try:
+            folder_fd = _open_below(top_fd, steps)
+        except OSError:  # not readable, or deleted since it was listed
+            return []
+        try:
+            real = "/".join([top.rstrip("/"), *steps])
+            files, folders = yield from self._list(folder_fd, real, protected)
+            for name in files:
+                yield from self._pause()
+                if self.truncated:
+                    break
+                self.searched += 1
+                if glob.matches([*steps, name]):
+                    yield from self._search_file(
+                        "/".join([*steps, name]), PathHandle(folder_fd, name, f"{real}/{name}")
+                    )
+            return folders
+        finally:
+            os.close(folder_fd)
+
+    def _list(
+        self, folder_fd: int, real: str, protected: ProtectedPaths
+    ) -> Generator[None, None, tuple[list[str], list[str]]]:
+        """The names of the files and of the folders in a folder, sorted."""
+        files: list[str] = []
+        folders: list[str] = []
+        with os.scandir(folder_fd) as found:
+            for entry in found:
+                self._entries += 1
+                if self._entries % _PAUSE_ENTRIES == 0:
+                    yield from self._pause()
+                if self._entries > _MAX_ENTRIES:
+                    self._stop()
+                if self.truncated:
+                    break
+                if protected.contains(f"{real}/{entry.name}", _folder_status(entry)):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in SKIPPED:
+                        folders.append(entry.name)
+                elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
+                    files.append(entry.name)
+        return sorted(files), sorted(folders)
+
+    def _search_file(self, path: str, handle: PathHandle) -> Pauses:
         if not self.text:
-            yield SearchMatch(path=name)
+            self._add(SearchMatch(path=path))
             return
-        wanted = self.text.casefold() if self.ignore_case else self.text
-        for number, line in enumerate(_read_text(handle).split("\n"), start=1):
+        text = _read_text(handle)
+        wanted = self.text
+        searched = text
+        if self.ignore_case:
+            wanted, searched = wanted.casefold(), text.casefold()
+        if wanted not in searched:
+            return
+        for number, line in enumerate(text.split("\n"), start=1):
+            if number % _PAUSE_LINES == 0:
+                yield from self._pause()
+            if self.truncated:
+                return
             if wanted in (line.casefold() if self.ignore_case else line):
-                yield SearchMatch(path=name, line=number, text=line.strip()[:_MAX_LINE_CHARS])
+                self._add(SearchMatch(path=path, line=number, text=line.strip()[:_MAX_LINE_CHARS]))
+
+    def _add(self, match: SearchMatch) -> None:
+        self._answer_chars += len(match.path) + len(match.text or "")
+        if len(self.matches) == self.limit or self._answer_chars > _MAX_ANSWER_CHARS:
+            self.truncated = (
+                f"Only the first {len(self.matches)} matches are shown. Make the search narrower."
+            )
+        else:
+            self.matches.append(match)
+
+    def _pause(self) -> Pauses:
+        """Let others work; the time until the search goes on does not count."""
+        before = time.monotonic()
+        if before > self._until:
+            self._stop()
+        yield
+        self._until += time.monotonic() - before
+
+    def _stop(self) -> None:
+        self.truncated = self.truncated or f"Stopped after {self.searched} files. Search in a subfolder."
 
 
-def matches_glob(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path matches a glob: `*` within a name, `**` for any folders; a single name matches at any depth."""
-    if len(pattern) == 1 and pattern[0] != "**":
-        return fnmatchcase(path[-1], pattern[0])
-    # The positions in the pattern that the path so far can have reached: at most len(path) * len(pattern) steps.
-    positions = _skip_double_stars({0}, pattern)
-    for step in path:
-        following: set[int] = set()
-        for at in positions:
-            if at < len(pattern):
-                if pattern[at] == "**":
-                    following.add(at)
-                elif fnmatchcase(step, pattern[at]):
-                    following.add(at + 1)
-        positions = _skip_double_stars(following, pattern)
-    return len(pattern) in positions
-
-
-def _skip_double_stars(positions: set[int], pattern: Sequence[str]) -> set[int]:
-    """Add the positions after each `**`, because it also matches no folder at all."""
-    for at in range(len(pattern)):
-        if at in positions and pattern[at] == "**":
-            positions.add(at + 1)
-    return positions
-
-
-def _walk_files(
-    top: PathHandle, protected: ProtectedPaths, prefix: str = "", depth: int = 0
-) -> Iterator[tuple[str, PathHandle]]:
-    """Every file below `top`, with its relative path and while its folder is open. Links are not followed."""
-    try:
-        descriptor = open_folder(top)
-    except OSError:  # not readable, or deleted since it was listed
-        if depth == 0:
-            raise
-        return
-    try:
-        with os.scandir(descriptor) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        for entry in entries:
-            handle = PathHandle(descriptor, entry.name, f"{top.real.rstrip('/')}/{entry.name}")
-            if protected.contains(handle.real, _folder_status(entry)):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED and depth < _MAX_DEPTH:
-                    yield from _walk_files(handle, protected, f"{prefix}{entry.name}/", depth + 1)
-            elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
-                yield prefix + entry.name, handle
-    finally:
-        os.close(descriptor)
+def _open_below(top_fd: int, steps: list[str]) -> int:
+    """Open a folder step by step from the top, without following links."""
+    folder_fd = os.dup(top_fd)
+    for step in steps:
+        try:
+            next_fd = open_folder(PathHandle(folder_fd, step, ""))
+        finally:
+            os.close(folder_fd)
+        folder_fd = next_fd
+    return folder_fd
 
 
 def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
@@ -135,12 +201,22 @@ def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
 def _read_text(handle: PathHandle) -> str:
     """The text of a file; empty if it is binary or too large to search."""
     try:
-        with os.fdopen(open_file(handle), "rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-        return decode_text(handle.name, data) if len(data) <= _MAX_FILE_BYTES else ""
+        descriptor = open_file(handle)
+    except OSError:
+        return ""
+    try:
+        if os.fstat(descriptor).st_size > _MAX_FILE_BYTES:
+            return ""
+        return decode_text(handle.name, read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=handle.name))
     except (OSError, HoldfastError):
         return ""
+    finally:
+        os.close(descriptor)
 
 
 def _is_utf8(name: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

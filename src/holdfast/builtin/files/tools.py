@@ -1,30 +1,42 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders, through its editor if it has one."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
 from holdfast import __version__
-from holdfast.builtin.files import disk, edit
+from holdfast.builtin.files import disk
+from holdfast.builtin.files.edit import Replacement, describe_change
+from holdfast.builtin.files.editor_files import EditorFiles
+from holdfast.builtin.files.lines import count_lines, line_start
 from holdfast.builtin.files.roots import ProtectedPaths, Roots
 from holdfast.builtin.files.search import SKIPPED, Search
+from holdfast.builtin.files.time_slices import run_in_slices
 from holdfast.model import codes
 from holdfast.model.codes import Code
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
-from holdfast.model.door import Door, DoorCapabilities
+from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
 from holdfast.wire.mcp.server import Service
 
+T = TypeVar("T")
+
 KIND = "dev.holdfast/kind"
 _MAX_TEXT_CHARS = 256 * 1024
-_MAX_ENTRIES = 1000
+_INLINE_CHARS = 16 * 1024  # texts up to this length are processed on the event loop
+_MAX_CALLS = 4  # calls of one session that run at a time
+# Few threads: they do not only wait for the disk, and a busy thread slows the event loop.
+_FILE_THREADS = WorkerThreads("files", threads=6, per_owner=1)
+_SEARCH_THREADS = WorkerThreads("find", threads=2, per_owner=1)
 _PATH_CODES = (
     codes.BAD_PATH,
     codes.OUTSIDE_ROOTS,
@@ -42,14 +54,29 @@ PathName = Annotated[
 Folder = Annotated[str, "The folder to list or search."]
 
 
-def files_service(context: SessionContext, door: Door | None, protected: Sequence[str] = ()) -> Service:
+def files_service(
+    context: SessionContext,
+    door: Door | None,
+    protected: Sequence[str] = (),
+    confined_folders: ConfinedFolders | None = None,
+) -> Service:
     """The file tools of one session, which deny access to the `protected` paths."""
-    return files_toolbox(context, door, protected).server(EnvironmentAuthenticator(context))
+    toolbox = files_toolbox(context, door, protected, confined_folders)
+    return toolbox.server(EnvironmentAuthenticator(context))
 
 
-def files_toolbox(context: SessionContext, door: Door | None, protected: Sequence[str] = ()) -> Toolbox:
-    """The file tools for the folders of one session."""
-    tools = _Files(Roots(context.roots or (context.cwd,), ProtectedPaths.of(protected)), door)
+def files_toolbox(
+    context: SessionContext,
+    door: Door | None,
+    protected: Sequence[str] = (),
+    confined_folders: ConfinedFolders | None = None,
+) -> Toolbox:
+    """The file tools for the folders of one session. `confined_folders` are those of the host."""
+    roots = Roots(context.roots or (context.cwd,), ProtectedPaths.of(protected))
+    editor = None
+    if door is not None:
+        editor = EditorFiles(door, context.trust_level, confined_folders or ConfinedFolders())
+    tools = _Files(context, roots, editor)
     box = Toolbox(
         "files",
         version=__version__,
@@ -80,12 +107,18 @@ def files_toolbox(context: SessionContext, door: Door | None, protected: Sequenc
     return box
 
 
-@dataclass(frozen=True, slots=True)
 class _Files:
-    """The handlers. Every path is checked against the roots first, even if the editor then reads or writes the file."""
+    """The handlers of one session. Every path is checked against the roots first, even if the editor then opens the file.
 
-    roots: Roots
-    door: Door | None
+    Work runs in threads, in which sessions take turns. At most a few calls of one session have texts in memory.
+    """
+
+    def __init__(self, context: SessionContext, roots: Roots, editor: EditorFiles | None) -> None:
+        self._owner = str(context.session_id)
+        self._roots = roots
+        self._editor = editor
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
+        self._searches = asyncio.Semaphore(1)
 
     async def read(
         self,
@@ -97,35 +130,25 @@ class _Files:
 
         A long file is returned in parts: continue at `next_line`.
         """
-        text = (await self._snapshot(path, to_change=False)).text
-        if text is None:
-            raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
-        every = text.splitlines(keepends=True)
-        part: list[str] = []
-        size = 0
-        for line in every[first_line - 1 : first_line - 1 + lines]:
-            size += len(line)
-            if size > _MAX_TEXT_CHARS:
-                break
-            part.append(line)
-        if not part and len(every) >= first_line:
-            part = [every[first_line - 1][:_MAX_TEXT_CHARS]]
-        last = first_line - 1 + len(part)
-        more = {"next_line": last + 1} if last < len(every) else {}
-        return {"path": path, "text": "".join(part), "first_line": first_line, "lines": len(every), **more}
+        async with self._calls:
+            snapshot = await self._snapshot(path, to_change=False)
+            if snapshot.text is None:
+                raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
+            text = snapshot.text
+            part = await self._process(len(text), _read_lines, text, first_line, lines)
+            return {"path": path, **part, **self._note(snapshot)}
 
     async def write(
         self, path: PathName, text: Annotated[str, "The whole text of the file."]
     ) -> dict[str, Any]:
         """Write a whole text file. Creates missing folders; replaces an existing file."""
-        disk.encode_text(path, text)
-        before = await self._snapshot(path, make=True)
-        await self._write(path, text, before)
-        return {
-            "path": path,
-            "created": before.text is None,
-            "diff": edit.make_diff(before.real, before.text, text),
-        }
+        async with self._calls:
+            await self._process(len(text), disk.encode_text, path, text)
+            before = await self._snapshot(path, make=True)
+            size = len(before.text or "") + len(text)
+            change = await self._process(size, describe_change, before.real, before.text, text)
+            await self._write(path, text, before)
+            return {"path": path, "created": before.text is None, **change, **self._note(before)}
 
     async def edit(
         self,
@@ -135,27 +158,34 @@ class _Files:
         all: Annotated[bool, "Replace every occurrence."] = False,  # noqa: FBT002
     ) -> dict[str, Any]:
         """Change a text file by replacing an exact text in it."""
-        before = await self._snapshot(path)
-        if before.text is None:
-            raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}. To create it, use `write`.")
-        text, count = edit.replace_text(path, before.text, old, new, every=all)
-        disk.encode_text(path, text)
-        await self._write(path, text, before)
-        return {"path": path, "replaced": count, "diff": edit.make_diff(before.real, before.text, text)}
+        async with self._calls:
+            before = await self._snapshot(path)
+            if before.text is None:
+                raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}. To create it, use `write`.")
+            replacement = Replacement(old=old, new=new, every=all)
+            size = len(before.text) + len(old) + len(new)
+            text, count = await self._process(size, replacement.apply, path, before.text)
+            size = len(before.text) + len(text)
+            change = await self._process(size, describe_change, before.real, before.text, text)
+            await self._write(path, text, before)
+            return {"path": path, "replaced": count, **change, **self._note(before)}
 
     async def list(self, path: Folder = ".") -> dict[str, Any]:
         """List a folder."""
-        real, found = await asyncio.to_thread(disk.list_folder, self.roots, path)
+        async with self._calls:
+            listing = await run_in_slices(
+                _FILE_THREADS, disk.list_folder(self._roots, path), owner=self._owner
+            )
         shown: list[JsonObject] = [
             {name: value for name, value in asdict(entry).items() if value is not None}
-            for entry in found[:_MAX_ENTRIES]
+            for entry in listing.entries
         ]
-        cut = (
-            {"cut": f"Only the first {_MAX_ENTRIES} of {len(found)} entries are listed."}
-            if len(found) > _MAX_ENTRIES
-            else {}
-        )
-        return {"folder": self.roots.display_path(real), "entries": shown, **cut}
+        answer: dict[str, Any] = {"folder": self._roots.display_path(listing.real), "entries": shown}
+        if not listing.is_complete:
+            answer["cut"] = f"The folder has more than {listing.total} entries; {len(shown)} are listed."
+        elif listing.total > len(shown):
+            answer["cut"] = f"Only the first {len(shown)} of {listing.total} entries are listed."
+        return answer
 
     async def find(
         self,
@@ -172,17 +202,18 @@ class _Files:
         Without `path`, only the session's first folder is searched; `not_searched` lists the others.
         """
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
-        real = await asyncio.to_thread(search.run, self.roots, path)
+        async with self._searches:
+            real = await run_in_slices(_SEARCH_THREADS, search.run(self._roots, path), owner=self._owner)
         found = [
             {name: value for name, value in asdict(match).items() if value is not None}
             for match in search.matches
         ]
         answer: dict[str, Any] = {
-            "folder": self.roots.display_path(real),
+            "folder": self._roots.display_path(real),
             "found": found,
             "looked_at": search.searched,
         }
-        if path == "." and (others := self.roots.folders_outside(real)):
+        if path == "." and (others := self._roots.folders_outside(real)):
             answer["not_searched"] = others
         if search.truncated:
             answer["cut"] = search.truncated
@@ -191,52 +222,46 @@ class _Files:
         return answer
 
     async def _snapshot(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.FileSnapshot:
-        """The file at the path: the editor's text if it has one, else the text on disk.
+        """The file at the path: the editor's text if it has one, else the text on disk."""
+        found = await _FILE_THREADS.run(self._read_disk, path, make, owner=self._owner)
+        return found if self._editor is None else await self._editor.read(path, found, to_change=to_change)
 
-        A change must be based on unsaved text, so the disk is used only if the editor does not have the file.
-        """
-        found = await asyncio.to_thread(self._read_disk, path, make=make)
-        if self.door is None or not self._capabilities.read_files:
-            return found
+    def _read_disk(self, path: str, make: bool) -> disk.FileSnapshot:  # noqa: FBT001
         try:
-            text = await self.door.read_text(found.real)
-        except HoldfastError as error:
-            # Some editors send an error without the not-found code for a file that they do not have.
-            is_missing = error.code is codes.PEER_ERROR and (found.text is None or not to_change)
-            if error.code is codes.NO_FILE or is_missing:
-                return found
-            raise _editor_refused("read", path, error) from None
-        if len(text) > disk.MAX_FILE_BYTES:
-            raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
-        return disk.FileSnapshot(real=found.real, text=text, version=found.version, mode=found.mode)
-
-    def _read_disk(self, path: str, *, make: bool) -> disk.FileSnapshot:
-        try:
-            return disk.read_file(self.roots, path)
+            return disk.read_file(self._roots, path)
         except HoldfastError as error:
             if error.code is not codes.NO_FILE or not make:
                 raise
         # A parent folder is missing; the real path is known once it has been created.
-        return disk.make_parents(self.roots, path)
+        return disk.make_parents(self._roots, path)
 
     async def _write(self, path: str, text: str, before: disk.FileSnapshot) -> None:
-        if self.door is None or not self._capabilities.write_files:
-            await asyncio.to_thread(disk.write_file, self.roots, path, text, before)
-            return
-        try:
-            await self.door.write_text(before.real, text)
-        except HoldfastError as error:
-            raise _editor_refused("write", path, error) from None
+        if self._editor is None or not await self._editor.write(path, text, before):
+            await _FILE_THREADS.run(disk.write_file, self._roots, path, text, before, owner=self._owner)
 
-    @property
-    def _capabilities(self) -> DoorCapabilities:
-        return self.door.capabilities if self.door is not None else DoorCapabilities()
+    async def _process(self, size: int, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that processes texts of this size: in a thread if they are long."""
+        if size <= _INLINE_CHARS:
+            return function(*args)
+        return await _FILE_THREADS.run(function, *args, owner=self._owner)
+
+    def _note(self, snapshot: disk.FileSnapshot) -> dict[str, Any]:
+        note = "" if self._editor is None else self._editor.note(snapshot.real)
+        return {"note": note} if note else {}
 
 
-def _editor_refused(verb: str, path: str, error: HoldfastError) -> HoldfastError:
-    reason = error.message.strip() or "it gave no reason"
-    full_stop = "" if reason.endswith((".", "!", "?")) else "."
-    return HoldfastError(codes.EDITOR_REFUSED, f"The editor did not {verb} {path!r}: {reason}{full_stop}")
+def _read_lines(text: str, first_line: int, lines: int) -> JsonObject:
+    """The part of a text that `read` returns: whole lines, or the beginning of a line that is too long."""
+    total = count_lines(text)
+    start = line_start(text, first_line)
+    part = text[start : start + _MAX_TEXT_CHARS]
+    end = line_start(part, lines + 1)
+    if end == len(part) and start + end < len(text):  # the last line may be cut
+        end = part.rfind("\n") + 1 or end
+    part = part[:end]
+    last = first_line - 1 + count_lines(part)
+    more: JsonObject = {"next_line": last + 1} if last < total else {}
+    return {"text": part, "first_line": first_line, "lines": total, **more}
 
 
 def _code_names(*several: Code) -> tuple[str, ...]:

@@ -2,21 +2,24 @@
 
 A path that was checked can lead elsewhere a moment later. So nothing here is checked first and opened by name later:
 every step is opened relative to the descriptor of the step before and never follows a link. A link is read, and its
-target is walked step by step. `..` returns to the previous descriptor. Nothing here is specific to Linux.
+target is walked step by step. After `..`, the path above is walked again from the root, so that only two folders are
+open at a time, however deep the path is. Nothing here is specific to Linux.
 """
 
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from holdfast.builtin.files.roots import Roots, outside_error, protected_error
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
 _MAX_LINKS = 40
+_MAX_STEPS = 10_000
 # With O_PATH, the parent folders of a path need not be readable; on systems without O_PATH they must be.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -44,12 +47,8 @@ def open_path(roots: Roots, path: str, *, make: bool = False) -> Iterator[PathHa
 
 
 def open_file(handle: PathHandle) -> int:
-    """Open a file for reading. Never blocks, even if it is a FIFO or a device."""
-    return os.open(
-        handle.name,
-        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC,
-        dir_fd=handle.folder_fd,
-    )
+    """Open a regular file for reading. Anything else, such as a FIFO or a device, is not opened."""
+    return open_untrusted_file(handle.name, dir_fd=handle.folder_fd, follow_link=False)
 
 
 def open_folder(handle: PathHandle) -> int:
@@ -62,6 +61,8 @@ def open_folder(handle: PathHandle) -> int:
 def os_error(path: str, error: OSError) -> HoldfastError:
     """Convert an error of the operating system into one with a code and the path."""
     shown = repr(path[:200])
+    if isinstance(error, UnusableFileError):
+        return HoldfastError(codes.NOT_A_FILE, f"{shown} is {error.strerror}.")
     match error.errno:
         case errno.ENOENT:
             return HoldfastError(codes.NO_FILE, f"There is nothing at {shown}.")
@@ -81,21 +82,24 @@ def os_error(path: str, error: OSError) -> HoldfastError:
 
 
 class _Walk:
-    """Walks one path, and keeps every folder from the root to the current one open."""
+    """Walks one path, and keeps only the current folder open."""
 
     def __init__(self, roots: Roots, path: str, *, make: bool) -> None:
         self._roots = roots
         self._path = path
         self._make = make
-        self._open_fds: list[int] = []
+        self._folder_fd = -1
         self._names: list[str] = []
         self._root = ""
         self._steps: deque[str] = deque()
 
     def run(self) -> PathHandle:
         self._start_at(self._path)
-        links = 0
+        links = walked = 0
         while self._steps:
+            walked += 1
+            if walked > _MAX_STEPS:
+                raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many steps.")
             step = self._steps.popleft()
             if step == "..":
                 self._leave()
@@ -109,32 +113,33 @@ class _Walk:
             else:
                 self._check_protected(step)
                 if not self._steps:
-                    return PathHandle(self._open_fds[-1], step, self._real(step))
+                    return PathHandle(self._folder_fd, step, self._real(step))
                 self._enter(step)
-        return PathHandle(self._open_fds[-1], ".", self._real())
+        return PathHandle(self._folder_fd, ".", self._real())
 
     def close(self) -> None:
-        while self._open_fds:
-            os.close(self._open_fds.pop())
+        self._move_to(-1)
 
     def _start_at(self, path: str) -> None:
         rooted = self._roots.resolve(path)
-        self.close()
+        self._restart(rooted.root, rooted.steps)
+
+    def _restart(self, root: str, steps: Sequence[str]) -> None:
+        """Go to a root, to walk these steps first."""
         self._names.clear()
-        self._root = rooted.root
-        self._open_fds.append(_open_root(rooted.root))
+        self._root = root
+        self._move_to(_open_root(root))
         self._check_protected(".")
-        self._steps.extendleft(reversed(rooted.steps))
+        self._steps.extendleft(reversed(steps))
 
     def _leave(self) -> None:
         if not self._names:
             raise outside_error(self._path, self._roots.folders)
-        self._names.pop()
-        os.close(self._open_fds.pop())
+        self._restart(self._root, self._names[:-1])
 
     def _read_link(self, step: str) -> str | None:
         try:
-            return os.readlink(step, dir_fd=self._open_fds[-1])
+            return os.readlink(step, dir_fd=self._folder_fd)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOENT):
                 return None
@@ -154,7 +159,7 @@ class _Walk:
     def _check_protected(self, step: str) -> None:
         """Raise if this step is protected, before anything is created or opened there."""
         try:
-            status = os.stat(step, dir_fd=self._open_fds[-1], follow_symlinks=False)
+            status = os.stat(step, dir_fd=self._folder_fd, follow_symlinks=False)
         except FileNotFoundError:
             status = None
         real = self._real() if step == "." else self._real(step)
@@ -164,9 +169,14 @@ class _Walk:
     def _enter(self, step: str) -> None:
         if self._make:
             with suppress(FileExistsError):
-                os.mkdir(step, dir_fd=self._open_fds[-1])
-        self._open_fds.append(os.open(step, _FOLDER, dir_fd=self._open_fds[-1]))
+                os.mkdir(step, dir_fd=self._folder_fd)
+        self._move_to(os.open(step, _FOLDER, dir_fd=self._folder_fd))
         self._names.append(step)
+
+    def _move_to(self, folder_fd: int) -> None:
+        if self._folder_fd >= 0:
+            os.close(self._folder_fd)
+        self._folder_fd = folder_fd
 
     def _real(self, *last: str) -> str:
         return "/".join([self._root.rstrip("/"), *self._names, *last]) or "/"

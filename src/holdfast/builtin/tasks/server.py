@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from holdfast import __version__
 from holdfast.builtin.tasks.store import Status, Task, TaskStore
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import Call, Meta, Toolbox, ToolError, Trust, Workspace
 from holdfast.workspaces import Registry
 
+T = TypeVar("T")
+
 FILE = "tasks.db"
+_THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 
 Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
 Body: TypeAlias = Annotated[str, "Further details.", Meta(max_length=20_000)]
@@ -41,25 +45,38 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
             )
         return replace(task, status=status)
 
+    def mover(status: Status) -> Callable[[Task], Task]:
+        return lambda task: move(task, status)
+
     @box.tool(name="task.add", title="Add a task")
-    def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
+    async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
-        return store.add(workspace.slug, title, body, call.session.session_id if call.session else "")
+        return await _run(call, store.add, workspace.slug, title, body, _session_id(call))
 
     @box.tool(name="task.list", title="List tasks", operation="query")
-    def list_(workspace: Workspace, status: Status | None = None) -> list[Task]:
-        """List the workspace's tasks, oldest first, optionally of one status."""
-        return store.list(workspace.slug, status)
+    async def list_(
+        workspace: Workspace,
+        call: Call,
+        status: Status | None = None,
+        first_number: Annotated[int, "The first task to list.", Meta(ge=1)] = 1,
+    ) -> dict[str, Any]:
+        """List the workspace's tasks, oldest first, optionally of one status.
+
+        A long list is returned in parts: continue at `next_number`.
+        """
+        tasks, following = await _run(call, store.list, workspace.slug, status, first_number)
+        return {"items": tasks, **({"next_number": following} if following else {})}
 
     @box.tool(name="task.show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
-    def show(number: Number, workspace: Workspace) -> Task:
+    async def show(number: Number, workspace: Workspace, call: Call) -> Task:
         """Show one task."""
-        return require_task(store.get(workspace.slug, number), number, workspace)
+        return require_task(await _run(call, store.get, workspace.slug, number), number, workspace)
 
     @box.tool(name="task.update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
-    def update(
+    async def update(
         number: Number,
         workspace: Workspace,
+        call: Call,
         title: Title | None = None,
         body: Body | None = None,
         status: Status | None = None,
@@ -74,27 +91,28 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
                 body=task.body if body is None else body,
             )
 
-        return require_task(store.change(workspace.slug, number, change), number, workspace)
+        changed = await _run(call, store.change, workspace.slug, number, change)
+        return require_task(changed, number, workspace)
 
     @box.tool(name="task.start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
-    def start(number: Number, workspace: Workspace) -> Task:
+    async def start(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a task as started."""
-        changed = store.change(workspace.slug, number, lambda task: move(task, Status.STARTED))
+        changed = await _run(call, store.change, workspace.slug, number, mover(Status.STARTED))
         return require_task(changed, number, workspace)
 
     @box.tool(name="task.done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
-    def done(number: Number, workspace: Workspace) -> Task:
+    async def done(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a started task as done."""
-        changed = store.change(workspace.slug, number, lambda task: move(task, Status.DONE))
+        changed = await _run(call, store.change, workspace.slug, number, mover(Status.DONE))
         return require_task(changed, number, workspace)
 
     @box.tool(name="workspace.list", title="List workspaces", operation="query")
-    def workspaces(call: Call) -> list[dict[str, str]]:
+    async def workspaces(call: Call) -> list[dict[str, str]]:
         """List the workspaces that this session can use."""
         session = call.session
         shown = [
             workspace
-            for workspace in Registry(data_dir() / "workspaces").list()
+            for workspace in await _run(call, Registry(data_dir() / "workspaces").list)
             if session is None
             or session.trust_level is Trust.DIRECT
             or workspace.slug == session.workspace_id
@@ -102,6 +120,15 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         return [{"slug": workspace.slug, "name": workspace.name} for workspace in shown]
 
     return box
+
+
+async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
+    """Call the function in a thread. One session's calls run one at a time: sessions share this server."""
+    return await _THREADS.run(function, *args, owner=_session_id(call))
+
+
+def _session_id(call: Call) -> str:
+    return call.session.session_id if call.session else ""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,7 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from holdfast.model.private_database import make_private_database
+
 _COLUMNS = "number, title, body, status, created_at, updated_at, created_by"
+_MAX_LISTED = 1000
+_MAX_LISTED_CHARS = 256 * 1024
 _BUSY_SECONDS = 5.0  # how long to wait for another process's transaction
 
 
@@ -75,14 +79,22 @@ class TaskStore:
             created_by=created_by,
         )
 
-    def list(self, workspace: str, status: Status | None) -> list[Task]:
-        """The tasks of a workspace, oldest first."""
+    def list(self, workspace: str, status: Status | None, first_number: int = 1) -> tuple[list[Task], int]:
+        """The tasks of a workspace, oldest first, and the number of the first one that did not fit; 0 if all did."""
+        tasks: list[Task] = []
+        size = 0
         with self._transaction() as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM tasks WHERE workspace = ? AND (? IS NULL OR status = ?) ORDER BY number",
-                (workspace, status, status),
-            ).fetchall()
-        return [_task(row) for row in rows]
+                f"SELECT {_COLUMNS} FROM tasks WHERE workspace = ? AND number >= ? AND (? IS NULL OR status = ?)"
+                " ORDER BY number",
+                (workspace, first_number, status, status),
+            )
+            for task in map(_task, rows):
+                size += len(task.title) + len(task.body)
+                if size > _MAX_LISTED_CHARS or len(tasks) == _MAX_LISTED:
+                    return tasks, task.number
+                tasks.append(task)
+        return tasks, 0
 
     def get(self, workspace: str, number: int) -> Task | None:
         """One task of a workspace."""
@@ -107,7 +119,7 @@ class TaskStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         path = self._path()
         if not self._ready:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_database(path)
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")

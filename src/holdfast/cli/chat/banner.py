@@ -34,6 +34,9 @@ def print_banner(
         _row(printer, "also", _abbreviate_home(root))
     workspace = f", workspace {context.workspace_id}" if context.workspace_id else ""
     _row(printer, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
+    for warning in session.warnings:
+        if warning.server in context.roots:  # about the session's trust
+            _row(printer, "trust", replace_unprintable(f"{warning.server}: {warning.text}"), "yellow")
     if mode in _MODES:
         _row(printer, "mode", _MODES[mode], "yellow")
     counts = Counter(tool.server.name for tool in session.available_tools)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from holdfast.model.mask import Mask
 from holdfast.model.mask_prompt import mask_prompt
+from holdfast.model.untrusted_file import read_untrusted_file
 
 FILE = "chat_history"
 _MAX_PROMPTS = 1000
 _MAX_LENGTH = 4000
+_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_LENGTH  # a character has at most four bytes, and each line a tab more
 _NEXT_LINE = "\n\t"
 """Separates the lines of one prompt: in the file, a line that begins with a tab continues a prompt."""
 
@@ -21,7 +23,8 @@ def load_history(file: Path) -> list[str]:
     if not _is_usable(file):
         return []
     with contextlib.suppress(OSError):
-        text = file.read_text(encoding="utf-8", errors="replace").strip("\n")
+        content = read_untrusted_file(file, limit=_MAX_BYTES, follow_link=False)
+        text = content.decode("utf-8", errors="replace").strip("\n")
         prompts = re.split(r"\n(?!\t)", text) if text else []
         return [prompt.replace(_NEXT_LINE, "\n") for prompt in prompts[-_MAX_PROMPTS:]]
     return []

@@ -49,11 +49,11 @@ class TerminalDoor:
             return Decision.REJECT
         lines = format_arguments(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
         shown, rest = lines[:_FIRST_LINES], lines[_FIRST_LINES:]
-        name = replace_unprintable(f"{call.server}.{call.tool}")
         while True:
             view = f"[v]iew the other {len(rest)} lines, " if rest else ""
             answer = await self._ask(
-                f"  {name} may change something. {view}{QUESTION}", _join_lines(shown, rest)
+                f"  {replace_unprintable(title)} may change something. {view}{QUESTION}",
+                _join_lines(shown, rest),
             )
             if answer is None:
                 return Decision.REJECT

@@ -1,21 +1,32 @@
 """`holdfast servers approve`: review and approve servers and tools."""
 
+import difflib
 import getpass
+import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
+from holdfast.cli.output import confirm, print_line
 from holdfast.cli.servers.list import describe_entry
-from holdfast.cli.text import replace_unprintable
 from holdfast.host.host import Host
 from holdfast.model.resolution import Stage
-from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX
-from holdfast.resolve.entry_summary import summarize
-from holdfast.resolve.screen_tools import WithheldTool
+from holdfast.model.server import Source
+from holdfast.resolve.entry_summary import command_words, expand_command, summarize
+from holdfast.resolve.program import Program
+from holdfast.resolve.screen_tools import UnconfirmedTool, WithheldTool
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.session.session import Session
+from holdfast.wire.mcp.tools import Tool
+
+_MAX_COMPARED_LINES = 2000  # comparing more takes long
 
 
 @click.command()
@@ -25,9 +36,9 @@ from holdfast.session.session import Session
 def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> None:
     """Review and approve a project's servers, and new or changed tools.
 
-    Shows each server of the project's .mcp.json that you have not approved, then the tools that are new or changed
-    since you approved them, and asks you to allow them. An approval is only for what was shown: after a change, the
-    server or tool needs a new approval. With NAMES, only these servers.
+    Shows each server of the project's .mcp.json that you have not approved, with the files of the project that it
+    runs, then the tools that are new or changed since you approved them, and asks you to allow them. An approval is
+    only for what was shown: after a change, the server or tool needs a new approval. With NAMES, only these servers.
 
     \b
     Examples:
@@ -44,51 +55,119 @@ def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> No
         async with open_session(host, options.to_open_options()) as session:
             decided += await _review_tools(host, session, names, yes=yes)
         if not decided:
-            click.echo("Nothing awaits approval.")
+            print_line("Nothing awaits approval.")
 
     run_with_host(work)
 
 
 async def _review_servers(host: Host, options: SessionOptions, names: tuple[str, ...], *, yes: bool) -> int:
     loaded, resolution = await host.plan(options.to_open_options())
-    approvals = await host.store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
-    approved = {approval.content_hash for approval in approvals}
     refused = {refusal.server for refusal in resolution.refusals if refusal.stage is Stage.ADMIT}
     decided = 0
     for entry in loaded.entries:
-        is_waiting = entry.source is Source.PROJECT and entry.digest not in approved and entry.name in refused
-        if not is_waiting or (names and entry.name not in names):
+        if entry.source is not Source.PROJECT or entry.name not in refused:
             continue
-        click.echo(f"{replace_unprintable(entry.name)}, from {replace_unprintable(entry.origin)}")
-        for line in describe_entry(summarize(entry)):
-            click.echo(f"  {line}")
-        decided += 1
-        if yes or click.confirm("Allow it in this project's sessions?"):
-            await host.approvals.approve_server(entry, by=getpass.getuser())
-            click.echo("  approved")
+        if not names or entry.name in names:
+            decided += await _review_server(host, entry, yes=yes)
     return decided
+
+
+async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
+    """Show a server with its program, and ask. Return whether there was something to decide."""
+    words, folder = command_words(entry), str(Path(entry.origin).parent)
+    program = await host.approvals.read_program(words, folder)
+    if await host.approvals.is_approved(entry, program):
+        return False
+    print_line(f"{entry.name}, from {entry.origin}")
+    for line in (*describe_entry(summarize(entry)), *_describe_program(program)):
+        print_line(f"  {line}")
+    if change := await host.approvals.describe_program_change(entry, program):
+        print_line(f"  since you approved it: {change}")
+    if program.problem:
+        print_line("  not approved: its program cannot be checked")
+        return True
+    if not yes and not confirm("Allow it in this project's sessions, with your rights?"):
+        return True
+    # Its variables are filled in only now. If they name other files, these are part of the program too.
+    complete = await host.approvals.read_program(expand_command(words, os.environ), folder)
+    if complete.files != program.files:
+        print_line("  with its variables filled in:")
+        for line in _describe_program(complete):
+            print_line(f"  {line}")
+        if complete.problem or not (yes or confirm("Allow this program too?")):
+            print_line("  not approved")
+            return True
+    await host.approvals.approve_server(entry, by=getpass.getuser(), program=complete)
+    print_line("  approved")
+    return True
+
+
+def _describe_program(program: Program) -> Iterator[str]:
+    for number, path in enumerate(program.files):
+        yield f"{'program:   ' if number == 0 else '           '}{path}"
+    if program.problem:
+        yield f"problem:   {program.problem}"
+    if program.is_partial:
+        yield f"           It imports more files than these {len(program.files)}. Changes of the others are not noticed."
 
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
     decided = 0
-    for name, waiting in session.awaiting_approval.items():
-        if not waiting or (names and name not in names):
+    for name, unconfirmed in session.unconfirmed.items():
+        if names and name not in names:
             continue
-        decided += 1
-        await _review_server_tools(host, session.server(name), waiting, yes=yes)
+        if waiting := session.awaiting_approval.get(name, ()):
+            print_line(f"{name} has tools that are new or have changed since you approved them:")
+            decided += await _review_definitions(host, session, name, waiting, yes=yes)
+        if unconfirmed:
+            print_line(
+                f"{name} says this about its tools. Until you approve it, Holdfast believes no hints, "
+                "and asks before a tool runs that says that it only reads:"
+            )
+            decided += await _review_definitions(host, session, name, unconfirmed, yes=yes)
     return decided
 
 
-async def _review_server_tools(
-    host: Host, spec: ServerSpec, waiting: Sequence[WithheldTool], *, yes: bool
-) -> None:
-    click.echo(
-        f"{replace_unprintable(spec.name)} has tools that are new or have changed since you approved them:"
-    )
-    for tool in waiting:
-        click.echo(f"  {tool.name}: {replace_unprintable(tool.description or 'no description')}")
-    if yes or click.confirm("Allow them?"):
+async def _review_definitions(
+    host: Host, session: Session, server: str, tools: Sequence[WithheldTool | UnconfirmedTool], *, yes: bool
+) -> int:
+    spec, owner = session.server(server), session.context.user_id or ""
+    for tool in tools:
+        print_line(f"  {tool.name}")
+        before = await host.approvals.last_definition(spec, tool.name, owner=owner)
+        now = [*describe_tool(tool.definition)]
+        for line in _differences([*describe_tool(before)], now):
+            print_line(f"    {line}")
+    if yes or confirm("Approve them as they are shown?"):
         await host.approvals.approve_tools(
-            spec, {tool.name: tool.fingerprint for tool in waiting}, by=getpass.getuser()
+            spec,
+            {tool.name: tool.fingerprint for tool in tools},
+            by=getpass.getuser(),
+            owner=owner,
+            definitions=[tool.definition for tool in tools if tool.definition is not None],
         )
-        click.echo("  approved")
+        print_line("  approved")
+    return 1
+
+
+def _differences(before: list[str], now: list[str]) -> Iterator[str]:
+    """All lines; those that were added or removed begin with + or -. Without a definition before, there is nothing to compare."""
+    if not before or before == now or len(now) > _MAX_COMPARED_LINES:
+        yield from now
+        return
+    lines = difflib.unified_diff(before, now, lineterm="", n=_MAX_COMPARED_LINES)
+    yield from islice(lines, 3, None)  # without the header
+
+
+def describe_tool(definition: Tool | None) -> Iterator[str]:
+    """A tool's definition for review: its texts, its annotations and its schemas, all of them."""
+    if definition is None:
+        return
+    content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(definition))
+    for name, value in content.items():
+        if name == "name":
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        first, *rest = text.split("\n")
+        yield f"{name}: {first}"
+        yield from (f"  {line}" for line in rest)

@@ -8,13 +8,19 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli.output import print_table
+from holdfast.cli.output import print_line, print_table
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.server import Source
+from holdfast.model.untrusted_file import read_untrusted_file
+from holdfast.resolve.entry_summary import summarize
 from holdfast.resolve.importers import CLIENT_APPS, ClientApp, ImportedServer, read_servers
-from holdfast.resolve.load import read_json
+from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.server_entry import ServerEntry
 from holdfast.wire.strict_json import StrictJsonError
+
+_MAX_BYTES = 16 * 1024 * 1024  # Claude Code keeps more than servers in its file
 
 
 @click.command("import")
@@ -34,8 +40,9 @@ from holdfast.wire.strict_json import StrictJsonError
 def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another program.
 
-    Adds them to your servers file (the setting servers.user_file). Servers that are already in it stay unchanged,
-    and so does the other program's file.
+    Adds them to your servers file (the setting servers.user_file): from then on they run without approval, in every
+    folder. Import only servers that you trust; --dry-run shows what they run. Servers that are already in it stay
+    unchanged, and so does the other program's file.
 
     \b
     Example:
@@ -49,17 +56,24 @@ def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f'{target} has no object "mcpServers".', hint="Fix the file first."
         )
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     for server in found:
         is_new = server.name not in servers
         if is_new:
             servers[server.name] = server.entry
         status = ("would be added" if dry_run else "added") if is_new else "already there, unchanged"
-        rows.append((server.name, status, "; ".join(server.remarks)))
-    print_table(("server", "status", "remarks"), rows)
-    if not dry_run and any(status == "added" for _, status, _ in rows):
+        rows.append((server.name, status, _target(server, target), "; ".join(server.remarks)))
+    print_table(("server", "status", "command or URL", "remarks"), rows)
+    if not dry_run and any(status == "added" for _, status, *_ in rows):
         _write(target, own)
-        click.echo(f"Written to {target}.")
+        print_line(f"Written to {target}.")
+
+
+def _target(server: ImportedServer, target: Path) -> str:
+    """What the server would run or contact, as written."""
+    entry = ServerEntry(name=server.name, source=Source.USER, origin=str(target), value=server.entry)
+    summary = summarize(entry)
+    return " ".join(summary.command) or summary.url
 
 
 def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
@@ -76,12 +90,12 @@ def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
     found: dict[str, ImportedServer] = {}
     for path in files:
         try:
-            text = path.read_bytes()
+            text = read_untrusted_file(path, limit=_MAX_BYTES)
         except OSError as error:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"{path} cannot be read: {error.strerror}.",
-                hint="Check the file and its permissions.",
+                hint=f"It must be a regular file of at most {_MAX_BYTES} bytes that you can read.",
             ) from None
         for server in read_servers(text, program, path):
             found.setdefault(server.name, server)
@@ -96,12 +110,13 @@ def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
 
 def _read_own(target: Path) -> JsonObject:
     try:
-        content = read_json(target.read_bytes())
+        content = read_json(read_untrusted_file(target, limit=_MAX_BYTES))
     except FileNotFoundError:
         return {}
-    except StrictJsonError as error:
+    except (OSError, StrictJsonError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{target} cannot be read: {error}.", hint="Fix the file first."
+            codes.BAD_ARGUMENT, f"{target} cannot be read: {reason}.", hint="Fix the file first."
         ) from None
     if not isinstance(content, dict):
         raise HoldfastError(codes.BAD_ARGUMENT, f"{target} is not a JSON object.", hint="Fix the file first.")

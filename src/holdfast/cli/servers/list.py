@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
-from holdfast.cli.output import json_option, print_table
+from holdfast.cli.output import json_option, print_json, print_line, print_table
 from holdfast.cli.text import replace_unprintable
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
+from holdfast.model.secret_text import mask_listing
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.resolve.entry_summary import EntrySummary, summarize
 from holdfast.resolve.load import LoadedEntries
@@ -33,25 +34,31 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
     """
     loaded, resolution = _plan(options)
     if as_json:
-        click.echo(json.dumps(_to_json(resolution), indent=2))
+        print_json(_to_json(loaded, resolution))
         return
     rows = [
-        (server.name, server.source, _target(server), _confinement(server)) for server in resolution.servers
+        (server.name, server.source, _target(server, loaded), _confinement(server))
+        for server in resolution.servers
     ]
     sources = {entry.name: entry.source for entry in loaded.entries}
     rows += [
-        (refusal.server, sources.get(refusal.server, ""), "", f"refused ({refusal.stage}): {refusal.reason}")
+        (
+            refusal.server,
+            sources.get(refusal.server, ""),
+            "",
+            f"refused ({refusal.stage}): {mask_listing(refusal.reason)}",
+        )
         for refusal in resolution.refusals
     ]
     if rows:
         print_table(("server", "from", "command or URL", "status"), rows)
     else:
-        click.echo(
+        print_line(
             "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
             err=True,
         )
     for warning in resolution.warnings:
-        click.echo(f"{replace_unprintable(warning.server)}: {replace_unprintable(warning.text)}", err=True)
+        print_line(f"{warning.server}: {mask_listing(warning.text)}", err=True)
 
 
 @click.command()
@@ -73,29 +80,29 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
     refusals = [refusal for refusal in resolution.refusals if refusal.server == name]
     if not entries and spec is None and not refusals:
         raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {name!r} here.")
-    warnings = [warning.text for warning in resolution.warnings if warning.server == name]
+    warnings = [mask_listing(warning.text) for warning in resolution.warnings if warning.server == name]
     if as_json:
         document = {
             "name": name,
             "available": spec is not None,
             "entries": [_entry_to_json(entry) for entry in entries],
-            "refusals": [{"stage": refusal.stage, "reason": refusal.reason} for refusal in refusals],
+            "refusals": [
+                {"stage": refusal.stage, "reason": mask_listing(refusal.reason)} for refusal in refusals
+            ],
             "warnings": warnings,
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
     else:
         for entry in entries:
-            click.echo(
-                f"{replace_unprintable(name)} is configured in {replace_unprintable(entry.origin)} ({entry.source})."
-            )
+            print_line(f"{name} is configured in {entry.origin} ({entry.source}).")
             for line in describe_entry(summarize(entry)):
-                click.echo(f"  {line}")
+                print_line(f"  {line}")
         if spec is not None:
-            click.echo(f"A session here gets {replace_unprintable(name)}: {_confinement(spec)}.")
+            print_line(f"A session here gets {name}: {_confinement(spec)}.")
         for refusal in refusals:
-            click.echo(f"Refused at {refusal.stage}: {replace_unprintable(refusal.reason)}")
+            print_line(f"Refused at {refusal.stage}: {mask_listing(refusal.reason)}")
         for warning in warnings:
-            click.echo(f"Warning: {replace_unprintable(warning)}")
+            print_line(f"Warning: {warning}")
     if spec is None:
         raise click.exceptions.Exit(1)
 
@@ -125,14 +132,13 @@ def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
     return run_with_host(work)
 
 
-def _target(server: ServerSpec) -> str:
-    match server.transport:
-        case Stdio(command=command, args=args):
-            return " ".join([command, *args])
-        case Http(url=url) | Sse(url=url):
-            return url
-        case InProcess():
-            return "(built in)"
+def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
+    """The command or URL as it is written in the entry, where variables are not expanded, with secrets masked."""
+    if isinstance(server.transport, InProcess):
+        return "(built in)"
+    entries = (entry for entry in loaded.entries if entry.name == server.name)
+    summary = next((summarize(entry) for entry in entries if entry.origin == server.origin), None)
+    return (" ".join(summary.command) or summary.url) if summary is not None else ""
 
 
 def _confinement(server: ServerSpec) -> str:
@@ -148,25 +154,25 @@ def _confinement(server: ServerSpec) -> str:
     return f"confined, network: {network or 'none'}"
 
 
-def _to_json(resolution: Resolution) -> dict[str, Any]:
+def _to_json(loaded: LoadedEntries, resolution: Resolution) -> dict[str, Any]:
     return {
         "servers": [
             {
                 "name": server.name,
                 "source": server.source,
                 "origin": server.origin,
-                "target": _target(server),
+                "target": _target(server, loaded),
                 "lifetime": server.lifetime,
                 "confined": server.confinement is not None,
             }
             for server in resolution.servers
         ],
         "refusals": [
-            {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
+            {"server": refusal.server, "stage": refusal.stage, "reason": mask_listing(refusal.reason)}
             for refusal in resolution.refusals
         ],
         "warnings": [
-            {"server": warning.server, "stage": warning.stage, "text": warning.text}
+            {"server": warning.server, "stage": warning.stage, "text": mask_listing(warning.text)}
             for warning in resolution.warnings
         ],
     }

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.output import print_line
+
 if TYPE_CHECKING:
+    from holdfast.connect.http.login import LoginResult
     from holdfast.model.server import ServerSpec
     from holdfast.settings import Settings
 
@@ -41,43 +44,49 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
     settings = settings_module.load()
 
     def show(url: str) -> None:
-        click.echo(f"Log in here:\n  {url}", err=True)
+        print_line("Log in here:", err=True)
+        print_line(f"  {url}", err=True)
         if not no_browser:
             click.launch(url)
 
-    result = asyncio.run(
-        log_in(
-            _find_spec(name, settings),
+    async def run() -> "LoginResult":
+        return await log_in(
+            await _find_server(name, settings),
             folder=settings.data_dir / LOGIN_FOLDER,
             on_login_page=show,
             reachable=settings.servers.reachable,
             seconds=seconds,
         )
-    )
+
+    result = asyncio.run(run())
     if result.was_required:
-        click.echo(f"Logged in to {name}.")
+        print_line(f"Logged in to {name}.")
     else:
-        click.echo(f"{name} does not require a login.")
+        print_line(f"{name} does not require a login.")
 
 
-def _find_spec(name: str, settings: "Settings") -> "ServerSpec":
-    """The server with this name, even if it is not approved yet."""
-    import os
-
+async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
+    """The server with this name that a direct session in this folder gets. A project's server must be approved."""
+    from holdfast.cli.open_store import STORE_FILE, open_read_only
     from holdfast.model import codes
+    from holdfast.model.context import SessionContext
     from holdfast.model.errors import HoldfastError
-    from holdfast.resolve.load import load, read_config_files
-    from holdfast.resolve.validate import validate
+    from holdfast.model.ids import new_session_id
+    from holdfast.model.trust import Trust
+    from holdfast.resolve.inputs import ResolveInputs, prepare_resolution
+    from holdfast.resolve.resolve import resolve
 
-    documents = read_config_files(settings.servers.host_file, settings.servers.user_file, Path.cwd())
-    resolution = validate(load(documents), environ=os.environ)
+    folder = str(Path.cwd().resolve())
+    context = SessionContext(
+        session_id=new_session_id(), trust_level=Trust.DIRECT, cwd=folder, roots=(folder,)
+    )
+    async with open_read_only(settings.data_dir / STORE_FILE) as store:
+        loaded, policy = await prepare_resolution(ResolveInputs(settings=settings), store, context, None)
+    resolution = resolve(loaded, context, policy)
     for spec in resolution.servers:
         if spec.name == name:
             return spec
     for refusal in resolution.refusals:
         if refusal.server == name:
             raise HoldfastError(codes.UNKNOWN_SERVER, f"{name!r} cannot be used: {refusal.reason}")
-    raise HoldfastError(
-        codes.UNKNOWN_SERVER,
-        f"There is no server {name[:80]!r} here.",
-    )
+    raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {name[:80]!r} here.")

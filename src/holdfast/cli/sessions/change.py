@@ -10,8 +10,8 @@ from holdfast.audit.audit import Audit
 from holdfast.audit.recovery import recover_session
 from holdfast.cli.find_session import find_session
 from holdfast.cli.open_store import path_option, run_reading, run_writing
+from holdfast.cli.output import confirm, print_line
 from holdfast.cli.sessions.describe import SHORT_ID
-from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
@@ -49,7 +49,7 @@ def move(*, session: str, folder: Path, path: Path | None) -> None:
         return tx.change(session_id, SessionChange(cwd=cwd, roots=roots))
 
     moved = run_writing(path, lambda store, audit: store.write(lambda tx: change(tx, audit)))
-    click.echo(f"{moved.context.session_id[:SHORT_ID]} is now in {moved.context.cwd}.")
+    print_line(f"{moved.context.session_id[:SHORT_ID]} is now in {moved.context.cwd}.")
 
 
 @click.command()
@@ -69,7 +69,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 
     found = {stored.context.session_id: stored for stored in run_reading(path, find)}
     for session_id, stored in found.items():
-        click.echo(f"{session_id[:SHORT_ID]}  {replace_unprintable(stored.title) or '(no prompts)'}")
+        print_line(f"{session_id[:SHORT_ID]}  {stored.title or '(no prompts)'}")
     if not yes:
         _confirm(
             f"Delete {'this session' if len(found) == 1 else f'these {len(found)} sessions'} permanently?"
@@ -80,16 +80,16 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
             await store.write(lambda tx, session_id=session_id: _delete(tx, audit, session_id))
 
     run_writing(path, delete_all)
-    click.echo(f"Deleted {len(found)} session{'s' * (len(found) != 1)}.")
+    print_line(f"Deleted {len(found)} session{'s' * (len(found) != 1)}.")
 
 
 def _confirm(question: str) -> None:
     try:
-        agreed = click.confirm(question)
+        agreed = confirm(question)
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        click.echo(err=True)
+        print_line(err=True)
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             "Cannot ask for confirmation without a terminal.",

@@ -1,13 +1,12 @@
 """`holdfast sessions list` and `search`."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from holdfast.cli.open_store import path_option, run_reading
-from holdfast.cli.output import json_lines_option, print_table
+from holdfast.cli.output import json_lines_option, print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
 from holdfast.cli.sessions.describe import SHORT_ID, describe_open_turn, session_to_json, time_ago
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SearchQuery, SessionQuery
@@ -48,12 +47,12 @@ def list_sessions(
     found, more = run_reading(path, work)
     if as_json:
         for stored in found:
-            click.echo(json.dumps(session_to_json(stored)))
+            print_json(session_to_json(stored), indent=None)
     elif found:
         columns = ("session", "last used", "title", "folder", "from")
         print_table(columns, [_row(stored) for stored in found])
     else:
-        click.echo("No sessions found. To start one: holdfast chat", err=True)
+        print_line("No sessions found. To start one: holdfast chat", err=True)
     print_remaining(len(found), more)
 
 
@@ -78,11 +77,11 @@ def search(*, words: tuple[str, ...], limit: int | None, as_json: bool, path: Pa
     if as_json:
         for hit in hits:
             line = {"session": session_to_json(hit.session), "seq": hit.seq, "snippet": hit.snippet}
-            click.echo(json.dumps(line))
+            print_json(line, indent=None)
     elif hits:
         print_table(("session", "last used", "title", "text"), [_hit_row(hit) for hit in hits])
     else:
-        click.echo(
+        print_line(
             f"No message or title contains all of: {' '.join(words)}. The search matches whole words.",
             err=True,
         )

@@ -9,7 +9,15 @@ import msgspec
 
 from holdfast.cli.find_session import find_session
 from holdfast.cli.open_store import path_option, run_reading
-from holdfast.cli.output import STDOUT, json_option, output_option, print_table, write_lines
+from holdfast.cli.output import (
+    STDOUT,
+    json_option,
+    output_option,
+    print_json,
+    print_line,
+    print_table,
+    write_json_lines,
+)
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.model.event import ServersResolved
 from holdfast.store import clock
@@ -51,7 +59,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
             ],
             "kinds": dict(kinds),
         }
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     context, open_turn = stored.context, describe_open_turn(stored)
     rows = [
@@ -125,9 +133,9 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
         return [first, *[_to_json_line(event) async for event in store.events(stored.context.session_id)]]
 
     lines = run_reading(path, work)
-    write_lines(output, lines)
+    write_json_lines(output, lines)
     if output not in (None, STDOUT):
-        click.echo(f"{len(lines) - 1} events written to {output}.", err=True)
+        print_line(f"{len(lines) - 1} events written to {output}.", err=True)
 
 
 def _to_json_line(stored: StoredEvent) -> str:

@@ -1,6 +1,5 @@
 """Which addresses may be connected to. A connection goes to exactly the address that was checked."""
 
-import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Collection
@@ -8,18 +7,19 @@ from typing import TypeAlias
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from holdfast.connect.http.link_owner import link_owner
 from holdfast.model import codes
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
+from holdfast.model.name_resolver import RESOLVER
 
 LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host and port, best first."""
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [*dict.fromkeys(str(address[0]) for *_, address in found)]
+    """The addresses of a host, from the system's resolver, on behalf of the link's owner."""
+    return await RESOLVER.look_up(host, owner=link_owner.get())
 
 
 class AddressPolicy:

@@ -1,21 +1,22 @@
 """Read the bodies of HTTP responses, with size limits: streams of server-sent events, and single messages."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 
+from holdfast.connect.http.link_owner import link_owner
 from holdfast.connect.http.response import HttpResponse
 from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse_line
 from holdfast.wire.lines import OversizedLine
+from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
+from holdfast.wire.time_slices import TimeSlices
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_PARSE_IN_THREAD_BYTES = (
-    1024 * 1024
-)  # longer messages are parsed in a thread, so that the event loop is not blocked
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
 _MAX_ID_LENGTH = 1024
+_PIECE_BYTES = 8 * 1024  # parsed at once: up to a millisecond of work
 
 
 class EventTooLongError(Exception):
@@ -39,39 +40,56 @@ class StreamPosition:
     event_id: str = ""
     retry_seconds: float = _DEFAULT_RETRY_SECONDS
 
+    def update(self, event: ServerSentEvent) -> None:
+        """This event was read."""
+        if event.id and len(event.id) <= _MAX_ID_LENGTH and event.id.isascii() and event.id.isprintable():
+            self.event_id = event.id
+        if event.retry_ms is not None:
+            seconds = event.retry_ms / 1000
+            self.retry_seconds = min(max(seconds, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
+
 
 async def read_message(text: bytes, limits: Limits) -> Message:
     """Parse one message, as strictly as a line from a pipe."""
     if len(text) > limits.line_bytes:
         message = parse_line(OversizedLine(len(text), text[:1024], text[-256:]), limits)
-    elif len(text) > _PARSE_IN_THREAD_BYTES:
-        message = await asyncio.to_thread(parse_line, text, limits)
+    elif len(text) > LONG_BYTES:
+        message = await PARSE_THREADS.run(parse_line, text, limits, owner=link_owner.get())
     else:
         message = parse_line(text, limits)
     return Malformed(codes.PARSE_ERROR, "It is empty.") if message is None else message
 
 
 async def read_events(
-    response: HttpResponse, position: StreamPosition, limits: Limits
+    response: HttpResponse, position: StreamPosition, limits: Limits, slices: TimeSlices | None = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`."""
+    """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
+
+    The time that the caller takes for an event counts, too: a flood of events uses no more than the link's share.
+    """
     parser = EventParser(limits.line_bytes)
+    slices = slices or TimeSlices()
     while chunk := await response.read_chunk():
-        for event in parser.feed(chunk):
-            if event.id and len(event.id) <= _MAX_ID_LENGTH and event.id.isascii() and event.id.isprintable():
-                position.event_id = event.id
-            if event.retry_ms is not None:
-                seconds = event.retry_ms / 1000
-                position.retry_seconds = min(max(seconds, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
-            if event.data:
-                yield event
+        started = monotonic()
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            piece = chunk if len(chunk) <= _PIECE_BYTES else chunk[start : start + _PIECE_BYTES]
+            for event in parser.feed(piece):
+                position.update(event)
+                if event.data:
+                    yield event
+                if slices.count(started):
+                    await slices.rest()
+                started = monotonic()
+            if slices.count(started):
+                await slices.rest()
+            started = monotonic()
 
 
 async def read_messages(
-    response: HttpResponse, position: StreamPosition, limits: Limits
+    response: HttpResponse, position: StreamPosition, limits: Limits, slices: TimeSlices | None = None
 ) -> AsyncIterator[Message]:
     """The messages in a stream of events. Events with another name than `message` are skipped."""
-    async for event in read_events(response, position, limits):
+    async for event in read_events(response, position, limits, slices):
         if event.name == "message":
             yield await read_message(event.data, limits)
 

@@ -10,6 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Message, Request
 from holdfast.wire.peer import Peer
+from holdfast.wire.time_slices import TimeSlices
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ class InFlight:
         self._peer = peer
         self._limit = limits.in_flight
         self._tasks: set[asyncio.Task[None]] = set()
+        self.slices = TimeSlices()
+        """Limits the event loop's time that all streams of the link take."""
         self.failure: HoldfastError | None = None
         """Why the link has failed; None while it works."""
 

@@ -13,6 +13,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import Endpoint
+from holdfast.connect.http.login_origin import check_encrypted
 from holdfast.connect.http.login_store import login_file, read_login, uses_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pools
@@ -50,6 +51,7 @@ async def log_in(
             "its entry has credentials" if isinstance(spec.transport, Http | Sse) else "it is a local program"
         )
         raise HoldfastError(codes.BAD_ARGUMENT, f"{spec.name!r} needs no login: {why}.")
+    server_url = read_url(spec.transport.url)
     file = login_file(folder, spec.transport.url)
     before = read_login(file)
     options = ConnectOptions(connect_seconds=seconds)
@@ -60,6 +62,7 @@ async def log_in(
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
                 raise OAuthFlowError("the address of the login page is not http or https")
+            check_encrypted(read_url(url), server_url)
             callback.state = parse_qs(parts.query).get("state", [""])[0]
             on_login_page(url)
 
@@ -71,9 +74,9 @@ async def log_in(
             on_redirect=open_login_page,
             on_callback=callback.wait,
         )
-        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=False)
+        choose_pool = pools.pool_chooser(server_url, guarded=False, owner="login")
         endpoint = Endpoint(
-            pools.pool(guarded=False),
+            pools.pool(guarded=False, owner="login"),
             spec=spec,
             options=options,
             context=lambda: None,

@@ -9,8 +9,10 @@ import msgspec
 
 from holdfast.model.json import Json
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
+from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import audience_of
 
+_MAX_BYTES = 1024 * 1024
 LOGIN_FOLDER = "oauth"
 """The name of the folder with the saved logins, in the data folder."""
 
@@ -41,7 +43,7 @@ def login_file(folder: Path, url: str) -> Path:
 def read_login(file: Path) -> SavedLogin | None:
     """The login in this file; None if the file is missing or unreadable."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=SavedLogin)
+        return msgspec.json.decode(read_untrusted_file(file, limit=_MAX_BYTES), type=SavedLogin)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -21,6 +21,7 @@ from yarl import URL
 
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.http.login_origin import check_code_origin, check_encrypted
 from holdfast.connect.http.login_store import SavedLogin, read_login, write_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
@@ -55,6 +56,7 @@ class LoginProvider(OAuthClientProvider):
         on_callback: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
     ) -> None:
         self._file = file
+        self._on_callback = on_callback
         self._ignore_saved = ignore_saved
         self._refused = ""
         self._client: OAuthClientInformationFull | None = None
@@ -63,7 +65,7 @@ class LoginProvider(OAuthClientProvider):
             redirect_uris=[AnyUrl(redirect_uri)],
             token_endpoint_auth_method="none",
         )
-        super().__init__(url, metadata, self, on_redirect, on_callback)
+        super().__init__(url, metadata, self, on_redirect, self._wait_for_code if on_callback else None)
 
     @property
     def is_ready(self) -> bool:
@@ -128,6 +130,12 @@ class LoginProvider(OAuthClientProvider):
         except OSError as error:
             raise OAuthFlowError(f"the login cannot be saved ({error.strerror})") from None
 
+    async def _wait_for_code(self) -> AuthorizationCodeResult:
+        assert self._on_callback is not None
+        result = await self._on_callback()
+        check_code_origin(result, self.context.oauth_metadata)
+        return result
+
     def _read_saved(self) -> SavedLogin | None:
         return None if self._ignore_saved else read_login(self._file)
 
@@ -149,6 +157,7 @@ class OAuthCredentials:
         self._choose_pool = choose_pool
         self._options = options
         self._is_interactive = is_interactive
+        self._login_failure: HoldfastError | None = None
 
     async def header(self) -> str:
         """The value of the `Authorization` header. An expired token is refreshed first."""
@@ -163,6 +172,8 @@ class OAuthCredentials:
             return self._provider.header
         if not refused and not self._is_interactive:
             raise login_needed_error(self._name)  # there is no token to refresh
+        if self._login_failure is not None:
+            raise self._login_failure  # the user is asked to log in once only
         self._provider.reload(refused)
         renewed = await self._run_flow(refused, response if self._is_interactive else None)
         if renewed in ("", refused):
@@ -170,6 +181,14 @@ class OAuthCredentials:
         return renewed
 
     async def _run_flow(self, refused: str = "", refusal: HttpResponse | None = None) -> str:
+        try:
+            return await self._run_sdk_flow(refused, refusal)
+        except HoldfastError as error:
+            if self._is_interactive:
+                self._login_failure = error
+            raise
+
+    async def _run_sdk_flow(self, refused: str, refusal: HttpResponse | None) -> str:
         """Send the requests that the SDK asks for until it has a token; return the header of that token."""
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
@@ -187,13 +206,17 @@ class OAuthCredentials:
         except StopAsyncIteration:
             return ""
         except (OAuthFlowError, ValueError) as error:  # ValueError: the SDK could not parse an answer
-            raise login_needed_error(self._name, str(error).partition("\n")[0]) from None
+            reason = str(error).partition("\n")[0]
+            if self._is_interactive:
+                raise _login_failed_error(self._name, reason) from None
+            raise login_needed_error(self._name, reason) from None
         finally:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request for the SDK, over the pool for its address."""
         url = read_url(str(request.url))
+        check_encrypted(url, read_url(self._provider.context.server_url))
         set_by_us = ("host", "accept-encoding", "connection", "content-length")
         headers = _HEADERS | {name: value for name, value in request.headers.items() if name not in set_by_us}
         body = await request.aread()
@@ -245,6 +268,14 @@ def login_needed_error(name: str, why: str = "") -> HoldfastError:
     reason = f": {why[:200].rstrip('.')}" if why else ""
     return HoldfastError(
         codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: holdfast servers login {name}"
+    )
+
+
+def _login_failed_error(name: str, why: str) -> HoldfastError:
+    return HoldfastError(
+        codes.LOGIN_NEEDED,
+        f"The login to {name!r} failed: {why[:200].rstrip('.')}. Try again, or put a token into the Authorization header "
+        "of the server's entry.",
     )
 
 

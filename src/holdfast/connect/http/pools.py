@@ -5,6 +5,7 @@ import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from functools import lru_cache
 from types import TracebackType
 from typing import Self
@@ -28,6 +29,7 @@ from aiohttp import (
 from yarl import URL
 
 from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_ip_literal, look_up
+from holdfast.connect.http.link_owner import link_owner
 from holdfast.connect.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnector
 from holdfast.connect.http.proxies import NO_PROXIES, Proxies
 from holdfast.connect.http.response import (
@@ -67,6 +69,7 @@ class Pool:
         self._policy = policy
         self._proxies = proxies
         self._unguarded = unguarded
+        self._owner = ""
         self._session = ClientSession(
             connector=BoundedConnector(
                 resolver=EgressResolver(policy, look_up), ssl=tls, use_dns_cache=False
@@ -78,6 +81,13 @@ class Pool:
             max_field_size=MAX_HEAD_BYTES,
             max_headers=MAX_HEADERS,
         )
+
+    def for_owner(self, owner: str) -> "Pool":
+        """The same pool, for the links of this owner: its look-ups of names are limited."""
+        pool = copy(self)
+        pool._owner = owner
+        pool._unguarded = self._unguarded.for_owner(owner) if self._unguarded is not None else None
+        return pool
 
     async def request(
         self,
@@ -97,6 +107,7 @@ class Pool:
         if is_ip_literal(host):
             self._policy.select(host, port, [host])
         proxy = self._proxies.find(url)
+        link_owner.set(self._owner)
         try:
             response = await self._session.request(
                 method,
@@ -144,17 +155,17 @@ class Pools:
         await self._unguarded.close()
         await self._guarded.close()
 
-    def pool(self, *, guarded: bool) -> Pool:
+    def pool(self, *, guarded: bool, owner: str) -> Pool:
         """The pool for requests to a link's own server."""
-        return self._guarded if guarded else self._unguarded
+        return (self._guarded if guarded else self._unguarded).for_owner(owner)
 
-    def pool_chooser(self, server_url: URL, *, guarded: bool) -> Callable[[URL], Pool]:
+    def pool_chooser(self, server_url: URL, *, guarded: bool, owner: str) -> Callable[[URL], Pool]:
         """Return a function that chooses the pool for an address that a server refers to.
 
         It is the pool of the server for addresses on the server's host, and the guarded pool for all others.
         """
-        server_pool = self.pool(guarded=guarded)
-        return lambda url: server_pool if url.raw_host == server_url.raw_host else self._guarded
+        server_pool, other = self.pool(guarded=guarded, owner=owner), self.pool(guarded=True, owner=owner)
+        return lambda url: server_pool if url.raw_host == server_url.raw_host else other
 
 
 async def _send_once(
@@ -231,9 +242,23 @@ def _verify_message(error: ClientConnectorCertificateError) -> str:
 
 
 def _os_reason(error: OSError) -> str:
-    if isinstance(error, ConnectionError) and error.errno:
-        return os.strerror(error.errno)  # `strerror` of the event loop contains only the address
+    if isinstance(error, ssl.SSLError):
+        return _tls_reason(error)
+    if isinstance(error, ConnectionError):
+        # `strerror` of the event loop contains only the address
+        return os.strerror(error.errno) if error.errno else "it closed the connection"
     return error.strerror or str(error) or type(error).__name__
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    match error.reason:
+        case "WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE":
+            why = "it does not speak TLS at this port. If it has no TLS, its address begins with http://"
+        case "UNSUPPORTED_PROTOCOL" | "TLSV1_ALERT_PROTOCOL_VERSION":
+            why = "it supports neither TLS 1.2 nor 1.3"
+        case reason:
+            why = (reason or "unknown reason").replace("_", " ").lower()
+    return f"TLS failed: {why}"
 
 
 def _tls_context() -> ssl.SSLContext:

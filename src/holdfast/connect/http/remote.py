@@ -15,6 +15,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, ServerSpec, Source, Sse
 from holdfast.model.trust import Trust
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.token.claims import audience_of
 from holdfast.token.signer import Signer
 
@@ -68,9 +69,11 @@ class RemoteConnector:
             return self._signer.sign(context, audience, request)
 
         guarded = is_guarded(spec, scope)
-        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=guarded)
+        # A server that sessions share has an owner of its own.
+        owner = scope.context.session_id if scope is not None else f"server {spec.name}"
+        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=guarded, owner=owner)
         endpoint = Endpoint(
-            pools.pool(guarded=guarded),
+            pools.pool(guarded=guarded, owner=owner),
             spec=spec,
             options=options,
             context=lambda: scope.context if scope is not None else None,
@@ -105,7 +108,7 @@ class RemoteConnector:
             async with self._loading:
                 if self._pools is None:
                     # Imports and the system's certificates take time and would block the event loop.
-                    pools = await asyncio.to_thread(_make_pools, self._reachable)
+                    pools = await WorkerThreads("import", threads=1).run(_make_pools, self._reachable)
                     self._pools = await self._stack.enter_async_context(pools)
         return self._pools
 

@@ -14,7 +14,9 @@ class Mount:
     """One path inside the sandbox: a bound descriptor, or a symbolic link."""
 
     path: str
-    kind: Literal["bind", "ro-bind", "symlink"]
+    kind: Literal["bind", "ro-bind", "guard", "empty", "symlink"]
+    """A `guard` is bound read-only, and lies on top of everything else at its path. `empty` is an empty folder: what a
+    server writes there, if it gives itself the permission, is lost with the sandbox."""
     source: str = ""
     """The descriptor's number, or the target of the link."""
 
@@ -27,6 +29,10 @@ class Filesystem:
     system_mounts: tuple[Mount, ...]
     files: Mapping[str, int]
     """Read-only files, by path: the descriptor with the content."""
+    masked_files: tuple[str, ...] = ()
+    """Files below `/proc` that cannot be opened."""
+    masked_folders: tuple[str, ...] = ()
+    """Folders below `/proc` that are empty."""
 
 
 def build_arguments(
@@ -51,7 +57,10 @@ def build_arguments(
         *_mount_arguments(filesystem.system_mounts),
         *_file_arguments(filesystem.files),
         # The kernel lets uid 0 write to /proc/sys without any capability, so all of /proc is read-only.
-        *("--proc", "/proc", "--remount-ro", "/proc"),
+        *("--proc", "/proc"),
+        *(word for path in filesystem.masked_files for word in ("--ro-bind", "/dev/null", path)),
+        *(word for path in filesystem.masked_folders for word in ("--tmpfs", path, "--remount-ro", path)),
+        *("--remount-ro", "/proc"),
         *("--dev", "/dev", "--perms", "1777", "--size", tmpfs, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
         *("--perms", "1777", "--size", tmpfs, "--tmpfs", "/tmp"),
         *("--size", "16777216", "--tmpfs", "/run"),
@@ -94,6 +103,10 @@ def _mount_arguments(mounts: Iterable[Mount]) -> Iterator[str]:
         match mount.kind:
             case "bind" | "ro-bind":
                 yield from (f"--{mount.kind}-fd", mount.source, mount.path)
+            case "empty":
+                yield from ("--perms", "0555", "--size", "4096", "--tmpfs", mount.path)
+            case "guard":
+                yield from ("--ro-bind-fd", mount.source, mount.path)
             case "symlink":
                 yield from ("--symlink", mount.source, mount.path)
 
@@ -104,5 +117,5 @@ def _file_arguments(files: Mapping[str, int]) -> Iterator[str]:
 
 
 def _mount_order(mount: Mount) -> tuple[int, int]:
-    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins: `bind` over `ro-bind`."""
-    return mount.path.count("/"), ("symlink", "ro-bind", "bind").index(mount.kind)
+    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins, `bind` over `ro-bind`."""
+    return mount.path.count("/"), ("symlink", "ro-bind", "bind", "empty", "guard").index(mount.kind)

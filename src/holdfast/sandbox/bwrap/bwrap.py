@@ -12,7 +12,9 @@ import stat
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -26,16 +28,21 @@ from holdfast.sandbox.bwrap.arguments import (
     limit_command,
 )
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
-from holdfast.sandbox.bwrap.runtime import ProgramRuntime, find_runtime, runtime_paths
+from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.denied_syscalls import find_architecture
+from holdfast.sandbox.guards import guard_roots
+from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.protected_folders import ProtectedFolders, is_within
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
 from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
+_MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
+_PROC_FOLDERS = (Path("/proc/tty/driver"),)
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_INSIDE = "/run/holdfast/egress_listener.py"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -56,6 +63,8 @@ class BwrapSandbox:
         self._search_path = search_path
         self._lock = asyncio.Lock()
         self._availability: Availability | None = None
+        self._all_roots: set[Identity] = set()
+        """Every folder that a server of this sandbox could write to. What lies there decides nothing for other servers."""
 
     async def check(self) -> Availability:
         """Run `true` in a full sandbox, once; remember whether that worked."""
@@ -72,8 +81,9 @@ class BwrapSandbox:
         if reason := self._unavailable_reason():
             raise HoldfastError(codes.NO_SANDBOX, reason)
         bwrap, prlimit = self._which("bwrap"), os.path.realpath(self._which("prlimit"))
-        with ExitStack() as resources:
-            return _ProcessBuilder(spec, resources, bwrap=bwrap, prlimit=prlimit).build()
+        with ExitStack() as resources, ExitStack() as until_gone:
+            builder = _ProcessBuilder(spec, resources, until_gone, bwrap=bwrap, prlimit=prlimit)
+            return builder.build(self._all_roots)
 
     def _which(self, program: str) -> str:
         return shutil.which(program, path=self._search_path) or ""
@@ -132,11 +142,14 @@ def _advice(stderr: str) -> str:
 class _ProcessBuilder:
     """Builds the request for one server: opens its mounts and descriptors, then writes the arguments."""
 
-    def __init__(self, spec: ProcessSpec, resources: ExitStack, *, bwrap: str, prlimit: str) -> None:
+    def __init__(
+        self, spec: ProcessSpec, resources: ExitStack, until_gone: ExitStack, *, bwrap: str, prlimit: str
+    ) -> None:
         assert spec.confinement is not None
         self.spec = spec
         self.confinement: Confinement = spec.confinement
-        self.resources = resources
+        self.resources, self.until_gone = resources, until_gone
+        self.protected = ProtectedFolders(self.confinement.protected, resources)
         self.bwrap, self.prlimit = bwrap, prlimit
         self.descriptors: list[int] = [
             -1
@@ -145,22 +158,33 @@ class _ProcessBuilder:
         self.ready_fd = -1
         self.egress_channel: socket.socket | None = None
 
-    def build(self) -> PreparedProcess:
-        root_mounts = self._mount_roots()
-        runtime = find_runtime(self.spec)
+    def build(self, all_roots: set[Identity]) -> PreparedProcess:
+        roots = self._open_roots()
+        all_roots.update(root.identity for root in roots)
+        known_roots = Roots(own={root.identity: root.path for root in roots}, others=frozenset(all_roots))
+        runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
             *limit_command(self.prlimit, self.confinement.quota),
             runtime.program,
             *self.spec.argv[1:],
         ]
-        mounts = [*root_mounts, *self._mount_readable(runtime)]
+        mounts = [
+            *(self._mount_held(root, kind="bind") for root in roots),
+            *self._mount_readable(runtime),
+            *self._mount_guards(roots),
+        ]
         env = self.spec.env
         if self.confinement.network:
             env = add_proxy_variables(env)
             command = [*self._listener_command(mounts), *command]
         self._check_cwd(mounts)
+        masked = _root_only_in_proc() if not self.user[0] else []
         filesystem = Filesystem(
-            mounts=tuple(mounts), system_mounts=self._mount_system(), files=self._etc_files()
+            mounts=tuple(mounts),
+            system_mounts=self._mount_system(),
+            files=self._etc_files(),
+            masked_files=tuple(str(path) for path in masked if not path.is_dir()),
+            masked_folders=tuple(str(path) for path in masked if path.is_dir()),
         )
         arch = find_architecture(platform.machine())
         assert arch is not None
@@ -190,47 +214,66 @@ class _ProcessBuilder:
             resources=self.resources.pop_all(),
             ready_fd=self.ready_fd,
             egress_channel=self.egress_channel,
+            until_gone=self.until_gone.pop_all(),
         )
 
-    def _mount_roots(self) -> list[Mount]:
-        mounts: list[Mount] = []
-        first: int | None = None
-        for path in self.confinement.roots:
-            fd = open_root(path)
-            first = fd if first is None else first
-            mounts.append(Mount(path=path, kind="bind", source=str(self._pass_fd(fd))))
-        self.user = server_user(first)
-        for path in self.confinement.roots:
-            self._check_access(path)
-        return mounts
+    def _open_roots(self) -> list[HeldPath]:
+        roots = [open_root(path, PathHolder(self.resources)) for path in self.confinement.roots]
+        self.user = server_user(roots[0] if roots else None)
+        for root in roots:
+            self._check_access(root)
+        return roots
 
     def _mount_readable(self, runtime: ProgramRuntime) -> list[Mount]:
         # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links.
         readable = [
-            path for path in self.confinement.readable if not _is_within(path, self.confinement.roots)
+            open_no_symlinks(path, PathHolder(self.resources))
+            for path in dict.fromkeys(self.confinement.readable)
+            if not _is_within(path, self.confinement.roots)
         ]
-        visible = (*self.confinement.roots, *readable)
-        needed = [path for path in runtime.paths if not _is_within(path, visible)]
-        return [self._mount_read_only(path) for path in dict.fromkeys((*readable, *needed))]
+        visible = (*self.confinement.roots, *(held.path for held in readable))
+        needed = [held for held in runtime.needed if not _is_within(held.path, visible)]
+        return [self._mount_held(held) for held in (*readable, *needed)]
 
-    def _mount_read_only(self, path: str) -> Mount:
-        if os.path.islink(path):  # noqa: PTH114 - recreate the link, do not follow it
-            return Mount(path=path, kind="symlink", source=os.readlink(path))  # noqa: PTH115
-        self._check_access(path)
-        return Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_no_symlinks(path))))
+    def _mount_guards(self, roots: list[HeldPath]) -> list[Mount]:
+        guards = guard_roots(roots, self.confinement, PathHolder(self.resources), self.until_gone)
+        bound = sum(not guard.is_placeholder for guard in guards)
+        if bound + len(self.descriptors) > _MAX_DESCRIPTORS:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"Could not start {self.spec.argv[0]!r}: it has {len(roots)} roots, which is too many for one sandbox. Use fewer.",
+            )
+        # For a missing name, an empty file system needs no descriptor and no second mount call.
+        return [
+            Mount(path=guard.held.path, kind="empty")
+            if guard.is_placeholder
+            else self._mount_held(guard.held, kind="guard" if guard.is_read_only else "bind")
+            for guard in guards
+        ]
+
+    def _mount_held(self, held: HeldPath, kind: Literal["bind", "ro-bind", "guard"] = "ro-bind") -> Mount:
+        """Mount exactly what was opened, at its path. Refuse Holdfast's own folders here, at the last moment."""
+        if held.is_link:  # recreate the link, do not follow it
+            return Mount(path=held.path, kind="symlink", source=held.link_target())
+        self.protected.check(held)
+        self._check_access(held)
+        return Mount(path=held.path, kind=kind, source=str(self._pass_fd(os.dup(held.fd))))
 
     def _mount_system(self) -> tuple[Mount, ...]:
-        mounts = [self._mount_read_only(path) for path in _SYSTEM if os.path.lexists(path)]
-        for path in _ETC:
-            if not Path(path).exists():
+        mounts: list[Mount] = []
+        holder = PathHolder(self.resources)
+        for path in (*_SYSTEM, *_ETC):
+            try:
+                held = holder.open(path, links="in folders")
+                target = holder.open(path, links="follow")
+            except OSError:
                 continue
-            target = os.path.realpath(path)
-            if os.path.islink(path) and target.startswith("/usr/"):  # noqa: PTH114
-                mounts.append(Mount(path=path, kind="symlink", source=target))
+            if held.path == path and held.is_link and target.path.startswith("/usr/"):
+                mounts.append(Mount(path=path, kind="symlink", source=target.path))
+            elif path in _SYSTEM:
+                mounts.append(replace(self._mount_held(held), path=path))
             else:
-                mounts.append(
-                    Mount(path=path, kind="ro-bind", source=str(self._pass_fd(open_no_symlinks(target))))
-                )
+                mounts.append(replace(self._mount_held(target), path=path))
         return tuple(mounts)
 
     def _etc_files(self) -> dict[str, int]:
@@ -247,8 +290,10 @@ class _ProcessBuilder:
         """The command that opens the egress listener inside the sandbox, and then executes the server."""
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
-        mounts += [self._mount_read_only(path) for path in runtime_paths(python) if path not in mounted]
-        script = self._pass_fd(open_no_symlinks(os.path.realpath(_LISTENER)))
+        runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_ROOTS, self.resources)
+        mounts += [self._mount_held(held) for held in runtime.needed if held.path not in mounted]
+        listener = open_no_symlinks(os.path.realpath(_LISTENER), PathHolder(self.resources))
+        script = self._pass_fd(os.dup(listener.fd))
         mounts.append(Mount(path=_LISTENER_INSIDE, kind="ro-bind", source=str(script)))
         self.egress_channel, sandbox_end = socket.socketpair()
         self.resources.callback(sandbox_end.close)
@@ -259,7 +304,8 @@ class _ProcessBuilder:
     def _find_python(self) -> str:
         """A Python that the server's user can run: the host's own, or else `/usr/bin/python3`."""
         own = os.path.realpath(sys.executable)
-        if _forbidden_folder(own, *self.user) and Path("/usr/bin/python3").exists():
+        held = open_no_symlinks(own, PathHolder(self.resources))
+        if _forbidden_folder(held, *self.user) and Path("/usr/bin/python3").exists():
             return "/usr/bin/python3"
         return own
 
@@ -271,12 +317,12 @@ class _ProcessBuilder:
                 f"Could not start {self.spec.argv[0]!r}: its working directory {cwd!r} is outside its roots. Use a folder inside one.",
             )
 
-    def _check_access(self, path: str) -> None:
-        if os.geteuid() == 0 and self.user[0] and (folder := _forbidden_folder(path, *self.user)):
+    def _check_access(self, held: HeldPath) -> None:
+        if os.geteuid() == 0 and self.user[0] and (folder := _forbidden_folder(held, *self.user)):
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {self.spec.argv[0]!r}: it needs {path!r}, but runs as uid {self.user[0]}, which may"
-                f" not enter {folder!r}. Let that user enter the folder, or move {path!r} elsewhere.",
+                f"Could not start {self.spec.argv[0]!r}: it needs {held.path!r}, but runs as uid {self.user[0]}, which may"
+                f" not enter {folder!r}. Let that user enter the folder, or move {held.path!r} elsewhere.",
             )
 
     def _pass_fd(self, fd: int) -> int:
@@ -294,15 +340,23 @@ class _ProcessBuilder:
         return self._pass_fd(write_end)
 
 
+def _root_only_in_proc() -> list[Path]:
+    """What only root may read in `/proc`, outside the folders of processes. A server with uid 0 could read it, too."""
+    paths = [path for path in Path("/proc").iterdir() if not path.name.isdecimal() and not path.is_symlink()]
+    return [
+        path for path in (*paths, *_PROC_FOLDERS) if path.exists() and not path.stat().st_mode & stat.S_IROTH
+    ]
+
+
 def _is_within(path: str, folders: Iterable[str]) -> bool:
-    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+    return any(is_within(path, folder) for folder in folders)
 
 
-def _forbidden_folder(path: str, uid: int, gid: int) -> str | None:
-    """The first parent folder of a path that this user may not enter."""
-    for folder in reversed(Path(path).parents):
-        info = folder.stat()
+def _forbidden_folder(held: HeldPath, uid: int, gid: int) -> str | None:
+    """The first folder on the way to a path that this user may not enter."""
+    for folder in reversed([*held.lineage()][1:]):
+        info = folder.status
         bit = stat.S_IXUSR if info.st_uid == uid else stat.S_IXGRP if info.st_gid == gid else stat.S_IXOTH
         if uid and not info.st_mode & bit:
-            return str(folder)
+            return folder.path
     return None

@@ -10,7 +10,6 @@ from holdfast.model.process import Confinement
 _DEFAULT_PORTS = (80, 443)  # for a grant without a port
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")
 _TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+)(:(?P<port>[0-9]{1,5}))?")
-_AZURE = ipaddress.ip_address("168.63.129.16")  # a public address, but on Azure the metadata service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,7 @@ class EgressPolicy:
 
     def why_address_refused(self, endpoint: Endpoint, address: str) -> str | None:
         """Why a granted endpoint may not be reached at this address; None if it may."""
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        why = "the cloud's metadata address" if ip == _AZURE else why_address_blocked(ip)
+        why = why_address_blocked(ipaddress.ip_address(address.partition("%")[0]))
         if why is None or any(_covers(grant, endpoint, None) for grant in self._private_hosts):
             return None
         return f"{endpoint} is at {address}, {why}. The host's settings can allow it: servers.reachable."

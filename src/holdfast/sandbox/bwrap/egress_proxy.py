@@ -3,10 +3,12 @@
 import array
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 from collections.abc import Awaitable, Callable
 
+from holdfast.model.name_resolver import RESOLVER
 from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRequest, parse_request
 
@@ -17,6 +19,7 @@ _HEAD_BYTES = 32 * 1024
 _HEAD_SECONDS = 20.0
 _CONNECT_SECONDS = 20.0
 _CHUNK = 64 * 1024
+_numbers = itertools.count(1)
 
 Resolve = Callable[[Endpoint], Awaitable[list[str]]]
 """A function that looks up the addresses of an endpoint."""
@@ -27,7 +30,8 @@ class EgressProxy:
 
     def __init__(self, confinement: Confinement, resolve: Resolve | None = None) -> None:
         self._policy = EgressPolicy(confinement)
-        self._resolve = resolve or _look_up
+        self._owner = f"sandbox {next(_numbers)}"
+        self._resolve = resolve or self._look_up
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -114,6 +118,9 @@ class EgressProxy:
         await _refuse(writer, status, reason)
         return None
 
+    async def _look_up(self, endpoint: Endpoint) -> list[str]:
+        return await RESOLVER.look_up(endpoint.host, owner=self._owner)
+
 
 def _receive_fd(channel: socket.socket) -> int | None:
     """Receive a descriptor, close-on-exec from the start: `socket.recv_fds` would let a child inherit it."""
@@ -123,13 +130,6 @@ def _receive_fd(channel: socket.socket) -> int | None:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: fds.itemsize])
     return fds[0] if fds else None
-
-
-async def _look_up(endpoint: Endpoint) -> list[str]:
-    results = await asyncio.get_running_loop().getaddrinfo(
-        endpoint.host, endpoint.port, type=socket.SOCK_STREAM
-    )
-    return [str(address[0]) for *_, address in results]
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -1,138 +1,272 @@
-"""Find the files that a server's program needs to run: itself, and its Python or Node installation."""
+"""Find the files that a server's program needs to run: itself, and its Python or Node installation.
+
+Nothing in a root decides what is mounted: a server can write there. Outside, links, `#!` lines and `pyvenv.cfg` are
+followed, and every step is held by a descriptor, so that what was recognised is what is mounted.
+"""
 
 import os
-import shutil
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
+from pathlib import PurePath
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.held_path import HeldPath, Identity, Links, PathHolder
 
-_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/nix/store/", "/gnu/store/")
+_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
-_RUNTIME_MARKERS = ("pyvenv.cfg", "lib/node_modules", "include/node")
-_MAX_LINKS = 16
+_RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
+_DEFAULT_INTERPRETERS = ("python3", "node")
+_MAX_STEPS = 16  # links and `#!` lines
+_FIRST_LINE_BYTES = 256
+_PYVENV_BYTES = 64 * 1024
+_LIB_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRuntime:
-    """A program, and the paths outside the system folders that it needs to run."""
+    """A program, and what it needs outside the system folders and its roots."""
 
     program: str
-    """Its path, with links in its folder resolved. A link at the end is kept."""
-    paths: tuple[str, ...]
+    """Its path in the sandbox. Links in its folder are resolved; a link at the end is kept: a Python finds its environment by it."""
+    needed: tuple[HeldPath, ...]
+    """Regular files, folders of recognised runtimes, and links."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of what is needed."""
+        return tuple(held.path for held in self.needed)
 
 
-def find_runtime(spec: ProcessSpec) -> ProgramRuntime:
-    """Find the program by the server's PATH and working directory, and the paths that it needs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """The folders in which nothing is believed."""
+
+    own: Mapping[Identity, str]
+    """The server's own roots, and their paths."""
+    others: frozenset[Identity] = frozenset()
+    """Roots of other confined servers."""
+
+
+NO_ROOTS = Roots(own={})
+
+
+def find_runtime(spec: ProcessSpec, roots: Roots, opened: ExitStack) -> ProgramRuntime:
+    """Find the program by the server's PATH and working directory, and what it needs.
 
     A folder is only included if it is recognised as a runtime (a Python environment, a Node installation, a
-    `node_modules`); otherwise only the program's file is.
+    `node_modules`); otherwise only the program's file is. For a program in a root, the default interpreters are
+    included: Holdfast's own Python, and `python3` and `node` of the server's PATH.
     """
-    program = _locate(spec)
-    paths = dict.fromkeys(needed for path in _follow_links(program, spec) for needed in _needed_paths(path))
-    return ProgramRuntime(program=program, paths=tuple(paths))
-
-
-def runtime_paths(program: str) -> tuple[str, ...]:
-    """The paths that a program needs, given its absolute path."""
-    spec = ProcessSpec(argv=(program,), env={}, cwd="/")
-    return find_runtime(spec).paths
-
-
-def _locate(spec: ProcessSpec) -> str:
+    finder = _Finder(spec, roots, opened)
     name = spec.argv[0] if spec.argv else ""
-    found = shutil.which(
-        os.path.join(spec.cwd, name) if "/" in name else name,  # noqa: PTH118 - a name, not a path yet
-        path=spec.env.get("PATH", os.defpath),
-    )
-    if found is None or "\0" in name:
+    program = finder.locate(name)
+    if program is None:
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"Could not start {name!r}: there is no such program. Install it, or correct the server's command.",
+            f"Could not start {name!r}: there is no such program. Install it, or correct the server's command."
+            if not finder.found_unusable
+            else f"Could not start {name!r}: {finder.found_unusable!r} is not a regular file that may be executed."
+            " Check the file and its permissions, or correct the server's command.",
             command=name,
         )
-    path = Path(os.path.abspath(found))  # noqa: PTH100 - keep the last link: a Python finds its environment by it
-    return str(Path(os.path.realpath(path.parent)) / path.name)
+    needed = {held.path: held for held in finder.follow(program)}
+    return ProgramRuntime(program=finder.path_in_sandbox(program), needed=tuple(needed.values()))
 
 
-def _follow_links(program: str, spec: ProcessSpec) -> Iterator[str]:
-    """The program, then each target of a link and each interpreter of a script, until neither follows."""
-    path = program
-    for _ in range(_MAX_LINKS):
-        yield path
-        link = Path(path)
-        if link.is_symlink():
-            target = link.parent / link.readlink()
-            path = str(Path(os.path.realpath(target.parent)) / target.name)
-        elif interpreter := _interpreter(path, spec):
-            path = interpreter
+class _Finder:
+    def __init__(self, spec: ProcessSpec, roots: Roots, opened: ExitStack) -> None:
+        self._cwd = spec.cwd
+        self._search_path = spec.env.get("PATH", os.defpath)
+        self._roots = roots
+        self._opened = opened
+        self._stop_at = {*roots.own, *roots.others}
+        self.found_unusable = ""
+
+    def locate(self, name: str) -> HeldPath | None:
+        """The program with this name, as a shell finds it; None if there is none. A link at the end is kept."""
+        if not name or "\0" in name:
+            return None
+        folders = [""] if "/" in name else self._search_path.split(":")
+        for folder in folders:
+            path = os.path.normpath(os.path.join(self._cwd, folder, name))  # noqa: PTH118 - names, not paths yet
+            with ExitStack() as scratch:
+                holder = PathHolder(scratch, self._stop_at)
+                try:
+                    found = holder.open(path, links="in folders")
+                    is_program = self._is_program(holder, found)
+                except OSError:
+                    continue
+                if is_program:
+                    self._opened.push(scratch.pop_all())
+                    return found
+                self.found_unusable = self.found_unusable or path
+        return None
+
+    def path_in_sandbox(self, program: HeldPath) -> str:
+        """The program's path. A root is mounted at its own path, whatever path led to it."""
+        folder = self._roots.own.get(program.identity, program.path)
+        return "/".join((folder, *program.rest))
+
+    def follow(self, program: HeldPath) -> Iterator[HeldPath]:
+        """What the program needs, then each target of a link and each interpreter of a script."""
+        holder = PathHolder(self._opened, self._stop_at)
+        if self._may_be_written(program):
+            yield from self._needed_in_root(holder, program)
+            for interpreter in self._default_interpreters():
+                yield from self._follow_outside(holder, interpreter)
         else:
+            yield from self._follow_outside(holder, program)
+
+    def _follow_outside(self, holder: PathHolder, program: HeldPath) -> Iterator[HeldPath]:
+        step: HeldPath | None = program
+        for _ in range(_MAX_STEPS):
+            if step is None:
+                return
+            if self._may_be_written(step):
+                yield from self._needed_in_root(holder, step)
+                return
+            yield from self._needed(holder, step)
+            if step.is_link:
+                step = _open(holder, step.link_target(), "in folders", step.folder)
+            else:
+                step = self._interpreter(step)
+
+    def _default_interpreters(self) -> Iterator[HeldPath]:
+        for name in (*_DEFAULT_INTERPRETERS, os.path.realpath(sys.executable)):
+            found = self.locate(name)
+            if found is not None and not self._may_be_written(found):
+                yield found
+
+    def _may_be_written(self, step: HeldPath) -> bool:
+        """Whether it lies in a root. The walk has stopped there, so only the last step can be one."""
+        return step.identity in self._stop_at
+
+    def _is_program(self, holder: PathHolder, found: HeldPath) -> bool:
+        if self._may_be_written(found):
+            found = holder.open_below(found, found.rest)
+            return found.is_link or _is_executable(found)  # the link is followed inside the sandbox only
+        if found.is_link:
+            target = holder.open(found.link_target(), links="follow", start=found.folder)
+            return self._may_be_written(target) or _is_executable(target)
+        return _is_executable(found)
+
+    def _needed_in_root(self, holder: PathHolder, step: HeldPath) -> Iterator[HeldPath]:
+        """Nothing from the server's own root, which is visible. From another one, the program as it lies there."""
+        if step.identity in self._roots.own:
             return
+        try:
+            program = holder.open_below(step, step.rest)
+        except OSError:
+            return
+        if program.is_link or program.is_file:
+            yield from self._needed(holder, program, follow_base=False)
+
+    def _interpreter(self, script: HeldPath) -> HeldPath | None:
+        """The interpreter in a `#!` line: an absolute path, `env NAME` or `env -S NAME`. Other forms are ignored."""
+        if not script.is_file:
+            return None
+        line = _read_start(script, _FIRST_LINE_BYTES).split(b"\n")[0]
+        if not line.startswith(b"#!"):
+            return None
+        words = os.fsdecode(line[2:]).split()
+        if len(words) > 1 and PurePath(words[0]).name == "env":
+            name = words[2] if words[1] == "-S" and len(words) > 2 else words[1]
+            return None if "/" in name or name.startswith("-") or "=" in name else self.locate(name)
+        return self.locate(words[0]) if words and words[0].startswith("/") else None
+
+    def _needed(self, holder: PathHolder, step: HeldPath, *, follow_base: bool = True) -> Iterator[HeldPath]:
+        if step.path.startswith(_SYSTEM) or not (step.is_link or step.is_file) or step.folder is None:
+            return
+        modules = [folder for folder in step.folder.lineage() if folder.name == "node_modules"]
+        prefix = step.folder.folder
+        if modules:
+            yield modules[-1]  # the outermost
+        elif step.folder.name == "bin" and prefix is not None and _is_runtime(holder, prefix):
+            yield from _runtime_parts(holder, prefix)
+            if follow_base and (base := self._base_installation(holder, prefix)):
+                yield from _runtime_parts(holder, base)
+        else:
+            yield step
+
+    def _base_installation(self, holder: PathHolder, prefix: HeldPath) -> HeldPath | None:
+        """The installation that a Python environment is based on."""
+        config = holder.child(prefix, "pyvenv.cfg")
+        if config is None or not config.is_file:
+            return None
+        for line in _read_start(config, _PYVENV_BYTES).decode(errors="replace").splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "home" and value.strip().startswith("/"):
+                home = _open(holder, value.strip(), "follow")
+                if home is None or self._may_be_written(home) or home.name != "bin" or home.folder is None:
+                    return None
+                return home.folder if _is_runtime(holder, home.folder) else None
+        return None
 
 
-def _interpreter(path: str, spec: ProcessSpec) -> str | None:
+def _open(holder: PathHolder, path: str, links: Links, start: HeldPath | None = None) -> HeldPath | None:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a str, not a Path
-            line = file.readline(256)
+        return holder.open(path, links=links, start=start)
+    except (OSError, ValueError):  # ValueError: a NUL character
+        return None
+
+
+def _is_executable(held: HeldPath) -> bool:
+    return held.is_file and bool(held.status.st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH))
+
+
+def _read_start(held: HeldPath, size: int) -> bytes:
+    try:
+        descriptor = held.open_to_read()
     except OSError:
-        return None
-    if not line.startswith(b"#!"):
-        return None
-    words = os.fsdecode(line[2:]).split()
-    if len(words) > 1 and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-")]
-    if not words:
-        return None
-    found = shutil.which(words[0], path=spec.env.get("PATH", os.defpath))
-    if found is None:
-        return None
-    return str(Path(os.path.realpath(Path(found).parent)) / Path(found).name)
+        return b""
+    try:
+        return os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
 
 
-def _needed_paths(path: str) -> Iterator[str]:
-    if path.startswith(_SYSTEM):
-        return
-    parts = Path(path).parts
-    if "node_modules" in parts:
-        yield str(Path(*parts[: parts.index("node_modules") + 1]))
-        return
-    folder = Path(path).parent
-    prefix = folder.parent
-    if folder.name == "bin" and _is_runtime(prefix):
-        yield from _existing_parts(prefix)
-        if home := _base_installation(prefix):
-            yield from _existing_parts(home)
-    else:
-        yield path
-
-
-def _existing_parts(prefix: Path) -> Iterator[str]:
+def _runtime_parts(holder: PathHolder, prefix: HeldPath) -> Iterator[HeldPath]:
     for name in _RUNTIME_PARTS:
-        part = prefix / name
-        if part.exists():
-            yield str(part)
+        part = holder.child(prefix, name)
+        if part is not None and (part.is_link or (part.is_file if name == "pyvenv.cfg" else part.is_folder)):
+            yield part
 
 
-def _base_installation(prefix: Path) -> Path | None:
-    """The installation that a Python environment is based on."""
-    try:
-        lines = (prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        key, _, value = line.partition("=")
-        if key.strip() == "home":
-            home = Path(os.path.realpath(value.strip()))
-            return home.parent if home.name == "bin" and _is_runtime(home.parent) else None
-    return None
-
-
-def _is_runtime(prefix: Path) -> bool:
-    if prefix == Path("/") or str(prefix).startswith(_SYSTEM) or str(prefix) == "/usr":
+def _is_runtime(holder: PathHolder, prefix: HeldPath) -> bool:
+    if prefix.path in ("/", "/usr") or prefix.path.startswith(_SYSTEM):
         return False
-    return any((prefix / marker).exists() for marker in _RUNTIME_MARKERS) or any(
-        prefix.glob("lib/python3*/os.py")
+    return any(_exists(holder, prefix, *marker) for marker in _RUNTIME_MARKERS) or _has_python_library(
+        holder, prefix
     )
+
+
+def _has_python_library(holder: PathHolder, prefix: HeldPath) -> bool:
+    library = holder.child(prefix, "lib")
+    if library is None or not library.is_folder:
+        return False
+    try:
+        descriptor = library.open_to_read()
+    except OSError:
+        return False
+    try:
+        with os.scandir(descriptor) as entries:
+            names = [
+                entry.name for entry in islice(entries, _LIB_ENTRIES) if entry.name.startswith("python3")
+            ]
+    finally:
+        os.close(descriptor)
+    return any(_exists(holder, library, name, "os.py") for name in names[:_MAX_STEPS])
+
+
+def _exists(holder: PathHolder, folder: HeldPath, *names: str) -> bool:
+    try:
+        found = holder.open_below(folder, names)
+    except OSError:
+        return False
+    return found.is_file or found.is_folder

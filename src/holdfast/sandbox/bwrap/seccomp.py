@@ -4,7 +4,7 @@ import errno
 import struct
 from collections.abc import Iterator
 
-from holdfast.sandbox.denied_syscalls import Architecture
+from holdfast.sandbox.denied_syscalls import FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
 
 # BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -13,9 +13,11 @@ _ALLOW, _DENY = 0x7FFF0000, 0x00050000
 
 _NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _SETUID_BITS = 0o6000
-_CREATE = 0x40
-# AF_INET, AF_INET6, AF_NETLINK. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
-_FAMILIES = (2, 10, 16)
+_CREATE = 0x40 | 0x400000  # O_CREAT, O_TMPFILE
+# AF_INET, AF_INET6. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
+_FAMILIES = (2, 10)
+_NETLINK, _NETLINK_ROUTE = 16, 0
+_NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides about a program's calls
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
 _PAIR_TYPES = (1, 5)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
@@ -24,15 +26,22 @@ Instruction = tuple[int, int, int, int]
 
 
 def compile_filter(arch: Architecture) -> bytes:
-    """The filter program. It denies calls of other architectures with ENOSYS, and allows every call that no rule denies."""
+    """The filter program. It denies calls of other architectures and unknown numbers with ENOSYS.
+
+    Of the known calls it allows every one that no rule denies.
+    """
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, arch.audit_arch),
         _deny(errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
     ]
-    if arch.has_x32:
-        instructions += [(_AT_LEAST, 0, 1, 0x40000000), _deny(errno.ENOSYS)]
+    instructions += [(_AT_LEAST, 0, 1, LAST_NUMBER + 1), _deny(errno.ENOSYS)]
+    instructions += [
+        (_AT_LEAST, 0, 2, arch.last_of_its_own + 1),
+        (_AT_LEAST, 1, 0, FIRST_COMMON_NUMBER),
+        _deny(errno.ENOSYS),
+    ]
     for number in arch.denied:
         instructions += [(_EQUAL, 0, 1, number), _deny(errno.EPERM)]
     for name, rule in _RULES.items():
@@ -90,7 +99,16 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     "clone3": (_deny(errno.ENOSYS),),
     "openat2": (_deny(errno.ENOSYS),),
     "clone": _deny_bits(0, _NEW_NAMESPACE),
-    "socket": tuple(_allow_only(0, _FAMILIES, errno.EAFNOSUPPORT)),
+    "socket": (
+        _load_argument(0),
+        (_EQUAL, 0, 4, _NETLINK),
+        _load_argument(2),
+        (_EQUAL, 1, 0, _NETLINK_ROUTE),
+        _deny(errno.EPROTONOSUPPORT),
+        (_RETURN, 0, 0, _ALLOW),
+        *_allow_only(0, _FAMILIES, errno.EAFNOSUPPORT),
+    ),
+    "seccomp": _deny_bits(1, _NEW_LISTENER),
     "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
     "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),
     "chmod": _deny_bits(1, _SETUID_BITS),

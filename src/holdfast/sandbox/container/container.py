@@ -14,7 +14,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
+from holdfast.sandbox.guards import Guard, guard_roots
+from holdfast.sandbox.held_path import PathHolder
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
 
@@ -59,12 +62,14 @@ class ContainerSandbox:
                 codes.SPAWN_FAILED,
                 f"Could not start {spec.argv[0]!r}: containers get no network. Use bubblewrap, or remove the server's 'network' list.",
             )
-        user = _check_paths(confinement)
         name = f"holdfast-{secrets.token_hex(8)}"
-        with ExitStack() as resources:
+        with ExitStack() as resources, ExitStack() as until_gone:
+            user, guards = _check_paths(confinement, resources, until_gone)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
-            arguments = run_arguments(spec, confinement, name=name, image=self.image, user=user)
+            arguments = run_arguments(
+                spec, confinement, name=name, image=self.image, user=user, guards=guards
+            )
             request = SpawnRequest(
                 argv=(engine, *self.options, *arguments),
                 env={key: os.environ[key] for key in _ENGINE_ENV if key in os.environ},
@@ -72,7 +77,9 @@ class ContainerSandbox:
                 descriptors=descriptors,
                 cleanup=(engine, *self.options, "rm", "--force", name),
             )
-            return PreparedProcess(request=request, resources=resources.pop_all())
+            return PreparedProcess(
+                request=request, resources=resources.pop_all(), until_gone=until_gone.pop_all()
+            )
 
     async def _check(self) -> Availability:
         if not self.image:
@@ -138,14 +145,25 @@ _ENGINE_ENV = (
 
 
 def run_arguments(
-    spec: ProcessSpec, confinement: Confinement, *, name: str, image: str, user: tuple[int, int]
+    spec: ProcessSpec,
+    confinement: Confinement,
+    *,
+    name: str,
+    image: str,
+    user: tuple[int, int],
+    guards: tuple[Guard, ...] = (),
 ) -> tuple[str, ...]:
     """The engine's arguments that start the server in a container."""
     quota = confinement.quota
     uid, gid = user
+    guarded = {guard.held.path for guard in guards}
     mounts = [
-        *(_bind_mount(root, "") for root in confinement.roots),
+        *(_bind_mount(root, "") for root in confinement.roots if root not in guarded),
         *(_bind_mount(path, ",readonly") for path in confinement.readable),
+        *(
+            _bind_mount(guard.held.path, ",readonly" if guard.is_read_only else "")
+            for guard in sorted(guards, key=lambda guard: guard.held.path.count("/"))
+        ),
     ]
     return (
         *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
@@ -183,16 +201,20 @@ def _start_time(pid: int) -> str:
         return ""
 
 
-def _check_paths(confinement: Confinement) -> tuple[int, int]:
-    """Check that every path can be opened without following links; return the user for the container."""
-    with ExitStack() as opened:
-        fds: list[int] = []
-        for root in confinement.roots:
-            fds.append(open_root(root))
-            opened.callback(os.close, fds[-1])
-        for path in confinement.readable:
-            os.close(open_no_symlinks(path))
-        return server_user(fds[0] if fds else None)
+def _check_paths(
+    confinement: Confinement, opened: ExitStack, until_gone: ExitStack
+) -> tuple[tuple[int, int], tuple[Guard, ...]]:
+    """Check that every path can be opened without following links, and shows none of Holdfast's own folders.
+
+    Return the user for the container, and the guards in its roots.
+    """
+    protected = ProtectedFolders(confinement.protected, opened)
+    roots = [open_root(root, PathHolder(opened)) for root in confinement.roots]
+    readable = [open_no_symlinks(path, PathHolder(opened)) for path in confinement.readable]
+    for held in (*roots, *readable):
+        protected.check(held)
+    guards = guard_roots(roots, confinement, PathHolder(opened), until_gone)
+    return server_user(roots[0] if roots else None), guards
 
 
 def _bind_mount(path: str, options: str) -> str:

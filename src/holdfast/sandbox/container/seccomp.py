@@ -1,16 +1,18 @@
 """The system call filter for container engines, as a JSON profile.
 
-It has the same purpose as `bwrap/seccomp.py`, but is looser for sockets: it lists the families and types to deny,
-not those to allow.
+It has the same purpose as `bwrap/seccomp.py`, but is looser: it lists the families and types of sockets to deny, not
+those to allow, and cannot deny calls by number that have no name yet.
 """
 
 import errno
 
-from holdfast.sandbox.denied_syscalls import RESTRICTED, SPECIAL_CASES
+from holdfast.sandbox.denied_syscalls import NEWER, RESTRICTED, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)
-_CREATE = 0x40
+_CREATE = (0x40, 0x400000)  # O_CREAT, O_TMPFILE
+_NETLINK, _NETLINK_ROUTE = 16, 0
+_NEW_LISTENER = 0x8
 
 Argument = dict[str, int | str]
 
@@ -21,7 +23,7 @@ def seccomp_profile() -> dict[str, object]:
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [
             {"names": sorted(RESTRICTED - SPECIAL_CASES), "action": _ERRNO, "errnoRet": errno.EPERM},
-            {"names": ["clone3", "openat2"], "action": _ERRNO, "errnoRet": errno.ENOSYS},
+            {"names": ["clone3", "openat2", *NEWER], "action": _ERRNO, "errnoRet": errno.ENOSYS},
             *(_deny_if(["clone"], _has_bit(0, 1 << bit)) for bit in (17, 25, 26, 27, 28, 29, 30)),
             # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),
@@ -29,8 +31,16 @@ def seccomp_profile() -> dict[str, object]:
             *(_deny_if(["ioctl"], _equals(1, request)) for request in (0x5412, 0x541C)),
             *(_deny_if(["chmod", "fchmod", "creat", "mknod"], _has_bit(1, bit)) for bit in _SETUID_BITS),
             *(_deny_if(["fchmodat", "fchmodat2", "mknodat"], _has_bit(2, bit)) for bit in _SETUID_BITS),
-            *(_deny_if(["open"], _has_bit(1, _CREATE), _has_bit(2, bit)) for bit in _SETUID_BITS),
-            *(_deny_if(["openat"], _has_bit(2, _CREATE), _has_bit(3, bit)) for bit in _SETUID_BITS),
+            *(
+                _deny_if([name], _has_bit(index, create), _has_bit(index + 1, bit))
+                for name, index in (("open", 1), ("openat", 2))
+                for create in _CREATE
+                for bit in _SETUID_BITS
+            ),
+            _deny_if(
+                ["socket"], _equals(0, _NETLINK), _differs(2, _NETLINK_ROUTE), error=errno.EPROTONOSUPPORT
+            ),
+            _deny_if(["seccomp"], _has_bit(1, _NEW_LISTENER)),
         ],
     }
 
@@ -42,6 +52,10 @@ def _deny_if(names: list[str], *arguments: Argument, error: int = errno.EPERM) -
 
 def _equals(index: int, value: int) -> Argument:
     return {"index": index, "op": "SCMP_CMP_EQ", "value": value}
+
+
+def _differs(index: int, value: int) -> Argument:
+    return {"index": index, "op": "SCMP_CMP_NE", "value": value}
 
 
 def _masked(index: int, mask: int, value: int) -> Argument:

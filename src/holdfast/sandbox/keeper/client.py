@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child, Pipes
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 _SCRIPT = Path(__file__).with_name("keeper_process.py")
 _CLOSE_SECONDS = 5.0  # how long to wait for the keeper process; one that is stopped (SIGSTOP) never exits
 _FIRST_PIECE = 32 * 1024  # fits into the buffer of any new socket, so sending it never blocks
+_THREADS = WorkerThreads("keeper", threads=4)
 
 
 class KeeperClient:
@@ -63,7 +65,7 @@ class KeeperClient:
         for supervisor in tuple(self._supervisors):
             await supervisor.wait_gone()
         self._retire()
-        await asyncio.to_thread(_reap, self._retired)
+        await _THREADS.run(_reap, self._retired)
 
     async def start(self, request: SpawnRequest) -> Child:
         """Start a process under a supervisor. If the keeper process has died, start a new one first."""

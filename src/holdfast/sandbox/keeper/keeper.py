@@ -13,7 +13,7 @@ from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.process_groups import ProcessGroups
 from holdfast.sandbox.keeper.spawn_request import direct_request
 from holdfast.sandbox.sandbox import Sandbox
-from holdfast.sandbox.start_confined import start_confined
+from holdfast.sandbox.start_confined import start_confined, wait_released
 
 
 class Keeper:
@@ -33,6 +33,7 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._starter.close()
+        await wait_released()
 
     @property
     def pid(self) -> int | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Protocol
 
 import msgspec
@@ -13,15 +13,17 @@ from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import Malformed, Message, Notification, Request, parse_line, result_line
 from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
+from holdfast.wire.http.bodies import Bodies, discard_body
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, HttpLimits
 from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
+from holdfast.wire.http.quota import Quota
 from holdfast.wire.http.request import (
+    BadHeadError,
     ClientDisconnectedError,
     Headers,
     Receive,
     Send,
     accepts,
-    read_body,
     read_headers,
     wait_for_disconnect,
 )
@@ -29,15 +31,19 @@ from holdfast.wire.http.response import AsgiResponse, send_error, send_response
 from holdfast.wire.http.running_request import RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
-from holdfast.wire.mcp.server import HttpRequest, Service, answer_request, initialize, read_meta
+from holdfast.wire.mcp.server import HttpCaller, HttpRequest, Service, answer_request, initialize, read_meta
 from holdfast.wire.mcp.tools import ParamHeader
+from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
 from holdfast.wire.peer import MCP_CANCEL, CancelParams
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
+ACCEPT_EXTENSION = "holdfast.accept"
+"""The ASGI extension with the function to call when a request is complete and its caller is known. Until then, the server
+may close its connection to make room for others."""
+
 _SESSION_ID = b"mcp-session-id"
-_THREAD_BYTES = 1024 * 1024  # a larger body is parsed in a thread
 
 
 class HttpService(Service, Protocol):
@@ -47,8 +53,12 @@ class HttpService(Service, Protocol):
         """The arguments of a tool that the client must repeat in headers."""
         ...
 
-    def session_owner(self, headers: Headers) -> str:
-        """Who owns a session opened with these headers; empty if sessions have no owners."""
+    def identify(self, headers: Headers, query: str) -> HttpCaller:
+        """Who sends a request with this head; raises if that caller is refused. The body has not been read yet."""
+        ...
+
+    def authorize(self, caller: HttpCaller, body: bytes) -> None:
+        """Raise unless the caller's proof is for this body and unused. Called before a session is opened, changed or ended."""
         ...
 
     def on_session_end(self, session_id: str) -> None:
@@ -57,7 +67,7 @@ class HttpService(Service, Protocol):
 
 
 class HttpApp:
-    """The ASGI application that serves a service. Authentication is left to the service."""
+    """The ASGI application that serves a service, which identifies the callers."""
 
     def __init__(
         self,
@@ -73,62 +83,70 @@ class HttpApp:
         self._http_limits = http_limits
         self._path = path
         self._limits = limits
-        self._in_flight = 0
+        self._in_flight = Quota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
+        self.bodies = Bodies(http_limits)
         self.sessions = HttpSessions(http_limits, service.on_session_end)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+        """Answer one HTTP request. A refused caller's body is neither stored nor parsed."""
         if scope["type"] != "http":
             raise RuntimeError(f"This application supports http, not {scope['type']}.")
-        self._in_flight += 1
         try:
-            await self._route(scope, receive, send)
+            head = self._read_head(scope)
+        except HoldfastError as error:
+            await discard_body(receive, self._http_limits)
+            await send_error(send, error)
+            return
+        accept = scope.get("extensions", {}).get(ACCEPT_EXTENSION, _do_nothing)
+        try:
+            match scope["method"]:
+                case "POST":
+                    async with self.bodies.read(receive, head.headers, head.caller.owner) as body:
+                        accept()
+                        await self._post(msgspec.structs.replace(head, body=body), receive, send)
+                case "GET":
+                    await self._listen(head, accept, receive, send)
+                case _:
+                    await self._delete(head, send)
         except HoldfastError as error:
             await send_error(send, error)
         except ClientDisconnectedError:
             pass
-        finally:
-            self._in_flight -= 1
 
     def close(self) -> None:
         """End every session and its streams."""
         self.sessions.end_all()
 
-    async def _route(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    def _read_head(self, scope: MutableMapping[str, Any]) -> HttpRequest:
+        """Check everything that can be checked before the body is read."""
         headers = read_headers(scope["headers"])
         self._allowed_hosts.check(headers)
+        method: str = scope["method"]
         if scope["path"] != self._path:
-            await send_response(send, 404)
-            return
-        match scope["method"]:
-            case "POST":
-                await self._post(headers, receive, send)
-            case "GET":
-                await self._listen(headers, receive, send)
-            case "DELETE":
-                self.sessions.end(self._session(headers))
-                await send_response(send, 204)
-            case _:
-                await send_response(send, 405, b"", ((b"allow", b"DELETE, GET, POST"),))
+            raise BadHeadError(404, "There is nothing at this path.")
+        if method not in ("DELETE", "GET", "POST"):
+            raise BadHeadError(405, "Use POST, GET or DELETE.", allow="DELETE, GET, POST")
+        query = scope.get("query_string", b"").decode("latin-1")
+        caller = self._service.identify(headers, query)
+        if method == "POST":
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise BadHeadError(415, "The body must be application/json.")
+            if not accepts(headers, "application/json"):
+                raise BadHeadError(406, "Accept must allow application/json.")
+        elif method == "GET":
+            if headers.get("mcp-protocol-version") in MODERN_VERSIONS:
+                raise BadHeadError(405, "This version of MCP has no GET.", allow="POST")
+            if not accepts(headers, "text/event-stream"):
+                raise BadHeadError(406, "Accept must allow text/event-stream.")
+        return HttpRequest(headers=headers, body=b"", caller=caller)
 
-    async def _post(self, headers: Headers, receive: Receive, send: Send) -> None:
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            await send_error(
-                send, HoldfastError(codes.BAD_HTTP, "The body must be application/json."), status=415
-            )
-            return
-        if not accepts(headers, "application/json"):
-            await send_error(
-                send, HoldfastError(codes.BAD_HTTP, "Accept must allow application/json."), status=406
-            )
-            return
-        body = await read_body(receive, headers, self._http_limits)
-        match await self._parse(body):
+    async def _post(self, http: HttpRequest, receive: Receive, send: Send) -> None:
+        match await self._parse(http):
             case Request() as request:
-                await self._handle_request(request, HttpRequest(headers=headers, body=body), receive, send)
+                await self._handle_request(request, http, receive, send)
             case Notification() as notification:
-                self._handle_notification(notification, headers)
+                self._handle_notification(notification, http)
                 await send_response(send, 202)
             case Malformed() as malformed:
                 await send_error(
@@ -139,30 +157,44 @@ class HttpApp:
             case _:  # a response; ignored, because this server sends no requests
                 await send_response(send, 202)
 
-    async def _parse(self, body: bytes) -> Message | None:
-        if len(body) > _THREAD_BYTES:
-            return await asyncio.to_thread(parse_line, body, self._limits)
-        return parse_line(body, self._limits)
+    async def _parse(self, http: HttpRequest) -> Message | None:
+        if len(http.body) > LONG_BYTES:
+            return await PARSE_THREADS.run(
+                parse_line, http.body, self._limits, owner=f"http {http.caller.owner}"
+            )
+        return parse_line(http.body, self._limits)
 
     async def _handle_request(
         self, request: Request, http: HttpRequest, receive: Receive, send: Send
     ) -> None:
+        owner = http.caller.owner
+        if not self._in_flight.take(owner):
+            own = self._in_flight.is_share_used_up(owner)
+            number = (
+                f"{self._in_flight.share} requests of this caller"
+                if own
+                else f"{self._in_flight.total} requests"
+            )
+            await send_error(send, HoldfastError(codes.BUSY, f"{number} are already in flight."), request.id)
+            return
+        try:
+            await self._answer(request, http, receive, send)
+        finally:
+            self._in_flight.give_back(owner)
+
+    async def _answer(self, request: Request, http: HttpRequest, receive: Receive, send: Send) -> None:
         session: HttpSession | None = None
         try:
-            if self._in_flight > self._http_limits.in_flight:
-                raise HoldfastError(
-                    codes.BUSY, f"{self._http_limits.in_flight} requests are already in flight."
-                )
             meta = read_meta(request.params)
             if _is_modern(meta, http.headers):
                 check_mcp_headers(request, meta, http.headers)
                 if http.headers["mcp-protocol-version"] in MODERN_VERSIONS:
                     check_param_headers(request, self._service.param_headers_of, http.headers)
             elif request.method == "initialize":
-                await self._initialize(request, http.headers, send)
+                await self._initialize(request, http, send)
                 return
             else:
-                session = self._session(http.headers)
+                session = self._session(http)
                 http = msgspec.structs.replace(http, session_id=session.session_id)
                 if request.id in session.running:
                     raise HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
@@ -171,24 +203,28 @@ class HttpApp:
             return
         response = AsgiResponse(send, can_stream=accepts(http.headers, "text/event-stream"))
         client = session.client if session is not None else None
-        result = answer_request(self._service, request, client, response.notify, http)
+        result = answer_request(
+            self._service, request, client, response.notify, connection=http.session_id, http=http
+        )
         await run_request(
             request.id, result, response, RunningRequest(response, receive, session, self._http_limits)
         )
 
-    async def _initialize(self, request: Request, headers: Headers, send: Send) -> None:
+    async def _initialize(self, request: Request, http: HttpRequest, send: Send) -> None:
         client, result = initialize(self._service, request)
-        session = self.sessions.open(client, self._service.session_owner(headers))
+        self._service.authorize(http.caller, http.body)
+        session = self.sessions.open(client, http.caller.owner)
         response = AsgiResponse(send, can_stream=False)
         await response.send_result(
             result_line(request.id, result), headers=((_SESSION_ID, session.session_id.encode()),)
         )
 
-    def _handle_notification(self, notification: Notification, headers: Headers) -> None:
-        if headers.get("mcp-session-id") is None:
+    def _handle_notification(self, notification: Notification, http: HttpRequest) -> None:
+        if http.headers.get("mcp-session-id") is None:
             # Modern clients have no session, so there is nothing that a notification could change.
             return
-        session = self._session(headers)
+        session = self._session(http)
+        self._service.authorize(http.caller, http.body)
         if notification.method == MCP_CANCEL.method:
             try:
                 session.cancel(msgspec.json.decode(notification.params, type=CancelParams).request_id)
@@ -197,24 +233,26 @@ class HttpApp:
         elif notification.method != "notifications/initialized":
             self._service.on_notification(notification)
 
-    def _session(self, headers: Headers) -> HttpSession:
-        return self.sessions.find(headers.get("mcp-session-id"), self._service.session_owner(headers))
+    def _session(self, http: HttpRequest) -> HttpSession:
+        return self.sessions.find(http.headers.get("mcp-session-id"), http.caller.owner)
 
-    async def _listen(self, headers: Headers, receive: Receive, send: Send) -> None:
-        if headers.get("mcp-protocol-version") in MODERN_VERSIONS:
-            await send_response(send, 405, b"", ((b"allow", b"POST"),))
-            return
-        if not accepts(headers, "text/event-stream"):
-            await send_error(
-                send, HoldfastError(codes.BAD_HTTP, "Accept must allow text/event-stream."), status=406
-            )
-            return
-        session = self._session(headers)
+    async def _delete(self, http: HttpRequest, send: Send) -> None:
+        session = self._session(http)
+        self._service.authorize(http.caller, b"")
+        self.sessions.end(session)
+        await send_response(send, 204)
+
+    async def _listen(
+        self, http: HttpRequest, accept: Callable[[], None], receive: Receive, send: Send
+    ) -> None:
+        session = self._session(http)
+        self._service.authorize(http.caller, b"")
         if session.is_listening:
             await send_error(
                 send, HoldfastError(codes.BAD_HTTP, "This session already has a stream."), status=409
             )
             return
+        accept()
         session.is_listening = True
         try:
             await self._stream(session, AsgiResponse(send, can_stream=True), receive)
@@ -239,6 +277,10 @@ class HttpApp:
         finally:
             for task in end_signals:
                 task.cancel()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _is_modern(meta: JsonObject, headers: Headers) -> bool:

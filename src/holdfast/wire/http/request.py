@@ -1,13 +1,11 @@
-"""Read an HTTP request: its headers, and its body within limits of size and time."""
+"""Read the head of an HTTP request, and notice when its client disconnects."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.limits import HttpLimits
 
 Headers: TypeAlias = Mapping[str, str]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -15,6 +13,16 @@ Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cache-control", "cookie", "via"})
+
+
+class BadHeadError(HoldfastError):
+    """The head of a request is not acceptable; it has an HTTP status of its own."""
+
+    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
+        super().__init__(codes.BAD_HTTP, message)
+        self.status = status
+        self.allow = allow
+        """The methods that are allowed instead."""
 
 
 class ClientDisconnectedError(Exception):
@@ -48,41 +56,7 @@ def _accepts(accept: str, media_type: str) -> bool:
     return not accepted.isdisjoint({media_type, f"{media_type.partition('/')[0]}/*", "*/*"})
 
 
-async def read_body(receive: Receive, headers: Headers, limits: HttpLimits) -> bytes:
-    """Read the whole body; refuse one that is too large or too slow as soon as possible."""
-    length = headers.get("content-length", "")
-    if length.isdigit() and (len(length) > 18 or int(length) > limits.body_bytes):
-        raise _too_large(limits)
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            return await _read_parts(receive, limits)
-    except TimeoutError:
-        raise HoldfastError(
-            codes.TIMEOUT, f"The body did not arrive within {limits.body_seconds:g} s."
-        ) from None
-
-
 async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _read_parts(receive: Receive, limits: HttpLimits) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limits.body_bytes:
-            raise _too_large(limits)
-        parts.append(part)
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _too_large(limits: HttpLimits) -> HoldfastError:
-    return HoldfastError(codes.TOO_LARGE, f"The body is larger than {limits.body_bytes} bytes.")

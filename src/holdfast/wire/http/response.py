@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.model.codes import INTERNAL_ERROR, Code
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id, error_line, notification_line
-from holdfast.wire.http.request import Send
+from holdfast.wire.http.request import BadHeadError, Send
 from holdfast.wire.peer import PeerError
 
 _JSON = (b"content-type", b"application/json")
@@ -85,12 +85,14 @@ async def send_response(
 
 async def send_error(send: Send, error: HoldfastError, request_id: Id | None = None, status: int = 0) -> None:
     """Send an error as JSON-RPC, with its HTTP status."""
-    status = status or error.code.http_status
+    bad_head = error if isinstance(error, BadHeadError) else None
+    status = status or (bad_head.status if bad_head else error.code.http_status)
+    allow = ((b"allow", bad_head.allow.encode()),) if bad_head and bad_head.allow else ()
     await send_response(
         send,
         status,
         encode_error(error, request_id).rstrip(b"\n"),
-        (_JSON, *_extra_headers(error.code, status)),
+        (_JSON, *allow, *_extra_headers(error.code, status)),
     )
 
 

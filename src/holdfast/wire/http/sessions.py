@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id
 from holdfast.wire.http.limits import HttpLimits
+from holdfast.wire.http.quota import Quota
 from holdfast.wire.mcp.server import ClientInfo
 
 
@@ -42,27 +45,34 @@ def _ignore(session_id: str) -> None:
 
 
 class HttpSessions:
-    """All sessions. Their number is limited, idle ones are ended, and each can be used only by its owner."""
+    """All sessions. Their number is limited, idle ones are ended, and each can be used only by its owner.
+
+    A session that was never used ends early, and makes room for a new one.
+    """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
         self._limits = limits
         self._on_end = on_end
-        self._sessions: dict[str, HttpSession] = {}
+        self._quota = Quota(total=limits.sessions, share=limits.sessions_per_caller)
+        self._used: dict[str, HttpSession] = {}  # least recently used first
+        self._unused: dict[str, HttpSession] = {}  # oldest first
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._used) + len(self._unused)
 
     def open(self, client: ClientInfo, owner: str) -> HttpSession:
         """Open a session for a client that has sent `initialize`."""
-        self.expire()
-        if len(self._sessions) >= self._limits.sessions:
+        if len(msgspec.json.encode(client)) > self._limits.session_bytes:
             raise HoldfastError(
-                codes.TOO_MANY_SESSIONS, f"{self._limits.sessions} sessions are already open."
+                codes.TOO_LARGE,
+                f"The client's name, capabilities and _meta have more than {self._limits.session_bytes} bytes.",
             )
+        self.expire()
+        self._make_room(owner)
         session = HttpSession(
             session_id=secrets.token_hex(16), client=client, owner=owner, last_used=time.monotonic()
         )
-        self._sessions[session.session_id] = session
+        self._unused[session.session_id] = session
         return session
 
     def find(self, session_id: str | None, owner: str) -> HttpSession:
@@ -72,29 +82,66 @@ class HttpSessions:
                 codes.BAD_HTTP,
                 "Send initialize first, then send the Mcp-Session-Id that it returned with every request.",
             )
-        session = self._sessions.get(session_id)
-        if session is None or session.owner != owner or self._is_idle(session):
+        session = self._used.get(session_id) or self._unused.get(session_id)
+        now = time.monotonic()
+        if session is None or session.owner != owner or self._is_expired(session, now):
             raise HoldfastError(codes.UNKNOWN_MCP_SESSION, "There is no such session.")
-        session.last_used = time.monotonic()
+        session.last_used = now
+        self._remove(session_id)
+        self._used[session_id] = session
         return session
 
     def end(self, session: HttpSession) -> None:
         """End a session and cancel its requests."""
-        if self._sessions.pop(session.session_id, None) is None:
+        if self._remove(session.session_id) is None:
             return
+        self._quota.give_back(session.owner)
         for cancel in list(session.running.values()):
             cancel()
         session.ended.set()
         self._on_end(session.session_id)
 
     def end_all(self) -> None:
-        for session in list(self._sessions.values()):
+        for session in [*self._used.values(), *self._unused.values()]:
             self.end(session)
 
     def expire(self) -> None:
-        """End the idle sessions."""
-        for session in [session for session in self._sessions.values() if self._is_idle(session)]:
-            self.end(session)
+        """End the sessions that were not used for too long."""
+        now = time.monotonic()
+        for sessions, seconds in (
+            (self._used, self._limits.idle_seconds),
+            (self._unused, self._limits.unused_seconds),
+        ):
+            expired: list[HttpSession] = []
+            for session in sessions.values():
+                if now - session.last_used <= seconds:
+                    break  # the others were used later
+                if not session.is_busy:
+                    expired.append(session)
+            for session in expired:
+                self.end(session)
 
-    def _is_idle(self, session: HttpSession) -> bool:
-        return not session.is_busy and time.monotonic() - session.last_used > self._limits.idle_seconds
+    def _make_room(self, owner: str) -> None:
+        """Count a new session of this owner. If there are too many, end one that was never used."""
+        while not self._quota.take(owner):
+            is_own_limit = self._quota.is_share_used_up(owner)
+            unused = (
+                session for session in self._unused.values() if not is_own_limit or session.owner == owner
+            )
+            oldest = next(unused, None)
+            if oldest is None:
+                number = (
+                    f"{self._quota.share} sessions of this caller"
+                    if is_own_limit
+                    else f"{self._quota.total} sessions"
+                )
+                raise HoldfastError(codes.TOO_MANY_SESSIONS, f"{number} are already open.")
+            self.end(oldest)
+
+    def _is_expired(self, session: HttpSession, now: float) -> bool:
+        is_used = session.session_id in self._used
+        seconds = self._limits.idle_seconds if is_used else self._limits.unused_seconds
+        return not session.is_busy and now - session.last_used > seconds
+
+    def _remove(self, session_id: str) -> HttpSession | None:
+        return self._used.pop(session_id, None) or self._unused.pop(session_id, None)

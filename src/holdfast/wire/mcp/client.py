@@ -22,6 +22,7 @@ from holdfast.wire.mcp.eras import (
     request_meta,
 )
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
+from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer, PeerError
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
@@ -123,7 +124,7 @@ class Client:
 
     async def _read_page(self, raw: Raw) -> ToolPage:
         if len(raw) > _THREAD_BYTES:
-            return await asyncio.to_thread(self.decode, raw, ToolPage)
+            return await PARSE_THREADS.run(self.decode, raw, ToolPage, owner=f"client {id(self)}")
         return self.decode(raw, ToolPage)
 
     def decode_result(self, raw: Raw) -> CallResult:

@@ -1,5 +1,6 @@
 """An MCP server that answers clients of both eras."""
 
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from holdfast.wire.peer import Peer, PeerError
 
 T = TypeVar("T")
 
+_numbers = itertools.count(1)
 _COMPLETE = Raw(b'"complete"')
 _CACHEABLE = frozenset(
     {
@@ -54,12 +56,23 @@ class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
 Notify = Callable[[str, Any], Awaitable[None]]
 
 
+class HttpCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sent an HTTP request, as far as its head proves it. A service may use a subclass with the proof."""
+
+    owner: str = ""
+    """The owner of the caller's sessions and quotas; empty if the service cannot tell callers apart."""
+
+
+UNKNOWN_CALLER = HttpCaller()
+
+
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP request that carried a message. Nothing in it has been verified."""
+    """The HTTP request that carried a message. Only the caller has been verified."""
 
     headers: Mapping[str, str]
     """By lower-case name. A list header that was sent several times is joined with commas."""
     body: bytes
+    caller: HttpCaller = UNKNOWN_CALLER
     session_id: str = ""
     """The `Mcp-Session-Id` of a handshake-era client; empty in the modern era."""
 
@@ -73,6 +86,8 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
     meta: JsonObject
     client: ClientInfo
     notify: Notify
+    connection: str = ""
+    """The id of the connection or MCP session that the request belongs to; empty for a modern request over HTTP."""
     http: HttpRequest | None = None
     """None if the request came over stdio or in memory."""
 
@@ -121,6 +136,8 @@ async def answer_request(
     request: Request,
     client: ClientInfo | None,
     notify: Notify,
+    *,
+    connection: str = "",
     http: HttpRequest | None = None,
 ) -> Any:
     """Answer one request.
@@ -148,6 +165,7 @@ async def answer_request(
             meta=meta,
             client=client,
             notify=notify,
+            connection=connection,
             http=http,
         )
         result = await service.answer(mcp_request)
@@ -187,13 +205,14 @@ class _ServerConnection:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._client: ClientInfo | None = None
+        self._id = f"connection {next(_numbers)}"
         self.notify: Notify
 
     async def on_request(self, request: Request) -> Any:
         if request.method == "initialize":
             self._client, answer = initialize(self._service, request)
             return answer
-        return await answer_request(self._service, request, self._client, self.notify)
+        return await answer_request(self._service, request, self._client, self.notify, connection=self._id)
 
     def on_notification(self, notification: Notification) -> None:
         if notification.method != "notifications/initialized":

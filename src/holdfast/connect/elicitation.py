@@ -1,0 +1,170 @@
+"""Screen a server's question to the user: it names the server, is short and visible, and opens only safe addresses."""
+
+import ipaddress
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.address import why_host_blocked
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.server import Http, ServerSpec, Sse
+from holdfast.model.visible_text import strip_invisible, to_line
+from holdfast.wire.frame import Raw
+from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within
+
+MAX_BYTES = 16 * 1024
+MAX_FIELDS = 20
+MAX_MESSAGE = 2000
+MAX_TEXT = 500
+MAX_URL = 2000
+_MAX_DEPTH = 8
+_TEXTS = frozenset({"title", "description"})
+"""The keywords of a field that are only shown. The others, such as `enum`, come back in the answer."""
+_NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
+_SECRET = re.compile(
+    r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
+    r"|\bbearer\b|credentials?\b|\b(?:credit|debit) ?card|card number|\bcv[vc]2?\b|\bpin\b|\botp\b|\b2fa\b"
+    r"|one time (?:code|pass)|(?:seed|recovery) (?:phrase|code)|contraseña|mot de passe|пароль|密码|密碼|パスワード"
+)
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def screen_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) -> JsonObject:
+    """The question to show, in MCP's form. Raises BAD_ARGUMENT with the reason if it may not be asked."""
+    question = _decode(params)
+    message, mode = question.get("message"), question.get("mode", "form")
+    if not isinstance(message, str) or len(message) > MAX_MESSAGE:
+        raise _refused(f"message must be a string of at most {MAX_MESSAGE} characters")
+    server = _describe(spec, is_confined=is_confined)
+    quoted = "\n".join(f"| {to_line(line)}" for line in strip_invisible(message).split("\n"))
+    match mode:
+        case "form":
+            schema = _screen_schema(question.get("requestedSchema"))
+            shown = f"A question from {server}, not from Holdfast:\n{quoted}\n{_NOT_FOR_SECRETS}"
+            return {"mode": "form", "message": shown, "requestedSchema": schema}
+        case "url":
+            url, host = _check_url(question.get("url"), is_confined=is_confined)
+            elicitation_id = _check_value(question.get("elicitationId"), "elicitationId")
+            shown = f"A request from {server}, not from Holdfast, to open a page on {host}:\n{quoted}"
+            return {"mode": "url", "message": shown, "url": url, "elicitationId": elicitation_id}
+        case _:
+            raise _refused('mode must be "form" or "url"')
+
+
+def _decode(params: Raw) -> JsonObject:
+    if len(params) > MAX_BYTES:
+        raise _refused(f"it has {len(params)} bytes; the maximum is {MAX_BYTES}")
+    if not is_nested_within(bytes(params), _MAX_DEPTH):
+        raise _refused("it is nested too deeply")
+    try:
+        return msgspec.json.decode(params, type=dict[str, Json])
+    except DECODE_ERRORS:
+        raise _refused("its params are not a JSON object") from None
+
+
+def _describe(spec: ServerSpec, *, is_confined: bool) -> str:
+    kind = "remote " if isinstance(spec.transport, Http | Sse) else "confined " if is_confined else ""
+    return f"the {kind}MCP server {to_line(spec.name)[:80]!r}"
+
+
+def _screen_schema(schema: Json) -> JsonObject:
+    match schema:
+        case {"type": "object", "properties": dict(properties)}:
+            pass
+        case _:
+            raise _refused('requestedSchema must have the type "object" and properties')
+    if len(properties) > MAX_FIELDS:
+        raise _refused(f"the form has {len(properties)} fields; the maximum is {MAX_FIELDS}")
+    return {
+        "type": "object",
+        "properties": {
+            _check_value(name, "the name of a field"): _screen_field(name, field)
+            for name, field in properties.items()
+        },
+        **({"required": _screen_json(schema["required"])} if "required" in schema else {}),
+    }
+
+
+def _screen_field(name: str, field: Json) -> Json:
+    if not isinstance(field, dict):
+        raise _refused(f"the field {name!r} is not an object")
+    if field.get("type") in ("string", "number", "integer") and "enum" not in field and "oneOf" not in field:
+        texts = (name, *(text for key in _TEXTS if isinstance(text := field.get(key), str)))
+        if any(map(_names_a_secret, texts)):
+            raise _refused(
+                f"the field {name!r} asks for a password or another secret, which MCP forbids in forms. "
+                "Use an elicitation by URL"
+            )
+    return _screen_json(field)
+
+
+def _screen_json(value: Json) -> Json:
+    """Clean what is only shown; refuse invisible characters in what comes back in the answer."""
+    match value:
+        case str():
+            return _check_value(value, "a value")
+        case list():
+            return [_screen_json(item) for item in value]
+        case dict():
+            return {
+                _check_value(key, "a keyword"): to_line(text)[:MAX_TEXT]
+                if key in _TEXTS and isinstance(text, str)
+                else _screen_json(text)
+                for key, text in value.items()
+            }
+        case _:
+            return value
+
+
+def _check_value(value: Json, what: str) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) > MAX_TEXT
+        or strip_invisible(value) != value
+        or "\n" in value
+    ):
+        raise _refused(
+            f"{what} must be a string of at most {MAX_TEXT} characters, without control or invisible characters"
+        )
+    return value
+
+
+def _names_a_secret(text: str) -> bool:
+    words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
+    return _SECRET.search(words.lower()) is not None
+
+
+def _check_url(value: Json, *, is_confined: bool) -> tuple[str, str]:
+    """The address and its host. Raises unless it is https, or http to this machine from a server that is not confined."""
+    if not isinstance(value, str) or len(value) > MAX_URL:
+        raise _refused(f"url must be a string of at most {MAX_URL} characters")
+    if not value.isascii() or not value.isprintable() or " " in value or "\\" in value:
+        raise _refused("url may only contain visible ASCII characters; percent-encode the others")
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname or "", parts.port  # reading the port checks it
+    except ValueError:
+        raise _refused("url is not an address") from None
+    if parts.scheme != "https" and not (parts.scheme == "http" and not is_confined and _is_loopback(host)):
+        raise _refused("url must begin with https://")
+    if not _HOST.fullmatch(parts.netloc):
+        raise _refused("url must have a plain host, and no user name or password")
+    if is_confined and (why := why_host_blocked(host)):
+        raise _refused(f"url points to {why}, which a confined server may not open")
+    return value, parts.netloc
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _refused(reason: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_ARGUMENT, f"This question was not shown: {reason}.")

@@ -1,0 +1,81 @@
+"""What a server writes to its standard error: a few lines for the session that caused them, the rest for the log."""
+
+import asyncio
+import logging
+from typing import IO
+
+from holdfast.model.mask import Mask
+from holdfast.model.secrets import secrets_in_spec
+from holdfast.model.server import Lifetime, ServerSpec
+from holdfast.model.visible_text import strip_invisible
+
+log = logging.getLogger(__name__)
+
+MAX_SHOWN = 2000
+"""How many characters of its standard error a session is shown after a failure."""
+_KEPT_BYTES = 20 * 1024
+_NEWLINE = ord("\n")
+
+
+class ServerStderr(asyncio.Protocol):
+    """Keeps the last bytes that a server wrote to its standard error.
+
+    A session may see the lines that its own server wrote since a position. Of a server that sessions share it sees
+    nothing: the lines may be about another session.
+    """
+
+    def __init__(self, spec: ServerSpec) -> None:
+        self._server = spec.name
+        self._is_shared = spec.lifetime is Lifetime.HOST
+        self._mask = Mask.of(secrets_in_spec(spec))
+        self._kept = bytearray()
+        self.position = 0
+        """How many bytes the server has written so far."""
+        self.closed = asyncio.Event()
+        """Set at the end of the stream."""
+
+    def data_received(self, data: bytes) -> None:
+        self.position += len(data)
+        self._kept += data[-_KEPT_BYTES:]
+        if len(self._kept) > 2 * _KEPT_BYTES:
+            del self._kept[:-_KEPT_BYTES]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+    def report_since(self, position: int) -> str:
+        """What the session may see of the lines since this position, as a paragraph; or "". The log gets the rest."""
+        written = self._lines_since(position)
+        if not written:
+            return ""
+        if self._is_shared or len(written) > MAX_SHOWN:
+            log.info("server stderr", extra={"server": self._server, "stderr": written})
+        if self._is_shared:
+            return "What it wrote to stderr is in the log only, because sessions share it."
+        return "\n".join(["It wrote to stderr:", *(f"| {line}" for line in _last_lines(written))])
+
+    def _lines_since(self, position: int) -> str:
+        """The whole lines that began after this position, without control characters and with secrets masked."""
+        start = position - (self.position - len(self._kept))
+        if start < 0 or (start > 0 and self._kept[start - 1] != _NEWLINE):
+            # The line began before. Half of it might be half of a secret.
+            start = self._kept.find(b"\n", max(start, 0)) + 1 or len(self._kept)
+        text = strip_invisible(bytes(self._kept[start:]).decode(errors="replace"))
+        return self._mask.mask_line(text.replace("\t", "    ")).strip()
+
+
+async def capture_stderr(stderr: IO[bytes], spec: ServerSpec) -> tuple[ServerStderr, asyncio.ReadTransport]:
+    """Start reading a server's standard error. The caller closes the transport."""
+    transport, captured = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: ServerStderr(spec), stderr
+    )
+    return captured, transport
+
+
+def _last_lines(text: str) -> list[str]:
+    """The last lines, together at most `MAX_SHOWN` characters. A longer last line is cut at its start."""
+    if len(text) <= MAX_SHOWN:
+        return text.split("\n")
+    kept = text[-MAX_SHOWN:]
+    first, newline, rest = kept.partition("\n")
+    return [f"… {first}"] if not newline else ["…", *rest.split("\n")]

@@ -1,0 +1,32 @@
+"""Access files that may be on a file system that does not respond: in threads of their own, with a deadline."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.worker_threads import WorkerThreads
+
+T = TypeVar("T")
+
+ACCESS_SECONDS = 5.0
+_THREADS = WorkerThreads("file-access", threads=64, per_owner=4)
+
+
+async def access_files(
+    function: Callable[..., T], *args: Any, path: str, seconds: float = ACCESS_SECONDS
+) -> T:
+    """Call a function that accesses files at `path`. Raise `TIMEOUT` if it takes too long.
+
+    The function cannot be stopped and keeps its thread. Calls with other paths have threads of their own.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await _THREADS.run(function, *args, owner=path)
+    except TimeoutError:
+        raise HoldfastError(
+            codes.TIMEOUT,
+            f"{path[:200]!r} could not be accessed in {seconds:.0f} seconds.",
+            hint="Check that its file system responds, then try again.",
+        ) from None

@@ -1,0 +1,129 @@
+"""Find any of many secrets in a text. The time depends on the length of the text, hardly on the number of secrets."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import pairwise
+
+MIN_SECRET_LENGTH = 6
+"""Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
+MAX_PIECE_LENGTH = 64
+"""Longer secrets are split into pieces of at most this length, and each piece is a secret by itself."""
+_FEW = (
+    1000  # up to this number, one search per secret is faster than one look-up per character of a long text
+)
+
+Span = tuple[int, int]
+
+
+def split_secret(secret: str) -> list[str]:
+    """Split a long secret into pieces of about the same length."""
+    count = -(-len(secret) // MAX_PIECE_LENGTH)
+    borders = [len(secret) * number // count for number in range(count + 1)]
+    return [secret[begin:end] for begin, end in pairwise(borders)]
+
+
+class SecretIndex:
+    """Secrets of `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters. One that was added twice must be removed twice."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._counts: dict[str, int] = {}
+        self._lengths: dict[
+            str, dict[int, int]
+        ] = {}  # by the first characters: how many secrets of each length
+        self._sorted: list[str] | None = None
+        self._starts: frozenset[str] = frozenset()
+        self._first = re.compile("(?!)")
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Add secrets."""
+        counts, lengths = self._counts, self._lengths
+        for secret in secrets:
+            count = counts[secret] = counts.get(secret, 0) + 1
+            if count == 1:
+                start, length = secret[:MIN_SECRET_LENGTH], len(secret)
+                of_start = lengths.setdefault(start, {})
+                of_start[length] = of_start.get(length, 0) + 1
+        self._sorted = None
+
+    def remove(self, secrets: Iterable[str]) -> None:
+        """Undo one `add`."""
+        for secret in secrets:
+            self._counts[secret] -= 1
+            if self._counts[secret] <= 0:
+                del self._counts[secret]
+                start, length = secret[:MIN_SECRET_LENGTH], len(secret)
+                of_start = self._lengths[start]
+                of_start[length] -= 1
+                if not of_start[length]:
+                    del of_start[length]
+                if not of_start:
+                    del self._lengths[start]
+        self._sorted = None
+
+    def find(self, text: str) -> list[Span]:
+        """Where secrets stand in the text, in order; overlapping and adjacent ones are joined."""
+        is_few = len(self._counts) <= min(_FEW, 4 * len(text))
+        spans = self._find_few(text) if is_few else self._find_many(text)
+        return _join(spans) if len(spans) > 1 else spans
+
+    def find_unfinished(self, text: str) -> int:
+        """Where the longest end of the text begins that is the beginning of a secret; its length if there is none."""
+        if self._sorted is None:
+            self._sorted = sorted(self._counts)
+            self._starts = frozenset(secret[:size] for secret in self._sorted for size in (1, 2))
+            firsts = "".join({re.escape(secret[0]) for secret in self._sorted})
+            self._first = re.compile(f"[{firsts}]" if firsts else "(?!)")
+        starts = self._starts
+        for found in self._first.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
+            begin = found.start()
+            if text[begin : begin + 2] in starts and self._shortest_beginning_with(text[begin:]):
+                return begin
+        return len(text)
+
+    def is_nearly_whole(self, beginning: str) -> bool:
+        """Whether this beginning of a secret is so much of it that it must not be shown."""
+        shortest = self._shortest_beginning_with(beginning)
+        return len(beginning) >= MIN_SECRET_LENGTH and 4 * len(beginning) >= 3 * shortest
+
+    def _shortest_beginning_with(self, beginning: str) -> int:
+        """The length of the next longer secret that begins so; 0 if there is none."""
+        ordered = self._sorted or []
+        index = bisect_left(ordered, beginning)
+        if index < len(ordered) and ordered[index] == beginning:
+            index += 1
+        found = index < len(ordered) and ordered[index].startswith(beginning)
+        return len(ordered[index]) if found else 0
+
+    def _find_few(self, text: str) -> list[Span]:
+        spans: list[Span] = []
+        for secret in list(self._counts):  # a copy: logging runs in any thread
+            if secret in text:
+                begin = text.find(secret)
+                while begin >= 0:
+                    spans.append((begin, begin + len(secret)))
+                    begin = text.find(secret, begin + 1)
+        return spans
+
+    def _find_many(self, text: str) -> list[Span]:
+        lengths, size = self._lengths, MIN_SECRET_LENGTH
+        spans: list[Span] = []
+        for begin in [at for at in range(len(text) - size + 1) if text[at : at + size] in lengths]:
+            for length in sorted(lengths.get(text[begin : begin + size], ()), reverse=True):
+                if text[begin : begin + length] in self._counts:
+                    spans.append((begin, begin + length))
+                    break
+        return spans
+
+
+def _join(spans: list[Span]) -> list[Span]:
+    spans.sort()
+    joined = [spans[0]]
+    for begin, end in spans[1:]:
+        last_begin, last_end = joined[-1]
+        if begin <= last_end:
+            joined[-1] = last_begin, max(end, last_end)
+        else:
+            joined.append((begin, end))
+    return joined

@@ -1,0 +1,112 @@
+"""Which names tell that their value is a secret: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from holdfast.model.json import Json
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_MAX_NAME = 100  # only the end of a longer name is looked at
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SECRET_WORDS = _words(
+    "apikey auth authorization bearer cookie cookies cred creds credential credentials jwt otp passcode passphrase passwd"
+    " password passwords pat pwd secret secrets sig signature token"
+)
+_SECRET_ENDINGS = ("apikey", "credentials", "passcode", "passphrase", "passwd", "password", "secret", "token")
+_SECRET_PAIRS = {("pass", "word"), ("pass", "phrase"), ("pass", "code"), ("pass", "key")}
+# `key`, `keys` and `tokens` are ordinary words. These words before them tell.
+_BEFORE_PLURAL = _words("access api auth bearer encryption private refresh secret signing ssh")
+
+# A name that ends so describes a secret, and is not one: `TOKEN_URL`, `password_file`, `auth_method`.
+_DESCRIPTIONS = _words(
+    "alg algorithm budget count dir email enabled endpoint env expiration expires expiry field file files folder format"
+    " helper hint host in kind length limit method mode name names path paths policy port prefix provider realm required"
+    " scheme scope scopes size sock status store suffix timeout ttl type uri url urls usage user username var variable"
+    " version"
+)
+_BEFORE_HARMLESS_KEY = _words(
+    "alt any arrow attribute attr bucket by cache column composite config ctrl dedup dict down each enum event field"
+    " foreign group hash hot i18n id idempotency index issue item json label last less locale lookup low map message"
+    " meta metric modifier name natural next object old on option order page param parent parse partition per press primary"
+    " project property pub public query range registry routing row s same setting shard shift short sort space"
+    " surrogate tab tag text the translation turn type unique up usage"
+)
+_BEFORE_HARMLESS_TOKEN = _words(
+    "bos cancel cancellation continuation cursor eos mask max next page pad per progress sep special start stop sync unk"
+    " nextpage"
+)
+_BEFORE_HARMLESS_PASS = _words(
+    "band boarding by com encom first forward high last low max min multi num one over render second single sub sur tres two"
+    " under ask"
+)
+_AFTER_HARMLESS_PASS = _words("along args by criteria fail if number on over rate ratio through thru to")
+_ORDINARY_WORDS = _words(
+    "donkey flunkey hockey jockey lackey latchkey malarkey mickey monkey smokey turkey whiskey"
+)
+_FOLDERS = {"PWD", "OLDPWD"}  # the current folder, not a password
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name tells that its value is a secret."""
+    return name not in _FOLDERS and _is_secret(name[-_MAX_NAME:])
+
+
+def is_secret_value(name: str, value: Json) -> bool:
+    """Whether a value is a secret because of its name."""
+    return value not in (None, "", False, True) and is_secret_name(name)
+
+
+def value_name(key: str, entry: Mapping[str, Json]) -> str:
+    """The name of a value: its key, or the `name` beside it in `{"name": …, "value": …}`."""
+    name = entry.get("name") if key == "value" else None
+    return name if isinstance(name, str) else key
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name) if not word.isdigit()]
+    if not words or (len(words) > 1 and words[-1] in _DESCRIPTIONS):
+        return False
+    around = zip(("", *words), words, (*words[1:], ""), strict=False)
+    return (
+        any(_tells(before, word, after) for before, word, after in around) or "".join(words) in _SECRET_WORDS
+    )
+
+
+def _tells(before: str, word: str, after: str) -> bool:
+    """Whether a word of a name, between two others, tells."""
+    match word:
+        case "token":
+            return before not in _BEFORE_HARMLESS_TOKEN
+        case "pass":
+            is_ordinary = before in _BEFORE_HARMLESS_PASS or after in _AFTER_HARMLESS_PASS
+            return not is_ordinary
+        case "key":
+            if after == "id":
+                return before == "access"
+            return bool(before) and before not in _BEFORE_HARMLESS_KEY
+        case "keys" | "tokens":
+            return before in _BEFORE_PLURAL
+        case _ if word in _SECRET_WORDS or (word, after) in _SECRET_PAIRS:
+            return True
+        case _:
+            return _tells_joined(word)
+
+
+def _tells_joined(word: str) -> bool:
+    """Whether words without a border tell: `dbpassword`, `sshpass`, `openaikey`."""
+    if word.endswith("key"):
+        return len(word) > len("xxkey") and not (
+            word in _ORDINARY_WORDS or word.removesuffix("key") in _BEFORE_HARMLESS_KEY
+        )
+    if word.endswith("pass"):
+        return word.removesuffix("pass") not in _BEFORE_HARMLESS_PASS
+    if word.endswith("token"):
+        return word.removesuffix("token") not in _BEFORE_HARMLESS_TOKEN
+    return word.endswith(_SECRET_ENDINGS)

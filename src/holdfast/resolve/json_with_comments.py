@@ -1,0 +1,41 @@
+"""Decode the JSON of config files, with comments and trailing commas, in time linear in the text."""
+
+import re
+
+import msgspec
+
+from holdfast.model.json import Json
+from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.wire.strict_json import StrictJsonError, check_json
+
+# Whatever begins a string or a comment is part of a match, even if its end is missing. So each byte is looked at once.
+_STRING = rb'("(?:[^"\\]++|\\.)*+"?)'
+_COMMENT = re.compile(_STRING + rb"|//[^\n]*+|(/\*).*?(?:(\*/)|\Z)", re.DOTALL)
+_TRAILING_COMMA = re.compile(_STRING + rb"|,(?=\s*+[}\]])", re.DOTALL)
+
+
+def read_json(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Json:
+    """Decode a config file: strict JSON, or JSON with comments and trailing commas."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return _decode_strict(text, limits)
+    except StrictJsonError as error:
+        bare = _TRAILING_COMMA.sub(lambda found: found[1] or b"", _COMMENT.sub(_without_comment, text))
+        if bare == text:
+            raise
+        try:
+            return _decode_strict(bare, limits)
+        except StrictJsonError:
+            raise error from None
+
+
+def _without_comment(found: re.Match[bytes]) -> bytes:
+    string, opened, closed = found.groups()
+    if string or (opened and not closed):
+        return found[0]
+    return b" "
+
+
+def _decode_strict(text: bytes, limits: Limits) -> Json:
+    check_json(text, limits)
+    return msgspec.json.decode(text)

@@ -1,0 +1,132 @@
+"""Read the bodies of requests within limits of size, time and total memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.http.limits import HttpLimits
+from holdfast.wire.http.quota import Quota
+from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A body that has not arrived completely."""
+
+    owner: str
+    deadline: asyncio.Timeout
+    parts: list[bytes] = field(default_factory=list[bytes])
+    size: int = 0
+    is_dropped: bool = False
+
+
+class Bodies:
+    """The bodies in memory: those that are being read, and those whose requests are being answered.
+
+    When they need too much memory, the one that has been arriving for the longest time is dropped: first one of the
+    same caller, if it is the caller's share that is used up.
+    """
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self.memory = Quota(total=limits.body_memory, share=limits.body_memory_per_caller)
+        self._readings: dict[_Reading, None] = {}  # oldest first
+
+    @asynccontextmanager
+    async def read(self, receive: Receive, headers: Headers, owner: str) -> AsyncIterator[bytes]:
+        """Read the whole body; its memory counts until the block ends."""
+        length = headers.get("content-length", "")
+        if length.isdigit() and (len(length) > 18 or int(length) > self._limits.body_bytes):
+            raise self._too_large()
+        body = await self._read(receive, owner)
+        try:
+            yield body
+        finally:
+            self.memory.give_back(owner, len(body))
+
+    async def _read(self, receive: Receive, owner: str) -> bytes:
+        deadline = asyncio.timeout(self._limits.body_seconds)
+        reading = _Reading(owner, deadline)
+        self._readings[reading] = None
+        try:
+            async with deadline:
+                await self._read_parts(receive, reading)
+            parts = reading.parts
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            reading.size = 0  # the caller of `read` gives it back
+            return body
+        except TimeoutError:
+            if reading.is_dropped:
+                raise _out_of_memory() from None
+            raise HoldfastError(
+                codes.TIMEOUT, f"The body did not arrive within {self._limits.body_seconds:g} s."
+            ) from None
+        finally:
+            self._readings.pop(reading, None)
+            self.memory.give_back(owner, reading.size)
+
+    async def _read_parts(self, receive: Receive, reading: _Reading) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnectedError
+            if reading.is_dropped:
+                raise _out_of_memory()
+            part: bytes = message.get("body", b"")
+            if reading.size + len(part) > self._limits.body_bytes:
+                raise self._too_large()
+            self._make_room(reading, len(part))
+            reading.size += len(part)
+            reading.parts.append(part)
+            if not message.get("more_body"):
+                return
+
+    def _make_room(self, reading: _Reading, amount: int) -> None:
+        """Count the next part of a body, and drop other bodies if necessary."""
+        while not self.memory.take(reading.owner, amount):
+            own_only = self.memory.is_share_used_up(reading.owner, amount)
+            oldest = next(
+                (
+                    other
+                    for other in self._readings
+                    if other.size and (not own_only or other.owner == reading.owner)
+                ),
+                None,
+            )
+            if oldest is None or oldest is reading:
+                raise _out_of_memory()
+            self._drop(oldest)
+
+    def _drop(self, reading: _Reading) -> None:
+        self.memory.give_back(reading.owner, reading.size)
+        reading.size, reading.is_dropped = 0, True
+        reading.parts.clear()
+        del self._readings[reading]
+        reading.deadline.reschedule(asyncio.get_running_loop().time())
+
+    def _too_large(self) -> HoldfastError:
+        return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self._limits.body_bytes} bytes.")
+
+
+async def discard_body(receive: Receive, limits: HttpLimits) -> None:
+    """Read the body of a refused request and drop it: many clients read the answer only after they have sent it all."""
+    size = 0
+    try:
+        async with asyncio.timeout(min(limits.refused_body_seconds, limits.body_seconds)):
+            while size <= limits.body_bytes:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        pass
+
+
+def _out_of_memory() -> HoldfastError:
+    return HoldfastError(
+        codes.BUSY,
+        "The bodies of other requests fill the memory for them. Send the request again, or less at once.",
+    )

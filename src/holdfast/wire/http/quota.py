@@ -1,0 +1,39 @@
+"""A limit on what callers hold at the same time, with a share for each caller."""
+
+from collections import Counter
+
+
+class Quota:
+    """Callers hold at most `total` together, and one caller at most `share`.
+
+    The owner `""` stands for all callers of a server that cannot tell them apart. It has no share of its own.
+    """
+
+    def __init__(self, *, total: int, share: int) -> None:
+        self.total = total
+        self.share = min(share, total)
+        self.used = 0
+        self._by_owner: Counter[str] = Counter()
+
+    def is_share_used_up(self, owner: str, amount: int = 1) -> bool:
+        """Whether this amount would exceed the share of this owner."""
+        return bool(owner) and self._by_owner[owner] + amount > self.share
+
+    def is_used_up(self, amount: int = 1) -> bool:
+        """Whether this amount would exceed the total."""
+        return self.used + amount > self.total
+
+    def take(self, owner: str, amount: int = 1) -> bool:
+        """Count an amount as held by this owner; False if that would exceed the share or the total."""
+        if self.is_used_up(amount) or self.is_share_used_up(owner, amount):
+            return False
+        self.used += amount
+        self._by_owner[owner] += amount
+        return True
+
+    def give_back(self, owner: str, amount: int = 1) -> None:
+        """Count an amount as no longer held by this owner."""
+        self.used -= amount
+        self._by_owner[owner] -= amount
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]

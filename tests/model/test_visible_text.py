@@ -1,0 +1,20 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.visible_text import strip_invisible, to_line
+
+
+@given(st.text())
+def test_strip_invisible_removes_control_characters_and_is_idempotent(text: str):
+    shown = strip_invisible(text)
+
+    assert strip_invisible(shown) == shown
+    assert not any(letter in shown for letter in "\x00\x07\x1b\x7f\u200b\u202e\ufeff")
+
+
+def test_letters_without_shape_and_separators_are_removed():
+    assert strip_invisible("a\u3164b\u2028c\U000e0100d\u2800e ⚠\ufe0f\tf\n") == "abcde ⚠\ufe0f\tf\n"
+
+
+def test_a_text_becomes_one_line():
+    assert to_line(" a\r\n\tb \u202e c\x85d ") == "a b cd"

@@ -1,0 +1,209 @@
+"""Attack 36: a program, link, `#!` line or `pyvenv.cfg` inside a root makes the sandbox mount something outside."""
+
+import os
+import random
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
+from holdfast.sandbox.bwrap.runtime import NO_ROOTS, find_runtime
+from tests.sandbox.support import PATH, confined
+
+pytestmark = [pytest.mark.usefixtures("bwrap")]
+
+
+@pytest.fixture
+def other(root: Path) -> Path:
+    """Another project beside the root: a Python environment, a `node_modules` and a program of its own."""
+    folder = root.parent / "other"
+    for path in ("venv/bin/python", "node_modules/.bin/tool", "deploy"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("#!/bin/sh\n")
+        (folder / path).chmod(0o755)
+    (folder / "venv" / "lib").mkdir()
+    (folder / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    return folder
+
+
+def _script(line: str) -> Callable[[Path, Path], None]:
+    def write(program: Path, other: Path) -> None:
+        program.write_text(f"{line.format(other=other)}\n")
+        program.chmod(0o755)
+
+    return write
+
+
+def _link(target: str) -> Callable[[Path, Path], None]:
+    return lambda program, other: program.symlink_to(other / target)
+
+
+def _environment(program: Path, other: Path) -> None:
+    shutil.copy(other / "deploy", program)
+    (program.parent.parent / "pyvenv.cfg").write_text(f"home = {other}/venv/bin\n")
+
+
+ATTACKS = {
+    "the environment of another project in a #! line": _script("#!{other}/venv/bin/python"),
+    "a path through another project's node_modules": _script("#!{other}/node_modules/.bin/tool"),
+    "any executable as an option of env": _script("#!/usr/bin/env -S -u {other}/deploy python3"),
+    "any executable by env -S": _script("#!/usr/bin/env -S {other}/deploy"),
+    "a link": _link("venv/bin/python"),
+    "a link to a file": _link("deploy"),
+    "the base of an environment": _environment,
+}
+
+
+@pytest.mark.promise("BOX-02", "BOX-06")
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_program_in_a_root_mounts_nothing_outside(root: Path, other: Path, attack: str) -> None:
+    program = root / "env" / "bin" / "server"
+    program.parent.mkdir(parents=True)
+    ATTACKS[attack](program, other)
+
+    assert [path for path in mounted(program, root) if path.startswith(str(other))] == []
+
+
+@pytest.mark.parametrize(
+    "attack", sorted(set(ATTACKS) - {"any executable as an option of env", "any executable by env -S"})
+)
+def test_believing_what_lies_in_a_root_mounts_the_other_project(root: Path, other: Path, attack: str) -> None:
+    program = root / "env" / "bin" / "server"
+    program.parent.mkdir(parents=True)
+    ATTACKS[attack](program, other)
+
+    with ExitStack() as opened:
+        spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root))
+        believed = find_runtime(spec, NO_ROOTS, opened).paths
+
+    assert [path for path in believed if path.startswith(str(other))] != []
+
+
+@pytest.mark.promise("BOX-06")
+def test_root_of_another_server_decides_nothing_either(root: Path, other: Path) -> None:
+    sandbox = BwrapSandbox()
+    _link("venv/bin/python")(root / "server", other)
+    elsewhere = root.parent / "elsewhere"
+    elsewhere.mkdir()
+
+    before = mounted(root / "server", elsewhere, sandbox)
+    mounted(Path("/bin/true"), root, sandbox)  # from now on a server can write to `root`
+    after = mounted(root / "server", elsewhere, sandbox)
+
+    assert [any(path.startswith(str(other)) for path in paths) for paths in (before, after)] == [True, False]
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_flipped_link_never_mounts_holdfasts_own_folder(root: Path, other: Path, where: str) -> None:
+    data = root.parent / "data"
+    (data / "lib" / "node_modules").mkdir(parents=True)
+    (data / "bin").mkdir()
+    shutil.copy(other / "deploy", data / "bin" / "key")
+    link = (root if where == "inside" else root.parent) / "server"
+    link.symlink_to(other / "deploy")
+    seen: set[str] = set()
+    refused = f"{str(data / 'bin')!r} cannot be mounted in a sandbox"
+    both = {str(other / "deploy"), refused} if where == "outside" else {str(root)}
+
+    with flipping(link, other / "deploy", data / "bin" / "key"):
+        for attempt in range(1000):
+            if attempt >= 25 and both <= seen:
+                break
+            try:
+                seen.update(mounted(link, root, protected=(str(data),)))
+            except HoldfastError as error:
+                seen.add(error.message.partition(":")[0])
+
+    assert both <= seen, "not both targets were met"
+    assert [path for path in seen if path.startswith(str(data))] == []
+
+
+def test_following_the_link_again_after_the_check_mounts_the_folder(root: Path, other: Path) -> None:
+    (root / "server").symlink_to(other / "deploy")
+
+    assert os.path.realpath(root / "server") == str(other / "deploy")
+    (root / "server").unlink()
+    (root / "server").symlink_to(root.parent / "secret")
+
+    shown = subprocess.run(
+        ["bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+         "--ro-bind", root / "server", "/server", "/usr/bin/cat", "/server"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout == "out of reach"
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize("mounted_path", ["data", "data/keys", ".", "data/keys/key"])
+def test_folder_that_shows_holdfasts_own_is_refused_at_the_mount(root: Path, mounted_path: str) -> None:
+    keys = root / "data" / "keys"
+    keys.mkdir(parents=True)
+    (keys / "key").write_text("secret")
+    path = os.path.normpath(root / mounted_path)
+    confinement = Confinement(readable=(path,), protected=(str(root / "data"),))
+
+    with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
+        BwrapSandbox().prepare(ProcessSpec(argv=("true",), env=PATH, cwd="/", confinement=confinement))
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+def test_bind_mount_of_holdfasts_own_folder_in_a_root_is_refused(root: Path) -> None:
+    data = root.parent / "data" / "keys"
+    data.mkdir(parents=True)
+    (root / "innocent").mkdir()
+    if subprocess.run(
+        ["mount", "--bind", data, root / "innocent"], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("may not mount here")
+    try:
+        shown = mounted(Path("/bin/true"), root)
+        with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
+            mounted(Path("/bin/true"), root, protected=(str(data.parent),))
+    finally:
+        subprocess.run(["umount", root / "innocent"], check=True)
+
+    assert str(root) in shown, "without the check, the root is mounted with the folder in it"
+
+
+def mounted(
+    program: Path, root: Path, sandbox: BwrapSandbox | None = None, protected: tuple[str, ...] = ()
+) -> set[str]:
+    """The paths that bubblewrap would mount or link for this program."""
+    spec = confined(ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root)), root, protected=protected)
+    prepared = (sandbox or BwrapSandbox()).prepare(spec)
+    with prepared.until_gone, prepared.resources:
+        assert prepared.ready_fd is not None
+        os.close(prepared.ready_fd)
+        words = os.pread(prepared.request.descriptors[0], 1 << 20, 0).decode().split("\0")
+    options = ("--bind-fd", "--ro-bind-fd", "--symlink")
+    return {words[at + 2] for at, word in enumerate(words) if word in options}
+
+
+@contextmanager
+def flipping(link: Path, *targets: Path) -> Iterator[None]:
+    """Point a link to one target and the other, as fast as possible."""
+    stop, dice, spare = threading.Event(), random.Random(36), link.with_name("spare")
+
+    def flip() -> None:
+        while not stop.is_set():
+            for target in targets:
+                spare.symlink_to(target)
+                spare.replace(link)
+                stop.wait(dice.random() * 0.002)
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

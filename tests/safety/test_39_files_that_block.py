@@ -1,0 +1,275 @@
+"""Attack 39: FIFOs, devices, huge or endless files wherever Holdfast reads something that others can write."""
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import settings
+from holdfast.audit.anchor import FileAnchor
+from holdfast.cli.chat.history import load_history
+from holdfast.connect.http.login_store import read_login
+from holdfast.model import file_access
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
+from holdfast.model.server import Source
+from holdfast.resolve import inputs
+from holdfast.resolve.load import LoadedEntries, load_file, read_config_file
+from holdfast.token.signer import Signer
+from holdfast.token.verifier import Verifier
+from holdfast.workspaces.registry import Registry
+from holdfast.workspaces.worktree import find_repository
+from tests.connect.conftest import HostFactory, make_host
+
+__all__ = ["make_host"]
+
+SECONDS = 20  # to notice a hang; nothing here takes a tenth of it
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(100 * 1024**3)  # sparse: it takes no space
+
+
+def environment_of_the_host(path: Path) -> None:
+    path.symlink_to("/proc/self/environ")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def leased(path: Path) -> None:
+    """A file that another process holds a lease on: an ordinary open waits until the lease is broken."""
+    path.write_text("{}")
+    script = (
+        "import fcntl, os, signal, sys\n"
+        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+        f"fcntl.fcntl(fd, fcntl.F_SETLEASE, {fcntl.F_WRLCK})\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout
+    process.stdout.readline()
+    HOLDERS.append(process)
+
+
+HOLDERS: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def end_lease_holders() -> Any:
+    """End the processes that hold a lease."""
+    yield
+    while HOLDERS:
+        HOLDERS.pop().communicate()
+
+
+def _settings(path: Path) -> str:
+    with pytest.raises(HoldfastError) as caught:
+        settings.load(path, {})
+    return caught.value.message
+
+
+def _project(path: Path) -> str:
+    file = read_config_file(Source.PROJECT, path)
+    assert file is not None
+    return file.problem
+
+
+def _public_keys(path: Path) -> str:
+    with pytest.raises(HoldfastError) as caught:
+        Verifier(path)
+    return caught.value.message
+
+
+def _workspace(path: Path) -> str:
+    path.rename(path.parent / "evil.toml")
+    (invalid,) = Registry(path.parent).invalid
+    return invalid.message
+
+
+def _is_nothing(read: Callable[[Path], Any]) -> Callable[[Path], str]:
+    return lambda path: "" if read(path) else "nothing was read"
+
+
+def _worktree(path: Path) -> str:
+    path.rename(path.parent / ".git")
+    return "nothing was read" if find_repository(path.parent) is None else ""
+
+
+def _anchor(path: Path) -> str:
+    try:
+        return "nothing was read" if FileAnchor(path).read() is None else ""
+    except HoldfastError as error:
+        return error.message
+
+
+READERS = {
+    ".mcp.json": _project,
+    "settings": _settings,
+    "workspace": _workspace,
+    "worktree": _worktree,
+    "login": _is_nothing(read_login),
+    "public keys": _public_keys,
+    "history": _is_nothing(load_history),
+    "anchor": _anchor,
+}
+
+
+@pytest.mark.parametrize("make", [fifo, endless, huge, environment_of_the_host, folder, leased])
+@pytest.mark.parametrize("reader", READERS)
+def test_no_reader_blocks_or_reads_without_bound(make: Callable[[Path], None], reader: str, tmp_path: Path):
+    place = tmp_path.resolve() / "place"
+    place.mkdir()
+    path = place / "file"
+    make(path)
+
+    assert _in_time(lambda: READERS[reader](path))
+
+
+def test_signing_key_that_is_a_fifo_is_refused(tmp_path: Path):
+    Signer(tmp_path / "keys").jwks()
+    (key,) = (tmp_path / "keys").glob("context-keys.json")
+    key.unlink()
+    os.mkfifo(key, 0o600)
+
+    with pytest.raises(HoldfastError, match="regular file"):
+        _in_time(Signer(tmp_path / "keys").jwks)
+
+
+@pytest.mark.promise("RES-15")
+@pytest.mark.anyio
+async def test_sessions_open_and_the_host_ends_beside_folders_full_of_fifos(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with asyncio.timeout(SECONDS), make_host({}) as host:
+        for number in range(8):
+            place = tmp_path / f"p{number}"
+            place.mkdir()
+            os.mkfifo(place / ".mcp.json")
+            os.mkfifo(place / ".git")
+            async with host.session(cwd=place) as session:
+                assert [refusal.reason for refusal in session.refusals] == [
+                    "It is not read: not a regular file. It must be a regular file of at most 65536 bytes."
+                ]
+
+
+@pytest.mark.anyio
+async def test_file_system_that_does_not_respond_delays_nobody_else(tmp_path: Path):
+    release = threading.Event()
+    stuck = [
+        asyncio.create_task(access_files(release.wait, path=f"/stuck/{number % 3}", seconds=0.2))
+        for number in range(30)
+    ]
+    try:
+        other = await asyncio.wait_for(access_files(os.getpid, path="/elsewhere"), SECONDS)
+        failed = await asyncio.wait_for(asyncio.gather(*stuck, return_exceptions=True), SECONDS)
+    finally:
+        release.set()
+
+    assert other == os.getpid()
+    assert {str(error) for error in failed if isinstance(error, HoldfastError)} == {
+        f"'/stuck/{number}' could not be accessed in 0 seconds." for number in range(3)
+    }
+
+
+@pytest.mark.anyio
+async def test_config_file_on_such_a_file_system_is_left_out(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    release = threading.Event()
+
+    def read(source: Source, path: Path) -> LoadedEntries:
+        if source is Source.PROJECT:
+            release.wait()
+        return load_file(source, path)
+
+    monkeypatch.setattr(inputs, "load_file", read)
+    monkeypatch.setattr(file_access.access_files, "__kwdefaults__", {"seconds": 0.5})
+    try:
+        async with asyncio.timeout(SECONDS), make_host({}) as host, host.session(cwd=tmp_path) as session:
+            assert session.available == ("files",)
+            assert [refusal.reason for refusal in session.refusals] == [
+                f"'{tmp_path}/.mcp.json' could not be accessed in 0 seconds. Check that its file system responds, then open the session again."
+            ]
+    finally:
+        release.set()
+
+
+def test_process_ends_although_a_file_system_does_not_respond():
+    script = (
+        "import asyncio, threading\n"
+        "from holdfast.model.file_access import access_files\n"
+        "async def main():\n"
+        "    try:\n"
+        "        await access_files(threading.Event().wait, path='/stuck', seconds=0.1)\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (0, "HoldfastError\n")
+
+
+@pytest.mark.parametrize("make", [fifo, leased])
+def test_control_an_ordinary_read_blocks(make: Callable[[Path], None], tmp_path: Path):
+    path = tmp_path / "file"
+    make(path)
+    script = "import sys; print(flush=True); open(sys.argv[1]).read()"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", script, str(path)], stdout=subprocess.PIPE
+    ) as reading:
+        assert reading.stdout
+        reading.stdout.readline()
+
+        with pytest.raises(subprocess.TimeoutExpired):
+            reading.wait(0.3)
+        reading.kill()
+
+
+def test_control_an_ordinary_read_of_an_endless_file_reads_on(tmp_path: Path):
+    endless(tmp_path / "file")
+    with (tmp_path / "file").open("rb") as file:
+        assert len(file.read(10 * 1024**2)) == 10 * 1024**2
+
+
+def _in_time(work: Callable[[], Any]) -> Any:
+    """The result of the work, or a failure if it blocks."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert results, "it blocks"
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]

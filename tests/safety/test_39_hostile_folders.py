@@ -1,0 +1,165 @@
+"""Random hostile project folders: a session opens quickly in each, and no other session notices."""
+
+import asyncio
+import gc
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.connect.connection import ConnectOptions
+from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.trust import Trust
+from holdfast.session.session import Session
+from tests.connect.conftest import HostFactory, counter_entry, make_host
+from tests.safety.hostile_folders import make_folder
+
+__all__ = ["make_host"]
+
+pytestmark = pytest.mark.anyio
+
+# With HOLDFAST_FOLDERS the machine does nothing else, and the limits are literal. Among other tests, the latency without
+# an attack is subtracted.
+ALONE = "HOLDFAST_FOLDERS" in os.environ
+FOLDERS = int(os.environ.get("HOLDFAST_FOLDERS", "100"))
+FIRST_SEED = int(os.environ.get("HOLDFAST_SEED", "0"))
+BATCH = 10
+ATTEMPTS = 4  # a stall caused by another process is not repeated; one caused by Holdfast is
+MAX_OPEN_SECONDS, MAX_WAIT_MS, MAX_MB = 1.0, 50, 64
+SECRET = "n0t-for-folders-7c1e"
+
+
+@dataclass
+class Neighbour:
+    """Another session that calls its server all the time, and how long its slowest call took."""
+
+    session: Session
+    slowest_ms: float = 0
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def work(self) -> None:
+        while not self.stop.is_set():
+            began = time.perf_counter()
+            assert (await self.session.call("good.count")).ok
+            self.slowest_ms = max(self.slowest_ms, (time.perf_counter() - began) * 1000)
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(7200)
+async def test_session_opens_in_every_hostile_folder(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET", SECRET)
+    options = ConnectOptions(connect_seconds=0.5, end_seconds=0.1)
+    problems: dict[int, str] = {}
+    async with (
+        make_host({"good": counter_entry()}, options=options) as host,
+        _neighbour(host, tmp_path) as other,
+    ):
+        for first in range(FIRST_SEED, FIRST_SEED + FOLDERS, BATCH):
+            seeds = range(first, min(first + BATCH, FIRST_SEED + FOLDERS))
+            if await _try_folders(host, other, tmp_path, seeds):
+                problems |= {
+                    seed: why for seed in seeds if (why := await _try_alone(host, other, tmp_path, seed))
+                }
+            if ALONE and first % 500 == 0:
+                print(f"{first} folders, {len(problems)} problems", flush=True)
+
+    assert problems == {}
+
+
+@asynccontextmanager
+async def _neighbour(host: Host, folder: Path) -> AsyncIterator[Neighbour]:
+    session = await host.open(OpenOptions(cwd=folder, only_server="good"))
+    assert (await session.call("good.count")).ok
+    neighbour = Neighbour(session)
+    working = asyncio.create_task(neighbour.work())
+    try:
+        yield neighbour
+    finally:
+        neighbour.stop.set()
+        await working
+        await host.close_session(session)
+
+
+async def _try_alone(host: Host, other: Neighbour, parent: Path, seed: int) -> str:
+    problem = ""
+    for _ in range(ATTEMPTS):
+        problem = await _try_folders(host, other, parent, [seed])
+        if not problem:
+            break
+    return problem
+
+
+async def _try_folders(host: Host, other: Neighbour, parent: Path, seeds: Sequence[int]) -> str:
+    """Open a session in each folder, wait for its servers and close it. Return what is wrong; empty if nothing is."""
+    folders = [parent / f"project-{seed}" for seed in seeds]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    servers = [make_folder(folder, seed) for folder, seed in zip(folders, seeds, strict=True)]
+    gc.collect()
+    calm_ms = 0.0 if ALONE else await _slowest_call(other, asyncio.sleep(0.3))
+    before = _resident_mb()
+    sessions = [
+        _open_and_close(host, folder, brought, sandboxed=seed % 2 == 0)
+        for folder, brought, seed in zip(folders, servers, seeds, strict=True)
+    ]
+    times: list[float] = []
+
+    async def open_all() -> None:
+        times.extend(await asyncio.gather(*sessions))
+
+    try:
+        slowest_ms = await _slowest_call(other, open_all())
+    except HoldfastError as error:
+        return f"a session was not opened: {error}"
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)  # the sandbox may be removing its mount points
+    if max(times) > MAX_OPEN_SECONDS:
+        return f"opening took {max(times):.2f} s"
+    if slowest_ms - calm_ms > MAX_WAIT_MS:
+        return f"another session waited {slowest_ms:.0f} ms (calm: {calm_ms:.0f} ms)"
+    if _resident_mb() - before > MAX_MB:
+        return f"the host grew by {_resident_mb() - before:.0f} MB"
+    return ""
+
+
+async def _slowest_call(other: Neighbour, work: Any) -> float:
+    other.slowest_ms = 0
+    await work
+    await asyncio.sleep(0.005)
+    return other.slowest_ms
+
+
+async def _open_and_close(
+    host: Host, folder: Path, servers: list[dict[str, Any]], *, sandboxed: bool
+) -> float:
+    """Return how long opening took."""
+    options = OpenOptions(
+        cwd=folder,
+        trust=Trust.SANDBOXED if sandboxed else Trust.DIRECT,
+        servers=tuple(servers) if sandboxed else (),
+    )
+    began = time.perf_counter()
+    session = await host.open(options)
+    seconds = time.perf_counter() - began
+    try:
+        await session.wait_for_servers()
+        assert SECRET not in repr((session.refusals, session.warnings))
+    finally:
+        await host.close_session(session)
+    return seconds
+
+
+def _resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024**2

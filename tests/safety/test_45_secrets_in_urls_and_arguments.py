@@ -1,0 +1,165 @@
+"""Attack 45: secrets in URLs, after flags, in arguments and under names such as `DB_PASS`."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import telemetry
+from holdfast.cli.servers.list import describe_entry
+from holdfast.model.mask import Mask
+from holdfast.model.server import Source
+from holdfast.resolve import entry_summary
+from holdfast.resolve.server_entry import ServerEntry
+from tests.cli.test_servers import Environment
+from tests.connect.conftest import HostFactory, make_host
+
+__all__ = ["make_host"]
+
+CANARIES = {
+    name: f"canary{number}hunter"
+    for number, name in enumerate(
+        (
+            "pass",
+            "key",
+            "pat",
+            "userinfo",
+            "flag",
+            "assigned",
+            "header",
+            "short",
+            "query",
+            "hook",
+            "joined",
+            "default",
+        )
+    )
+} | {"positional": "q7Rk2Zp9Xw4Lm8Tb1Vn6"}
+ENV = {
+    "DB_PASS": CANARIES["pass"],
+    "OPENAI_KEY": CANARIES["key"],
+    "GITHUB_PAT": CANARIES["pat"],
+    "DATABASE_URL": f"postgres://bob:{CANARIES['userinfo']}@db/x?sslmode=require",
+}
+ARGS = [
+    "--api-key", CANARIES["flag"],
+    f"PASSWORD={CANARIES['assigned']}",
+    "--header", f"Authorization: Bearer {CANARIES['header']}",
+    "-p", CANARIES["short"],
+    f"https://api.example/v1?key={CANARIES['query']}",
+    f"https://api.example/hooks/T000/B000/{CANARIES['hook']}",
+    f"--token={CANARIES['joined']}-${{LANG:-en}}",
+    f"--secret=${{NOT_SET_ANYWHERE:-{CANARIES['default']}}}",
+    CANARIES["positional"],
+]  # fmt: skip
+ENTRY: dict[str, Any] = {
+    "command": sys.executable,
+    "args": ["-I", "-S", str(Path(__file__).with_name("leaky_server.py")), *ARGS],
+    "env": {**ENV, "TESTS_LEAKY_SERVER": "running"},
+}
+REMOTE: dict[str, Any] = {
+    "url": f"http://127.0.0.1:9/hooks/{CANARIES['hook']}?k={CANARIES['query']}&key={CANARIES['key']}"
+}
+TOOLS = ("succeed", "fail", "refuse", "garble", "die")
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_no_secret_is_stored_or_logged(make_host: HostFactory, tmp_path: Path, *, is_refused: bool):
+    assert await _find_canaries(make_host, tmp_path, is_refused=is_refused) == []
+
+
+@pytest.mark.anyio
+async def test_control_without_masking_every_secret_is_stored(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def mask_nothing(values: Iterable[str]) -> Mask:
+        return Mask()
+
+    monkeypatch.setattr(Mask, "of", mask_nothing)
+
+    assert await _find_canaries(make_host, tmp_path, is_refused=False) == [*CANARIES]
+
+
+@pytest.mark.promise("AUD-04")
+def test_no_secret_is_listed_and_the_options_stay_readable(tmp_path: Path):
+    env = Environment(tmp_path)
+    env.own(leaky=ENTRY, remote=REMOTE)
+    env.in_project(theirs=ENTRY)
+
+    listed = env.run("servers", "list").stdout + env.run("servers", "explain", "theirs").stdout
+
+    assert [name for name, canary in CANARIES.items() if canary in listed] == []
+    for part in (
+        "leaky_server.py",
+        "--api-key [masked]",
+        "PASSWORD=[masked]",
+        "Authorization: Bearer [masked]",
+    ):
+        assert part in listed
+    for part in ("https://api.example/v1?key=[masked]", "127.0.0.1:9/hooks/[masked]?k=[masked]", "DB_PASS"):
+        assert part in listed
+
+
+def test_control_without_masking_every_argument_is_listed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(entry_summary, "mask_command", tuple)
+    entry = ServerEntry(name="leaky", source=Source.USER, origin="mcp.json", value=ENTRY)
+
+    listed = "\n".join(describe_entry(entry_summary.summarize(entry)))
+
+    assert {name for name, canary in CANARIES.items() if canary in listed} == {*CANARIES} - {
+        "pass",
+        "key",
+        "pat",
+        "userinfo",
+    }
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize("format", ["json", "human"])
+def test_no_secret_is_logged_even_if_it_is_not_known(format: Any):
+    logged = _log(format)
+
+    known_by_place = set(CANARIES) - {"positional", "short"}
+    assert [name for name in known_by_place if CANARIES[name] in logged] == []
+    assert "api.example" in logged
+    if format == "json":
+        assert [json.loads(line)["event"] for line in logged.splitlines()]
+
+
+def _log(format: Any) -> str:
+    stream = io.StringIO()
+    telemetry.configure("info", format, stream)
+    try:
+        log = logging.getLogger("holdfast.test")
+        log.info("started with %s", " ".join(ARGS[:-3]), extra={"env": ENV, "url": REMOTE["url"]})
+        log.info(" ".join(ARGS[-3:-1]), extra={"db_pass": 12345})
+    finally:
+        telemetry.configure("info", "auto")
+    assert "12345" not in stream.getvalue()
+    return stream.getvalue()
+
+
+async def _find_canaries(make_host: HostFactory, folder: Path, *, is_refused: bool) -> list[str]:
+    """The secrets that are on the disk or in the log after a session in which the server, or a file, contained all of them."""
+    stream = io.StringIO()
+    servers = {"running": {**ENTRY, "disabled": is_refused}, "remote": REMOTE}
+    (folder / "notes").write_text(" ".join((*ARGS, *ENV.values())))
+    telemetry.configure("debug", "json", stream)
+    try:
+        async with make_host(servers, durable=True) as host, host.session(cwd=folder) as session:
+            await session.wait_for_servers()
+            await session.call("files.read", {"path": "notes"})
+            for tool in () if is_refused else TOOLS:
+                await session.call(f"running.{tool}", {"note": " ".join(ARGS)})
+    finally:
+        telemetry.configure("info", "auto")
+    files = (path for path in (folder / "data").rglob("*") if path.is_file())
+    found = b"\0".join(path.read_bytes() for path in files).decode(errors="replace") + stream.getvalue()
+    return [name for name, canary in CANARIES.items() if canary in found]

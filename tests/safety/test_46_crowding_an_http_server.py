@@ -1,0 +1,344 @@
+"""Attack 46: callers without a token, or one caller with one, use up what an HTTP server has for all its callers."""
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.token import Signer
+from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
+from holdfast.wire.http import HttpApp, HttpLimits
+from holdfast.wire.http.bodies import Bodies
+from holdfast.wire.http.request import wait_for_disconnect
+from tests.safety.server_that_reads_first import SESSIONS
+from tests.toolkit.clients import Client, PlainHttpTransport
+from tests.toolkit.server_process import start_http_server
+from tests.toolkit.test_authentication import SigningTransport
+from tests.wire.test_http import INITIALIZE, Echo, handshake_message, modern
+
+NOTES, UNPROTECTED = "tests.toolkit.notes_server", "tests.safety.server_that_reads_first"
+ANONYMOUS_SESSIONS = 1100
+UNFINISHED, SENT = 120, 1_000_000
+HEAD = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def signer() -> Iterator[Signer]:
+    with tempfile.TemporaryDirectory() as folder:
+        signer = Signer(Path(folder) / "keys")
+        signer.jwks()
+        yield signer
+
+
+@pytest.fixture(scope="module")
+def protected(signer: Signer) -> Iterator[tuple[str, int]]:
+    with start_http_server(NOTES, "--keys", str(signer.public_file)) as url_and_pid:
+        yield url_and_pid
+
+
+@pytest.fixture(scope="module")
+def unprotected(signer: Signer) -> Iterator[tuple[str, int]]:
+    with start_http_server(UNPROTECTED, "--keys", str(signer.public_file)) as url_and_pid:
+        yield url_and_pid
+
+
+def initialize(url: str, times: int) -> list[int]:
+    """Send `initialize` without a token so often, on one connection; return the statuses."""
+    body = handshake_message("initialize", INITIALIZE)
+    with closing(PlainHttpTransport(url)) as anonymous:
+        statuses: list[int] = []
+        for _ in range(times):
+            anonymous.post(body, {})
+            statuses.append(anonymous.status)
+        return statuses
+
+
+def call_with_token(url: str, signer: Signer) -> Any:
+    """Open a session with a token, and return whether a call in it succeeds."""
+    with closing(SigningTransport(url, signer)) as transport:
+        return Client(transport, "handshake").call("add_note", {"title": "one"})["ok"]
+
+
+def test_anonymous_callers_open_no_sessions_at_a_server_with_keys(protected: tuple[str, int], signer: Signer):
+    url, _ = protected
+
+    assert set(initialize(url, ANONYMOUS_SESSIONS)) == {401}
+    assert call_with_token(url, signer)
+
+
+def test_anonymous_callers_have_only_their_share_where_they_are_allowed(signer: Signer):
+    with start_http_server(NOTES, "--keys", str(signer.public_file), "--allow-anonymous") as (url, _):
+        anonymous = initialize(url, 200)
+
+        assert set(anonymous) == {200}  # each ends the oldest that was never used
+        assert call_with_token(url, signer)
+
+
+def test_control_a_server_that_reads_first_has_no_session_left(unprotected: tuple[str, int], signer: Signer):
+    url, _ = unprotected
+    anonymous = initialize(url, SESSIONS)
+    with closing(SigningTransport(url, signer)) as transport:
+        refused = transport.request({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
+
+    assert set(anonymous) == {200}
+    assert refused[0]["error"]["message"] == f"{SESSIONS} sessions are already open."
+
+
+def send_unfinished_bodies(url: str, pid: int) -> int:
+    """Send many bodies without a token and without their end; return by how many bytes the server grew."""
+    address = urlsplit(url)
+    before, sockets = resident_bytes(pid), list[socket.socket]()
+    try:
+        for _ in range(UNFINISHED):
+            sock = socket.create_connection((address.hostname or "", address.port or 0), timeout=20)
+            sockets.append(sock)
+            with suppress(ConnectionError):
+                sock.sendall(f"{HEAD}Content-Length: {4 * SENT}\r\n\r\n".encode())
+                sock.sendall(b"x" * SENT)
+        assert initialize(url, 1)[0] in (401, 503)  # it has handled what came before
+        return resident_bytes(pid) - before
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def resident_bytes(pid: int) -> int:
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+def test_unfinished_bodies_without_a_token_take_no_memory(
+    protected: tuple[str, int], unprotected: tuple[str, int]
+):
+    growth, growth_of_control = send_unfinished_bodies(*protected), send_unfinished_bodies(*unprotected)
+
+    assert growth_of_control > UNFINISHED * SENT // 2
+    assert growth < growth_of_control // 3
+
+
+# One caller against the others, over real sockets. The header `authorization` names the caller.
+
+
+@asynccontextmanager
+async def serve(
+    http_limits: HttpLimits, connections: ConnectionLimits | None = None
+) -> AsyncIterator[tuple[int, HttpApp]]:
+    app = HttpApp(Echo(), http_limits=http_limits)
+    sock = bind("127.0.0.1", 0)
+    async with serve_app(app, sock, connections):
+        yield sock.getsockname()[1], app
+        app.close()
+
+
+async def start_body(port: int, owner: str, sent: bytes, length: int) -> tuple[Any, Any]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"{HEAD}Authorization: {owner}\r\nContent-Length: {length}\r\n\r\n"
+    writer.write(head.encode() + sent)
+    await writer.drain()
+    return reader, writer
+
+
+async def post(port: int, owner: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
+    """The status line and the rest of a whole exchange; empty if the server closed the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    try:
+        writer.write(
+            f"{HEAD}Authorization: {owner}\r\nConnection: close\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        async with asyncio.timeout(20):
+            return (await reader.read()).decode()
+    except ConnectionError:
+        return ""
+    finally:
+        writer.close()
+
+
+async def echo(port: int, owner: str, padding: int = 0) -> str:
+    body, headers = modern("echo")
+    return (await post(port, owner, body + b" " * padding, headers))[9:12]
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+BODIES = HttpLimits(body_bytes=50_000, body_memory=100_000, body_memory_per_caller=60_000)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("owner", ["mallory", ""])
+async def test_unfinished_bodies_make_room_for_others(owner: str):
+    async with serve(BODIES) as (port, app):
+        unfinished = [await start_body(port, owner, b"x" * 20_000, 40_000) for _ in range(20)]
+        await until(lambda: app.bodies.memory.used >= 40_000)
+        statuses = [await echo(port, other, 30_000) for other in ("ann", "bob", owner)]
+        used = app.bodies.memory.used
+        for _, writer in unfinished:
+            writer.close()
+        await until(lambda: app.bodies.memory.used == 0)
+
+    assert (statuses, used <= 100_000) == (["200"] * 3, True)
+
+
+@pytest.mark.anyio
+async def test_control_if_no_body_is_dropped_the_others_are_refused(monkeypatch: pytest.MonkeyPatch):
+    def drop_nothing(self: Bodies, reading: Any, amount: int) -> None:
+        if not self.memory.take("", amount):
+            from holdfast.model import codes
+            from holdfast.model.errors import HoldfastError
+
+            raise HoldfastError(codes.BUSY, "The memory is full.")
+        reading.owner = ""
+
+    monkeypatch.setattr(Bodies, "_make_room", drop_nothing)
+    async with serve(BODIES) as (port, app):
+        unfinished = [await start_body(port, "", b"x" * 20_000, 40_000) for _ in range(20)]
+        await until(lambda: app.bodies.memory.used >= 80_000)
+        status = await echo(port, "", 30_000)
+        for _, writer in unfinished:
+            writer.close()
+
+    assert status == "429"
+
+
+@pytest.mark.anyio
+async def test_slow_body_times_out_and_frees_its_memory():
+    limits = HttpLimits(body_seconds=0.2)
+    async with serve(limits) as (port, app):
+        reader, writer = await start_body(port, "mallory", b"x" * 1000, 2000)
+        async with asyncio.timeout(20):
+            answer = await reader.readline()
+        writer.close()
+
+        assert (answer[:12], app.bodies.memory.used) == (b"HTTP/1.1 504", 0)
+
+
+@pytest.mark.anyio
+async def test_one_callers_running_requests_and_sessions_leave_room_for_others():
+    limits = HttpLimits(in_flight=8, in_flight_per_caller=4, sessions=8, sessions_per_caller=4)
+    async with serve(limits) as (port, _):
+        opened = [await open_and_use(port, "mallory") for _ in range(6)]
+        running = [asyncio.ensure_future(post(port, "mallory", *modern("wait"))) for _ in range(20)]
+        await until(lambda: sum(task.done() for task in running) == 16)
+        others = [await echo(port, "bob"), *[await open_and_use(port, "bob") for _ in range(2)]]
+        refused = {task.result()[9:12] for task in running if task.done()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    assert (opened, refused, others) == (["202"] * 4 + ["503"] * 2, {"429"}, ["200", "202", "202"])
+
+
+async def open_and_use(port: int, owner: str) -> str:
+    answer = await post(port, owner, handshake_message("initialize", INITIALIZE))
+    session = next((line[16:] for line in answer.splitlines() if line.startswith("mcp-session-id: ")), "")
+    if not session:
+        return answer[9:12]
+    initialized = handshake_message("notifications/initialized", None, None)
+    return (await post(port, owner, initialized, {"Mcp-Session-Id": session}))[9:12]
+
+
+@pytest.mark.anyio
+async def test_client_that_reports_too_much_about_itself_opens_no_session():
+    greedy: dict[str, Any] = {**INITIALIZE, "capabilities": {"x": [[] for _ in range(3000)]}}
+    async with serve(HttpLimits()) as (port, app):
+        answer = await post(port, "", handshake_message("initialize", greedy))
+
+        assert (answer[9:12], len(app.sessions)) == ("413", 0)
+
+
+# Connections
+
+
+FEW = ConnectionLimits(connections=20)
+
+
+async def crowd(port: int, sent: bytes, number: int = 60) -> list[asyncio.StreamWriter]:
+    writers: list[asyncio.StreamWriter] = []
+    for _ in range(number):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        writers.append(writer)
+    return writers
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "sent",
+    [b"", HEAD.encode(), f"{HEAD}Content-Length: 100\r\n\r\n".encode()],
+    ids=["silent", "unfinished head", "unfinished body"],
+)
+async def test_connections_that_wait_make_room_for_new_ones(sent: bytes):
+    async with serve(HttpLimits(), FEW) as (port, _):
+        writers = await crowd(port, sent)
+
+        assert [await echo(port, "ann") for _ in range(3)] == ["200"] * 3
+        for writer in writers:
+            writer.close()
+
+
+@pytest.mark.anyio
+async def test_running_request_keeps_its_connection():
+    async with serve(HttpLimits(), FEW) as (port, app):
+        echo_service: Any = app._service  # pyright: ignore[reportPrivateUsage]
+        running = asyncio.ensure_future(post(port, "ann", *modern("wait")))
+        await echo_service.started.wait()
+        writers = await crowd(port, b"")
+        await echo(port, "bob")
+        echo_service.release.set()
+
+        assert "waited" in await running
+        for writer in writers:
+            writer.close()
+
+
+@pytest.mark.anyio
+async def test_control_without_making_room_new_connections_are_refused(monkeypatch: pytest.MonkeyPatch):
+    added = Connections.add
+
+    def refuse(self: Connections, connection: Any) -> None:
+        if len(self._open) >= self.limits.connections:  # pyright: ignore[reportPrivateUsage]
+            connection.abort()
+        else:
+            added(self, connection)
+
+    monkeypatch.setattr(Connections, "add", refuse)
+    async with serve(HttpLimits(), FEW) as (port, _):
+        writers = await crowd(port, b"")
+
+        assert await echo(port, "ann") == ""
+        for writer in writers:
+            writer.close()
+
+
+@pytest.mark.anyio
+async def test_client_that_does_not_read_its_answer_is_disconnected():
+    ended = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        gone = asyncio.ensure_future(wait_for_disconnect(receive))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            await asyncio.sleep(0)
+        ended.set()
+
+    sock = bind("127.0.0.1", 0)
+    limits = ConnectionLimits(write_seconds=0.2)
+    async with serve_app(application, sock, limits):
+        reader, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1], limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readline()
+        async with asyncio.timeout(20):
+            await ended.wait()
+        writer.close()

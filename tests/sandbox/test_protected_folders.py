@@ -1,0 +1,64 @@
+"""Holdfast's own folders are recognised by identity, and by the mounts that show them."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import HoldfastError
+from holdfast.sandbox.held_path import PathHolder
+from holdfast.sandbox.protected_folders import MountPoint, ProtectedFolders, parse_mountinfo
+
+ROOT = MountPoint(device="8:1", source="/", path="/")
+
+
+def is_refused(shown: Path, protected: Path, *mounts: MountPoint) -> bool:
+    with ExitStack() as opened:
+        folders = ProtectedFolders([str(protected)], opened, mounts or (ROOT,))
+        held = PathHolder(opened).open(str(shown), links="refuse")
+        try:
+            folders.check(held)
+        except HoldfastError:
+            return True
+    return False
+
+
+@pytest.mark.promise("BOX-06")
+def test_folder_above_and_below_is_refused_and_one_beside_is_not(root: Path) -> None:
+    for name in ("data/keys", "data2", "a"):
+        (root / name).mkdir(parents=True)
+
+    shown = {
+        name: is_refused(root / name, root / "data") for name in (".", "data", "data/keys", "data2", "a")
+    }
+
+    assert shown == {".": True, "data": True, "data/keys": True, "data2": False, "a": False}
+
+
+@pytest.mark.promise("BOX-06")
+def test_folder_that_will_contain_a_missing_one_is_refused(root: Path) -> None:
+    (root / "a").mkdir()
+
+    assert (is_refused(root, root / "data" / "new"), is_refused(root / "a", root / "data" / "new")) == (
+        True,
+        False,
+    )
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize(
+    ("source", "expected"), [("{data}", True), ("{data}/keys", True), ("{parent}", True), ("/srv", False)]
+)
+def test_bind_mount_below_a_folder_is_refused(root: Path, source: str, expected: bool) -> None:
+    data = root.parent / "data"
+    data.mkdir()
+    path = source.format(data=data, parent=data.parent)
+    mount = MountPoint(device="8:1", source=path, path=f"{root}/innocent")
+
+    assert is_refused(root, data, ROOT, mount) is expected
+
+
+def test_mountinfo_is_parsed_with_escaped_blanks() -> None:
+    text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\nshort line\n"
+
+    assert parse_mountinfo(text) == (MountPoint(device="98:0", source="/mnt1", path="/mnt two"),)
