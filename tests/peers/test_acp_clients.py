@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 EXPECTED = {
     "version": 1,
     "stopped": "end_turn",
-    "permissions": 1,
+    "permissions": 2,
     "cancelled": "cancelled",
     "listed": 1,
     "unknown": -32002,
