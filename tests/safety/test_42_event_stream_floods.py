@@ -14,7 +14,7 @@ import pytest
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.session.session import Session
-from holdfast.wire.time_slices import TimeSlices
+from holdfast.wire.loop_throttle import LoopThrottle
 from tests.connect.conftest import counter_entry, make_host
 from tests.connect.http.flooding_server import FLOODS
 from tests.connect.test_isolation import ALONE, ATTEMPTS, MAX_MS
@@ -29,7 +29,7 @@ SCRIPT = Path(__file__).parents[1] / "connect" / "http" / "flooding_server.py"
 TRANSPORTS = ("modern", "handshake", "sse")
 FLOODS_IN_SUITE = {
     "modern": ("log messages", "empty lines"),
-    "handshake": ("comments",),
+    "handshake": ("comments", "tiny chunks"),
     "sse": ("progress",),
 }
 CASES = [
@@ -127,7 +127,7 @@ async def test_control_without_pauses_the_flood_slows_other_sessions(
         for _ in range(ATTEMPTS):
             protected = await p99_during(host, folder, neighbours, "flood")
             with monkeypatch.context() as patch:
-                patch.setattr(TimeSlices, "count", lambda self, started: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+                patch.setattr(LoopThrottle, "count", lambda self, started: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
                 unprotected = await p99_during(host, folder, neighbours, "flood")
             print(f"{unprotected:.1f} ms without pauses, {protected:.1f} ms with them")
             if unprotected > 2 * protected:

@@ -34,6 +34,7 @@ FLOODS: dict[str, bytes] = {
     "other events": b"event: x\ndata: {}\n\n",
     "comments": b":\n",
     "empty lines": b"\n",
+    "tiny chunks": b":",
     "long events": notification("notifications/message", level="info", data=["x"] * 50_000),
 }
 
@@ -102,7 +103,10 @@ class Connection:
             self._start_stream()
         one = FLOODS[self._kind]
         batch = one * max(1, BATCH_BYTES // len(one))
-        batch = b"%x\r\n%b\r\n" % (len(batch), batch)
+        if self._kind == "tiny chunks":
+            batch = b"1\r\n:\r\n" * (BATCH_BYTES // 6)
+        else:
+            batch = b"%x\r\n%b\r\n" % (len(batch), batch)
         while True:
             stream._sock.sendall(batch)
 

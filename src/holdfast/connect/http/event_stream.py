@@ -11,7 +11,7 @@ from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse_line
 from holdfast.wire.lines import OversizedLine
 from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
-from holdfast.wire.time_slices import TimeSlices
+from holdfast.wire.loop_throttle import LoopThrottle
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
@@ -61,14 +61,14 @@ async def read_message(text: bytes, limits: Limits) -> Message:
 
 
 async def read_events(
-    response: HttpResponse, position: StreamPosition, limits: Limits, slices: TimeSlices | None = None
+    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle | None = None
 ) -> AsyncIterator[ServerSentEvent]:
     """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
 
     The time that the caller takes for an event counts, too: a flood of events uses no more than the link's share.
     """
     parser = EventParser(limits.line_bytes)
-    slices = slices or TimeSlices()
+    throttle = throttle or LoopThrottle()
     while chunk := await response.read_chunk():
         started = monotonic()
         for start in range(0, len(chunk), _PIECE_BYTES):
@@ -77,19 +77,19 @@ async def read_events(
                 position.update(event)
                 if event.data:
                     yield event
-                if slices.count(started):
-                    await slices.rest()
+                if throttle.count(started):
+                    await throttle.rest()
                 started = monotonic()
-            if slices.count(started):
-                await slices.rest()
+            if throttle.count(started):
+                await throttle.rest()
             started = monotonic()
 
 
 async def read_messages(
-    response: HttpResponse, position: StreamPosition, limits: Limits, slices: TimeSlices | None = None
+    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle | None = None
 ) -> AsyncIterator[Message]:
     """The messages in a stream of events. Events with another name than `message` are skipped."""
-    async for event in read_events(response, position, limits, slices):
+    async for event in read_events(response, position, limits, throttle):
         if event.name == "message":
             yield await read_message(event.data, limits)
 

@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Message, Request
 from holdfast.wire.peer import Peer
-from holdfast.wire.time_slices import TimeSlices
+from holdfast.wire.loop_throttle import LoopThrottle
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class InFlight:
         self._peer = peer
         self._limit = limits.in_flight
         self._tasks: set[asyncio.Task[None]] = set()
-        self.slices = TimeSlices()
+        self.throttle = LoopThrottle()
         """Limits the event loop's time that all streams of the link take."""
         self.failure: HoldfastError | None = None
         """Why the link has failed; None while it works."""

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import re
 import select
+from time import monotonic
 from typing import Any
 
 from aiohttp import TCPConnector
@@ -26,6 +27,8 @@ MAX_IDLE = 64
 IDLE_SECONDS = 60.0
 
 _KEEP_ALIVE = re.compile(r"\btimeout=([0-9]{1,6})\b", re.IGNORECASE)
+_FIRST_READ_BYTES, _MIN_READ_BYTES, _MAX_READ_BYTES = 16 * 1024, 1024, 256 * 1024
+_SLOW_SECONDS = 0.002
 _SWITCHING, _FIRST_INTERIM, _FIRST_FINAL = 101, 100, 200
 
 
@@ -53,6 +56,7 @@ class BoundedProtocol(ResponseHandler):
         self._reuse_seconds = IDLE_SECONDS
         self._reuse_until = 0.0
         self._poll = select.poll()
+        self._read_size = 0
 
     # Called by aiohttp's connector
 
@@ -85,6 +89,7 @@ class BoundedProtocol(ResponseHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._set_read_size(_FIRST_READ_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if self._failure is not None:
@@ -92,6 +97,7 @@ class BoundedProtocol(ResponseHandler):
         if data and self._is_complete():
             self.abort()  # these bytes belong to no request
             return
+        began = monotonic()
         before = self._body_bytes()
         self._bytes_since_body += len(data)
         super().data_received(data)
@@ -101,6 +107,8 @@ class BoundedProtocol(ResponseHandler):
             self._fail("its headers are too long")
         if self._is_complete() and self not in self._idle:
             self._finish()
+        if data:  # aiohttp calls this without data after a pause
+            self._adapt_read_size(monotonic() - began)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._idle.discard(self)
@@ -135,6 +143,27 @@ class BoundedProtocol(ResponseHandler):
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
         """Report the first failure, not the errors that follow from it."""
         super().set_exception(self._failure or exc, *([exc_cause] if exc_cause is not None else []))
+
+    def _adapt_read_size(self, seconds: float) -> None:
+        """Read less at once from a server whose bytes take long to parse, such as a flood of tiny chunks.
+
+        Between two reads, the event loop does the work of other sessions.
+        """
+        if seconds > _SLOW_SECONDS:
+            size = max(self._read_size // 2, _MIN_READ_BYTES)
+        elif seconds < _SLOW_SECONDS / 4:
+            size = min(self._read_size * 2, _MAX_READ_BYTES)
+        else:
+            return
+        if size != self._read_size:
+            self._set_read_size(size)
+
+    def _set_read_size(self, size: int) -> None:
+        self._read_size = size
+        # Of asyncio's transports, which have no public setting for it. Those of other event loops ignore it.
+        target = getattr(self.transport, "_ssl_protocol", self.transport)
+        if hasattr(target, "max_size"):
+            target.max_size = size
 
     def _fail(self, reason: str) -> None:
         if self._failure is not None:

@@ -1,11 +1,15 @@
 """The response to an HTTP request. Its body is read as it arrives."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from time import monotonic
 
 from aiohttp import ClientError, ClientResponse
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+
+_SLICE_SECONDS = 0.001  # how long a body is read without letting the event loop do other work
 
 
 class UnreachableError(Exception):
@@ -19,10 +23,11 @@ class BrokenResponseError(Exception):
 class HttpResponse:
     """The status and headers of a response, and its body in chunks. The caller closes it."""
 
-    __slots__ = ("_response", "headers", "status")
+    __slots__ = ("_last_pause", "_response", "headers", "status")
 
     def __init__(self, response: ClientResponse) -> None:
         self._response = response
+        self._last_pause = 0.0
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         """Names are case-insensitive. If a header is repeated, look-ups return its first value."""
@@ -57,10 +62,16 @@ class HttpResponse:
 
     async def read_chunk(self) -> bytes:
         """Wait for the next part of the body; empty at the end."""
+        if monotonic() - self._last_pause > _SLICE_SECONDS:  # a server can send many tiny chunks at once
+            await asyncio.sleep(0)
+            self._last_pause = monotonic()
         try:
-            return await self._response.content.readany()
+            chunk, is_chunk_end = b"", True
+            while is_chunk_end and not chunk:
+                chunk, is_chunk_end = await self._response.content.readchunk()
         except ClientError as error:
             raise broken_response(error) from None
+        return chunk
 
     async def read(self, limit: int) -> bytes:
         """Read the whole body. Raise if it has more than `limit` bytes."""

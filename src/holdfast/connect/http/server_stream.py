@@ -54,7 +54,7 @@ async def read_server_stream(
                 if not response.is_success or response.media_type != EVENT_STREAM:
                     return
                 failures = 0
-                async for message in read_messages(response, position, limits, in_flight.slices):
+                async for message in read_messages(response, position, limits, in_flight.throttle):
                     await in_flight.wait_for_capacity(message)
                     peer.message_received(message)
         except HoldfastError as error:

@@ -16,7 +16,7 @@ from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.notifications import Notifications
 from holdfast.connect.server_requests import ServerRequests
-from holdfast.connect.server_text import server_text
+from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -56,7 +56,7 @@ async def open_sse(
             )
         except HoldfastError as error:
             cause = transport.failure or error
-            reason = server_text(spec, cause.message)
+            reason = clean_server_text(spec, cause.message)
             raise HoldfastError(
                 cause.code, f"Could not connect to {spec.name!r}: {reason}", **cause.details
             ) from None
@@ -119,7 +119,7 @@ class SseTransport:
                     raise self._endpoint.status_error(response)
                 if response.media_type != EVENT_STREAM:
                     raise HoldfastError(codes.BAD_ANSWER, f"{url} did not answer with an event stream.")
-                async for event in read_events(response, StreamPosition(), limits, self._in_flight.slices):
+                async for event in read_events(response, StreamPosition(), limits, self._in_flight.throttle):
                     if event.name == "endpoint":
                         self._set_post_url(event.data.decode("utf-8", "replace"))
                     elif event.name == "message":

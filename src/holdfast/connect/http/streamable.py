@@ -23,7 +23,7 @@ from holdfast.connect.http.server_stream import (
 )
 from holdfast.connect.notifications import Notifications, needs_subscription, subscribe_to_tool_changes
 from holdfast.connect.server_requests import ServerRequests
-from holdfast.connect.server_text import server_text
+from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -59,7 +59,7 @@ async def open_http(
             client = await handshake(spec, peer, server_requests=server_requests, meta=meta, options=options)
         except HoldfastError as error:
             cause = transport.failure or error
-            reason = server_text(spec, cause.message)
+            reason = clean_server_text(spec, cause.message)
             raise HoldfastError(
                 cause.code, f"Could not connect to {spec.name!r}: {reason}", **cause.details
             ) from None
@@ -212,7 +212,7 @@ class HttpTransport:
         try:
             async with asyncio.timeout(None) as deadline:
                 async for message in read_messages(
-                    response, position, self._options.limits, self._in_flight.slices
+                    response, position, self._options.limits, self._in_flight.throttle
                 ):
                     await self._in_flight.wait_for_capacity(message)
                     self._deliver(request, message)
