@@ -58,7 +58,7 @@ class PyJwtVerifier(Verifier):
         key_id = _check_header(token.partition(".")[0])
         if "=" in token:
             raise token_error("malformed", "The token has padding.")
-        public = self._public_key(self._find_key(key_id, now))
+        public = self._ed25519_key(self._find_key(key_id, now))
         try:
             return self._jws.decode_complete(token, public, [ALGORITHM])["payload"]
         except jwt.InvalidTokenError:

@@ -30,7 +30,7 @@ from holdfast import settings
 from holdfast.connect.call import call
 from holdfast.connect.catalog import build_catalog
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.links import Links
+from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.notifications import Notifications
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
@@ -106,7 +106,7 @@ async def link_echo(client: Client) -> AsyncIterator[Call]:
     async def connect(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
         yield Connection(client, ended=asyncio.Event(), notifications=notifications)
 
-    links = Links(connect)
+    links = LinkPool(connect)
     scope = Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/"))
     (tool,) = build_catalog([(spec, [Tool(name="echo")])]).tools
     arguments = msgspec.json.encode(ARGUMENTS)

@@ -24,11 +24,12 @@ from mcp_types import TextContent
 from benchmarks.result import Result
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.http.remote import RemoteConnector
-from holdfast.connect.links import Links
+from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.context import SessionContext, context_meta
 from holdfast.model.ids import new_session_id
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.token.signer import Signer
@@ -107,8 +108,10 @@ async def our_links(url: str, era: Era, signer: Signer | None = None) -> AsyncIt
     spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=url))
     with TemporaryDirectory() as folder:
         keys = Path(folder)
-        async with RemoteConnector(signer=signer or Signer(keys / "keys"), logins=keys / "oauth") as remote:
-            links = Links(
+        async with RemoteConnector(
+            signer=signer or Signer(keys / "keys"), logins=keys / "oauth", obtained=ObtainedSecrets()
+        ) as remote:
+            links = LinkPool(
                 lambda spec, scope: remote.open(
                     spec, scope, server_requests=ServerRequests(spec, scope), meta=_meta(scope), options=terms
                 )

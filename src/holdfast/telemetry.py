@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Literal, TextIO
 
+from holdfast.model import obtained_secrets
 from holdfast.model.context import current_context
-from holdfast.model.mask import Mask, hide_spans
-from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex
-from holdfast.model.secret_text import mask_by_place
+from holdfast.model.mask import Mask, mask_spans
+from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex, join_spans
+from holdfast.model.secret_text import mask_likely_secrets
 
 log = logging.getLogger(__name__)
 
@@ -225,11 +226,12 @@ class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record, with secrets masked."""
-        return mask_by_place(_mask_known(super().format(record)))
+        return mask_likely_secrets(_mask_known(super().format(record)))
 
 
 def _mask_known(text: str) -> str:
-    return hide_spans(text, _known_secrets.find(text))
+    spans = [*_known_secrets.find(text), *obtained_secrets.find(text)]
+    return mask_spans(text, join_spans(spans)) if spans else text
 
 
 def _shorten(text: str) -> str:

@@ -42,7 +42,7 @@ async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) 
 
         def fail_after(tx: Tx) -> None:
             tx.append(session_id, ENDED)
-            audit.add(tx, record(1))
+            audit.append(tx, record(1))
             raise RuntimeError("after both")
 
         with pytest.raises(RuntimeError, match="after both"):
@@ -50,7 +50,7 @@ async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) 
         assert await _stored(store) == ([], [])
 
         async with store.appender(session_id) as stream:
-            pending = await stream.append(ENDED, on_append=audit.recorder(record(2)))
+            pending = await stream.append(ENDED, on_append=audit.append_callback(record(2)))
             await pending.wait_durable()
 
         assert await _stored(store) == ([ENDED], [record(2)])
@@ -62,7 +62,7 @@ async def test_retried_event_leaves_exactly_one_record(store: Store) -> None:
     async with Audit(store, MemoryAnchor()) as audit:
         for _ in range(3):
             async with store.appender(session_id) as stream:
-                await stream.append(ENDED, key="call_1:ended", on_append=audit.recorder(record(1)))
+                await stream.append(ENDED, key="call_1:ended", on_append=audit.append_callback(record(1)))
 
     assert await _stored(store) == ([ENDED], [record(1)])
 
@@ -73,8 +73,10 @@ async def test_chain_of_many_records_verifies(store: Store) -> None:
     async with Audit(store, MemoryAnchor()) as audit:
         async with store.appender(session_id) as stream:
             for number in range(300):
-                await stream.append(Titled(title=str(number)), on_append=audit.recorder(record(number)))
-        assert await audit.record(record(300)) == 301
+                await stream.append(
+                    Titled(title=str(number)), on_append=audit.append_callback(record(number))
+                )
+        assert await audit.write(record(300)) == 301
 
         verdict = await audit.verify()
 
@@ -84,7 +86,7 @@ async def test_chain_of_many_records_verifies(store: Store) -> None:
 async def test_backup_does_not_overwrite_an_existing_anchor(tmp_path: Path) -> None:
     path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
     async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
-        await audit.record(record(1))
+        await audit.write(record(1))
     FileAnchor.for_database(copy).path.write_text("precious")
 
     with raises_code(codes.FILE_EXISTS) as caught:
@@ -100,7 +102,7 @@ async def test_backup_is_removed_if_its_anchor_cannot_be_written(tmp_path: Path)
     copies = tmp_path / "copies"
     copies.mkdir()
     async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
-        await audit.record(record())
+        await audit.write(record())
 
         with raises_code(codes.STORE_UNREADABLE):
             backup(path, copies / ("x" * 229))  # too long for a suffix
@@ -119,7 +121,7 @@ async def test_two_hosts_on_one_file_write_one_chain(tmp_path: Path) -> None:
         Audit(second, FileAnchor.for_database(path)) as two,
     ):
         for number in range(40):
-            await (one if number % 2 else two).record(record(number))
+            await (one if number % 2 else two).write(record(number))
 
         verdict = await one.verify()
 
@@ -134,7 +136,7 @@ async def test_anchor_is_written_before_the_first_record_and_on_close(tmp_path: 
         async with Audit(store, anchor, anchor_seconds=3600) as audit:
             first = anchor.read()
             for number in range(10):
-                await audit.record(record(number))
+                await audit.write(record(number))
             assert anchor.read() == first
             assert (await audit.verify()).is_good
         ended = anchor.read()
@@ -152,7 +154,7 @@ async def test_anchor_is_updated_without_further_writes(tmp_path: Path) -> None:
     anchor = FileAnchor.for_database(path)
     async with SqliteStore(path) as store, Audit(store, anchor, anchor_seconds=0.01) as audit:
         for number in range(10):
-            await audit.record(record(number))
+            await audit.write(record(number))
 
         while (head := anchor.read()) is None or head.seq < 10:
             await audit.verify()
@@ -195,7 +197,7 @@ async def test_anchor_recovers_from_temporary_errors_without_further_writes(
         Audit(store, anchor, anchor_seconds=0.05) as audit,
     ):
         setattr(anchor, attribute, 3)
-        await audit.record(record(1))
+        await audit.write(record(1))
         async with asyncio.timeout(10):
             while getattr(anchor, attribute):
                 await asyncio.sleep(0.01)
@@ -210,10 +212,10 @@ async def test_anchor_moved_back_by_another_host_is_corrected(tmp_path: Path) ->
         SqliteStore(tmp_path / "holdfast.db") as store,
         Audit(store, anchor, anchor_seconds=0.2) as audit,
     ):
-        await audit.record(record(1))
+        await audit.write(record(1))
         await wait_until_anchored(anchor, 1)
         earlier = anchor.read()
-        await audit.record(record(2))
+        await audit.write(record(2))
         await wait_until_anchored(anchor, 2)
         assert earlier is not None
         anchor.write(earlier)  # like another process that read the head earlier and writes it later
@@ -231,7 +233,7 @@ async def test_records_of_a_dead_host_are_anchored_by_another_host(tmp_path: Pat
         Audit(store, anchor, anchor_seconds=0.05),
     ):
         session_id = await new_session(store)
-        await Audit(dead, anchor).record(record(1))  # not entered, so it does not update the anchor
+        await Audit(dead, anchor).write(record(1))  # not entered, so it does not update the anchor
         await asyncio.sleep(0.1)
         await store.append(session_id, Titled(title="later"))
 
@@ -273,15 +275,15 @@ async def test_records_added_after_a_truncation_do_not_hide_it(tmp_path: Path) -
     async with SqliteStore(path) as store:
         async with Audit(store, FileAnchor.for_database(path)) as audit:
             for number in range(10):
-                await audit.record(record(number))
+                await audit.write(record(number))
         await store.write(lambda tx: tx._db.execute("DELETE FROM audit WHERE seq > 7"))  # type: ignore[attr-defined]
 
         async with Audit(store, FileAnchor.for_database(path), anchor_seconds=0) as audit:
             for number in range(20):
-                await audit.record(record(number))
+                await audit.write(record(number))
             verdict = await audit.verify()
 
-    assert (verdict.is_good, verdict.seq, verdict.anchored) == (False, 10, 10)
+    assert (verdict.is_good, verdict.seq, verdict.anchored_seq) == (False, 10, 10)
 
 
 async def _stored(store: Store):

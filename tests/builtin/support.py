@@ -1,11 +1,13 @@
 """File tools on real folders, called through the dispatcher."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
+from holdfast.builtin.files.file_locks import FileLocks
 from holdfast.builtin.files.tools import files_toolbox
 from holdfast.model import codes
 from holdfast.model.call import Failed, Ok, ToolCall
@@ -18,6 +20,8 @@ from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
 from holdfast.toolkit.call import Call
+
+_LOCKS = Path(tempfile.gettempdir(), "holdfast-test-locks")
 
 
 class Files:
@@ -34,7 +38,7 @@ class Files:
         context = SessionContext(
             session_id=new_session_id(), trust_level=trust, cwd=folders[0], roots=folders
         )
-        self._dispatcher = files_toolbox(context, door, (), confined_folders).dispatcher()
+        self._dispatcher = files_toolbox(context, door, FileLocks(_LOCKS), (), confined_folders).dispatcher()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The data of a successful call."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.builtin.files import disk
+from holdfast.builtin.files.file_locks import FileLocks
 from holdfast.builtin.files.glob import Glob
 from holdfast.builtin.files.roots import Roots
 from holdfast.model import codes
@@ -161,11 +162,11 @@ def _write_unprivileged(folder: Path, *names: str) -> list[str]:
     """Write as another user, because root may write read-only files. The thread ends with its changed user id."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).setfsuid(65534)
-    roots = Roots((str(folder),))
+    roots, locks = Roots((str(folder),)), FileLocks(folder / "locks")
     answers: list[str] = []
     for name in names:
         try:
-            disk.write_file(roots, name, "new", disk.read_file(roots, name))
+            disk.write_file(roots, locks, name, "new", disk.read_file(roots, name))
             answers.append("OK")
         except HoldfastError as error:
             answers.append(error.code.name)

@@ -27,8 +27,8 @@ def database(tmp_path: Path) -> Path:
     async def fill(path: Path) -> None:
         async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
             for number in range(6):
-                await audit.record(record(number, session_id=SESSION if number % 2 else OTHER))
-            await audit.record(record(6, kind=AuditKind.DENIED, outcome="denied", reason="Not yours."))
+                await audit.write(record(number, session_id=SESSION if number % 2 else OTHER))
+            await audit.write(record(6, kind=AuditKind.DENIED, outcome="denied", reason="Not yours."))
 
     asyncio.run(fill(tmp_path / "holdfast.db"))
     return tmp_path / "holdfast.db"

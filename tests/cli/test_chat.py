@@ -276,7 +276,7 @@ async def test_a_permission_question_shows_all_arguments():
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
-        ({"short": "enough"}, []),
+        ({"short": "enough"}, ['    short: "enough"']),
         (
             {"text": "x" * 50 + "› [o]nce" + "y" * 50},
             [

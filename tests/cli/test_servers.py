@@ -86,8 +86,9 @@ def test_explain_prints_stage_and_reason_and_exits_with_1(env: Environment):
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         f"theirs is configured in {env.project}/.mcp.json (project).",
-        '  command:   "y" "--all"',
-        "  env:       KEY",
+        '  command:   "y"',
+        '  args:      "--all"',
+        '  env:       KEY = "canary"',
         "Refused at admit: It is not approved as it is now. To review it, run: holdfast servers approve",
     ]
 
@@ -121,9 +122,8 @@ def test_approve_shows_the_whole_entry_and_asks(env: Environment):
     env.in_project(c={"command": "run-me", "args": ["${HOME}"], "env": {"A": "canary"}})
     printed = _in_terminal(env, ["servers", "approve"], answer=b"n\n")
 
-    assert b'command:   "run-me" "${HOME}"' in printed
+    assert b'command:   "run-me"\r\n  args:      "${HOME}"\r\n  env:       A = "canary"\r\n' in printed
     assert b"uses:      HOME from your environment" in printed
-    assert b"canary" not in printed
     assert env.read("servers", "list")["refusals"][0]["server"] == "c"
 
 

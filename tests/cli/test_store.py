@@ -29,7 +29,7 @@ def database(tmp_path: Path) -> Path:
             session_id = await new_session(store)
             for number in range(3):
                 await store.append(session_id, reply(number))
-                await audit.record(record(number))
+                await audit.write(record(number))
 
     asyncio.run(fill(tmp_path / "holdfast.db"))
     return tmp_path / "holdfast.db"

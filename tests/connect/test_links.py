@@ -332,13 +332,16 @@ async def test_changed_entry_gets_a_new_link(make_host: HostFactory, tmp_path: P
 
 @pytest.mark.promise("LNK-10")
 async def test_number_of_links_is_limited(make_host: HostFactory, tmp_path: Path):
-    servers = {f"c{n}": counter_entry() for n in range(3)}  # plus one built-in server
+    servers = {f"c{n}": counter_entry() for n in range(3)}
     async with (
         make_host(servers, HOLDFAST_LINKS_MAX_OPEN="3") as host,
         host.session(cwd=tmp_path) as session,
     ):
         assert [refusal.reason for refusal in session.refusals] == [
-            "'c2' was not connected: the limit of 3 connected servers is reached. Close a session, or raise links.max_open."
+            (
+                "'c2' was not connected: this session has 2 connected servers, and only 1 more may be connected at once,"
+                " which are kept for other sessions. Close a session, or raise links.max_open."
+            )
         ]
 
 

@@ -31,7 +31,7 @@ SECRET = 'p@ss"w0rd/ü\n1'
     ],
 )
 def test_known_secret_is_masked_in_every_encoding(text: str) -> None:
-    masked = Mask.of([SECRET]).mask_text(text)
+    masked = Mask.of([SECRET]).mask_known(text)
 
     assert MASKED in masked
     assert "w0rd" not in masked
@@ -42,7 +42,7 @@ def test_known_secret_is_masked_in_every_encoding(text: str) -> None:
 def test_secret_in_basic_credentials_is_masked(user: str) -> None:
     encoded = base64.b64encode(f"{user}:a-long-and-random-secret".encode()).decode()
 
-    masked = Mask.of(["a-long-and-random-secret"]).mask_text(f"header {encoded}")
+    masked = Mask.of(["a-long-and-random-secret"]).mask_known(f"header {encoded}")
 
     assert MASKED in masked
     assert len(masked) < len(f"header {encoded}")
@@ -50,7 +50,7 @@ def test_secret_in_basic_credentials_is_masked(user: str) -> None:
 
 @given(secret=st.text(min_size=MIN_SECRET_LENGTH), before=st.text(), after=st.text())
 def test_known_secret_is_masked_in_any_text(secret: str, before: str, after: str) -> None:
-    masked = Mask.of([secret]).mask_text(f"{before}{secret}{after}")
+    masked = Mask.of([secret]).mask_known(f"{before}{secret}{after}")
 
     assert secret not in masked.replace(MASKED, "\0") or secret in MASKED
 
@@ -143,13 +143,13 @@ def test_other_names(name: str) -> None:
     ],
 )
 def test_log_line_is_masked_where_it_looks_like_a_secret(line: str, masked: str) -> None:
-    assert Mask().mask_line(line) == masked
+    assert Mask().mask_all(line) == masked
 
 
 def test_short_value_is_masked_only_under_its_name() -> None:
     mask = Mask.of(["on"])
 
-    assert (mask.mask_text("go on"), mask.mask_all_in_json({"password": "on"})) == (
+    assert (mask.mask_known("go on"), mask.mask_all_in_json({"password": "on"})) == (
         "go on",
         {"password": MASKED},
     )
@@ -189,10 +189,10 @@ def test_value_beside_a_secret_name_is_masked() -> None:
 def test_combined_mask_masks_longer_secrets_first() -> None:
     mask = Mask.of(["secret"]).plus(Mask.of(["secret-and-more"]))
 
-    assert mask.mask_text("secret-and-more, secret") == f"{MASKED}, {MASKED}"
+    assert mask.mask_known("secret-and-more, secret") == f"{MASKED}, {MASKED}"
 
 
 def test_masking_a_long_line_is_fast() -> None:
     line = "password" * 20_000 + "://" * 20_000 + "bearer " * 20_000
 
-    assert Mask().mask_line(line)
+    assert Mask().mask_all(line)

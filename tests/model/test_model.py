@@ -10,7 +10,7 @@ from holdfast.model.ids import new_call_id, new_message_id, new_session_id, new_
 from holdfast.model.resolution import Refusal, Resolution, Stage
 from holdfast.model.server import Http, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust, lowest_trust, parse_trust
-from holdfast.model.workspace import SLUG_LENGTH, parse_slug, slug_for
+from holdfast.model.workspace import SLUG_LENGTH, parse_slug, slugify, unique_slug
 
 allowlists = st.one_of(st.just(ALLOW_ALL), st.frozensets(st.sampled_from("abcd")).map(Allowlist))
 
@@ -82,21 +82,21 @@ def test_invalid_slug_is_refused(slug: str):
 
 
 @pytest.mark.promise("RES-10")
-def test_slug_for_a_name_is_numbered_if_taken():
-    assert slug_for("My Project!") == "my-project"
-    assert slug_for("x", ["x"]) == "x-2"
-    assert slug_for("x", ["x", "x-2"]) == "x-3"
+def test_slug_of_a_name_is_numbered_if_taken():
+    assert slugify("My Project!") == "my-project"
+    assert unique_slug("x", ["x"]) == "x-2"
+    assert unique_slug("x", ["x", "x-2"]) == "x-3"
     with pytest.raises(HoldfastError, match="no letter or digit"):
-        slug_for("…")
+        slugify("…")
 
 
 @given(st.text(min_size=1), st.integers(1, 5))
 @pytest.mark.promise("RES-10")
-def test_slug_for_any_name_is_valid_and_free(name: str, times: int):
+def test_slug_of_any_name_is_valid_and_free(name: str, times: int):
     taken: list[str] = []
     try:
         for _ in range(times):
-            taken.append(slug_for(name, taken))
+            taken.append(unique_slug(slugify(name), taken))
     except HoldfastError:
         return
 

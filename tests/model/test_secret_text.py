@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.model.json import Json
 from holdfast.model.mask import MASKED
-from holdfast.model.secret_text import looks_generated, mask_by_place
+from holdfast.model.secret_text import looks_generated, mask_likely_secrets
 from holdfast.model.secrets import mask_command, secrets_in_arguments, secrets_in_json, secrets_in_mapping
 
 GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
@@ -38,7 +38,7 @@ GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
     ],
 )
 def test_secret_is_masked_by_its_place(text: str, masked: str) -> None:
-    assert mask_by_place(text) == masked
+    assert mask_likely_secrets(text) == masked
 
 
 @pytest.mark.promise("AUD-04")
@@ -143,6 +143,6 @@ def test_time_is_linear(hostile: str) -> None:
     """A quadratic scan would take minutes."""
     text = hostile * (100_000 // len(hostile))
 
-    assert mask_by_place(text)
+    assert mask_likely_secrets(text)
     list(secrets_in_arguments([text, text]))
     list(secrets_in_json({"token": text}))

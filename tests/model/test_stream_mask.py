@@ -42,8 +42,8 @@ def test_pieces_are_masked_like_the_whole_text(secrets: list[str], text: str, cu
     masked = StreamMask(mask)
     shown = [masked.feed(text[begin:end]) for begin, end in pairwise(borders)]
 
-    whole = "".join(shown) + masked.held
-    assert whole.replace(MASKED, "*").replace("**", "*") == mask.mask_text(text).replace(MASKED, "*")
+    whole = "".join(shown) + masked.pending
+    assert whole.replace(MASKED, "*").replace("**", "*") == mask.mask_known(text).replace(MASKED, "*")
 
 
 @given(text=st.text(), size=st.integers(1, 9))
@@ -53,8 +53,8 @@ def test_text_without_secrets_is_unchanged_and_only_the_beginning_of_a_secret_wa
     masked, shown = StreamMask(Mask.of([SECRET])), ""
     for at in range(0, len(text), size):
         shown += masked.feed(text[at : at + size])
-        assert SECRET.startswith(masked.held) or any(
-            held.startswith(masked.held) for held in Mask.of([SECRET]).secrets
+        assert SECRET.startswith(masked.pending) or any(
+            held.startswith(masked.pending) for held in Mask.of([SECRET]).secrets
         )
 
     assert shown + masked.flush() == text
@@ -96,19 +96,19 @@ def test_little_is_held_back_of_a_very_long_secret() -> None:
     longest, shown = 0, ""
     for at in range(0, len(secret), 4):
         shown += masked.feed(secret[at : at + 4])
-        longest = max(longest, len(masked.held))
+        longest = max(longest, len(masked.pending))
 
     assert longest < MAX_PIECE_LENGTH
     assert set((shown + masked.flush()).split(MASKED)) == {""}
 
 
 def test_overlapping_secrets_are_masked_whole() -> None:
-    assert Mask.of(["abcdef123", "123456789"]).mask_text("-abcdef123456789-") == f"-{MASKED}-"
+    assert Mask.of(["abcdef123", "123456789"]).mask_known("-abcdef123456789-") == f"-{MASKED}-"
 
 
 @pytest.mark.promise("AUD-04")
 def test_secret_over_two_texts_is_masked_in_both() -> None:
-    assert Mask.of([SECRET]).mask_texts(["it is cana", SECRET[4:] + "!", "end"]) == [
+    assert Mask.of([SECRET]).mask_known_in_texts(["it is cana", SECRET[4:] + "!", "end"]) == [
         f"it is {MASKED}",
         f"{MASKED}!",
         "end",
@@ -138,7 +138,7 @@ def test_many_secrets_and_a_long_text() -> None:
     """One search per secret would take minutes."""
     mask = Mask.of(f"canary-{number:06}-4f9a" for number in range(4_000))
 
-    assert mask.mask_text(f"{'ab1' * 100_000} canary-001234-4f9a").endswith(f" {MASKED}")
+    assert mask.mask_known(f"{'ab1' * 100_000} canary-001234-4f9a").endswith(f" {MASKED}")
 
 
 @pytest.mark.promise("AUD-04")

@@ -22,7 +22,7 @@ def tool(name: str = "add", **fields: Any) -> Tool:
 
 def approved(*tools: Tool) -> ApprovedTools:
     known = {tool.name: frozenset({fingerprint(tool)}) for tool in tools}
-    return ApprovedTools(offered=known, believed=known)
+    return ApprovedTools(offered=known, hints_accepted=known)
 
 
 def test_first_use_offers_every_tool_and_returns_its_fingerprint():
@@ -81,7 +81,7 @@ def test_invisible_and_overlong_text_is_removed_and_noted():
     assert clean.description == "Add numbers." + "x" * (MAX_TEXT_LENGTH - 12) + "…"
     assert json.loads(bytes(clean.input_schema))["properties"]["a"]["description"] == "one"
     assert notes == (
-        "a text of 1000012 characters in its description was shortened to 8192",
+        "a text of 1000024 characters in its description was shortened to 8192",
         "invisible characters were removed from its description",
         "invisible characters were removed from its input schema",
     )

@@ -95,6 +95,7 @@ def test_holdfast_keys_take_effect_in_host_and_user_config():
             source=Source.USER,
             origin="/user.json",
             digest=resolution.servers[0].digest,
+            identity=resolution.servers[0].identity,
             transport=Stdio(command="x", network=("x.org:443",)),
             trust=Trust.SANDBOXED,
             lifetime=Lifetime.HOST,
@@ -493,20 +494,35 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
 
 
 @pytest.mark.promise("BOX-01", "BOX-06")
-def test_confined_server_gets_approved_programs_read_only_and_only_what_was_granted_writable():
+@pytest.mark.parametrize(
+    ("approved", "writable", "read_only"),
+    [
+        ("/work", (".git",), ("/work",)),
+        ("/work/deep/project", (), ("/work",)),
+        ("/", (), ("/work", "/other")),
+        ("/workshop", (), ()),
+        ("/work", (".",), ()),
+    ],
+)
+def test_confined_server_cannot_change_a_root_with_approved_programs_unless_the_user_grants_it(
+    approved: str, writable: tuple[str, ...], read_only: tuple[str, ...]
+):
     policy = ConfinePolicy(
         environ=ENVIRON,
-        roots=("/work",),
+        roots=("/work", "/other"),
         protected=("/data",),
-        approved_programs=frozenset({"/work/b.py", "/work/a.py", "/workshop/c.py"}),
+        approved_folders=frozenset({approved}),
     )
-    granted = server(transport=Stdio(command="x", writable=(".git",)))
+    granted = server(transport=Stdio(command="x", writable=writable))
 
     resolution = confine(Resolution(servers=(granted,)), Trust.SANDBOXED, policy)
 
     assert resolution.servers[0].confinement == Confinement(
-        roots=("/work",), protected=("/data",), read_only=("/work/a.py", "/work/b.py"), writable=(".git",)
+        roots=("/work", "/other"), protected=("/data",), read_only=read_only, writable=writable
     )
+    assert [warning.text.split(" but ")[0] for warning in resolution.warnings] == [
+        f"It can read {root}" for root in read_only
+    ]
 
 
 @pytest.mark.promise("BOX-01")
@@ -518,7 +534,7 @@ def test_writable_names_are_granted_by_host_and_user_only():
     assert project.servers[0].transport == Stdio(command="x")
     assert "writable" in project.warnings[0].text
     assert reasons(validate_entry({"command": "x", "writable": ["src"]}))[0].startswith(
-        "writable[0] is not one of .git, "
+        "writable[0] is not one of ., .git, "
     )
 
 

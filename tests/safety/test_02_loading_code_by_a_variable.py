@@ -1,6 +1,8 @@
 """Attack 2: a project's or client's config sets a variable that loads code into the server or runs another program."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,5 +69,39 @@ async def test_control_without_the_check_the_code_is_loaded(
         session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
         await session.wait_ready()
         await host.close_session(session)
+
+    assert mark.exists()
+
+
+VARIABLES = {
+    "_PYTHON_SYSCONFIGDATA_NAME": "trap",
+    "_PYTHON_PROJECT_BASE": "/tmp",
+    "__PYTHON_ANYTHING": "x",
+    "COVERAGE_PROCESS_START": "x",
+    "NAPI_RS_NATIVE_LIBRARY_PATH": "./x.node",
+}
+
+
+@pytest.mark.promise("CTX-04")
+async def test_undocumented_variables_of_interpreters_are_refused(make_host: HostFactory, tmp_path: Path):
+    servers = {name: {"command": "python3", "env": {name: value}} for name, value in VARIABLES.items()}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    async with make_host({}) as host:
+        _, resolution = await host.plan(OpenOptions(cwd=tmp_path))
+
+    assert {refusal.server: refusal.stage for refusal in resolution.refusals} == dict.fromkeys(
+        VARIABLES, Stage.VALIDATE
+    )
+
+
+def test_control_such_a_variable_loads_a_module_of_the_current_folder(tmp_path: Path):
+    mark = tmp_path / "mark"
+    (tmp_path / "trap.py").write_text(f"open({str(mark)!r}, 'w').close()\nbuild_time_vars = {{}}")
+    subprocess.run(
+        [sys.executable, "-S", "-c", "import sysconfig; sysconfig.get_config_vars()"],
+        cwd=tmp_path,
+        env={"_PYTHON_SYSCONFIGDATA_NAME": "trap"},
+        check=False,
+    )
 
     assert mark.exists()

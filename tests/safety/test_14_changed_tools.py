@@ -2,17 +2,25 @@
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.audit.record import AuditKind, decode_record
+from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.resolve.approval_store import MAX_CLIENT_SERVERS, read_tool_pins
 from holdfast.resolve.inputs import INLINE_ORIGIN
+from holdfast.resolve.server_entry import server_identity
+from holdfast.store.memory import MemoryStore
 from holdfast.store.types import Approval
+from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
@@ -169,3 +177,43 @@ async def test_pins_of_an_earlier_version_still_count(make_host: HostFactory, tm
             (withheld,) = session.awaiting_approval["t"]
 
     assert withheld.reason.startswith("It has changed since it was approved.")
+
+
+@pytest.mark.promise("LNK-17")
+async def test_pins_stay_when_a_token_in_the_arguments_is_renewed(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tools = tmp_path / "tools.json"
+    entry = changing_tools_server(tools)
+    entry = {**entry, "args": [*entry["args"], "--token=${RENEWED_TOKEN}"]}
+    withheld: list[list[str]] = []
+    identities: set[str] = set()
+    for token, version in (("first", [ADD]), ("second", CHANGES["new tool"])):
+        monkeypatch.setenv("RENEWED_TOKEN", token)
+        tools.write_text(json.dumps(version))
+        async with make_host({"t": entry}, durable=True) as host, host.session(cwd=tmp_path) as session:
+            withheld.append([tool.name for tool in session.awaiting_approval["t"]])
+            identities.add(server_identity(replace(session.server("t"), identity="")))
+
+    assert withheld == [[], ["exfiltrate"]]
+    assert len(identities) == 2, "as expanded, it would count as another server"
+
+
+@pytest.mark.promise("LNK-17")
+async def test_client_that_brings_ever_new_servers_does_not_fill_the_store():
+    tool = Tool(name="add")
+
+    async def rows_after(source: Source) -> tuple[int, int]:
+        store = MemoryStore()
+        approvals = Approvals(store, pin_tools="all")
+        for number in range(MAX_CLIENT_SERVERS + 20):
+            spec = ServerSpec(name="t", source=source, transport=Stdio(command="x", args=(str(number),)))
+            changed = msgspec.structs.replace(tool, description=f"of server {number}")
+            await approvals.screen(spec, [changed], owner="ann")
+            newest = await store.read(lambda tx, spec=spec: read_tool_pins(tx, spec, "ann"))
+            assert [*newest.all] == ["add"]
+        rows = await store.read(lambda tx: tx.approvals())
+        return len(rows), sum(row.key.startswith('["definition", ') for row in rows)
+
+    assert await rows_after(Source.CLIENT) == (2 * MAX_CLIENT_SERVERS, 0)
+    assert await rows_after(Source.HOST) == (2 * (MAX_CLIENT_SERVERS + 20), MAX_CLIENT_SERVERS + 20)

@@ -93,17 +93,18 @@ async def test_editor_gets_no_request_for_files_outside_the_root(root: Path):
     assert set(editor.texts.values()) == {SECRET}
 
 
-async def test_links_inside_the_root_are_followed(root: Path):
+async def test_links_inside_the_root_are_followed_to_read_but_not_to_change(root: Path):
     (root / "folder" / "file").write_text("mine")
     (root / "inside").symlink_to("folder/../folder/file")
     (root / "inside absolute").symlink_to(root / "folder" / "file")
     (root / "loop").symlink_to("loop")
     files = Files(root)
 
-    await files.call("write", path="inside", text="changed")
+    code, message = await files.refused("write", path="inside", text="changed")
 
+    assert (code, message.endswith("Use the path of the file itself: 'folder/file'.")) == ("BAD_PATH", True)
     assert (root / "inside").is_symlink()
-    assert (await files.call("read", path="inside absolute"))["text"] == "changed"
+    assert (await files.call("read", path="inside absolute"))["text"] == "mine"
     assert await files.code("read", path="loop") == "BAD_PATH"
 
 

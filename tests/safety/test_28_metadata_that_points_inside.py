@@ -26,6 +26,7 @@ from holdfast.connect.http.response import UnreachableError
 from holdfast.connect.http.url import read_url
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import ScriptedServer, serve
 
@@ -111,7 +112,7 @@ async def test_control_without_the_egress_check_the_request_is_sent(
     async with inner() as (inside, asked), serve(evil(kind, inside)) as url:
         target = f"{url.replace('127.0.0.1', out_there)}/mcp"
         metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")])
-        storage = LoginProvider(target, tmp_path / "login.json", ignore_saved=True)
+        storage = LoginProvider(target, tmp_path / "login.json", obtained=ObtainedSecrets())
         login = OAuthClientProvider(target, metadata, storage)
         async with httpx2.AsyncClient(auth=login, follow_redirects=kind == "a redirect") as client:
             with suppress(OAuthFlowError):

@@ -83,7 +83,7 @@ async def _audited(folder: Path) -> Path:
     path = folder / "holdfast.db"
     async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
         for name in NAMES:
-            await audit.record(record(server="s", tool=name, outcome="denied", reason=name))
+            await audit.write(record(server="s", tool=name, outcome="denied", reason=name))
     return path
 
 

@@ -84,7 +84,7 @@ async def _session(path: Path, mask: Mask) -> None:
                     audited = record(
                         server=canary, tool=canary, reason=f"said {canary}", arguments={"a": [canary]}
                     )
-                    await stream.append(event, on_append=audit.recorder(audited, mask))
+                    await stream.append(event, on_append=audit.append_callback(audited, mask))
                 try:
                     raise RuntimeError(f"the server said {canary}")
                 except RuntimeError:

@@ -14,11 +14,13 @@ from tests.connect.conftest import HostFactory, make_host
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
 
-UNAPPROVED, BROKEN, NAMELESS, ARGUMENT = (
-    f"canary-{where}-4f9a2c81" for where in ("project", "user", "client", "argument")
-)
+UNAPPROVED, ARGUMENT = "q7Rk2Zp9Xw4Lm8Tb1Vn6", "sk-c4N8rY2pR0j3cT9x"
+BROKEN, NAMELESS = "canary-user-4f9a2c81", "canary-client-4f9a2c81"
 CANARIES = (UNAPPROVED, BROKEN, NAMELESS, ARGUMENT)
-WORDS = ("completed", "rm -rf everything", "files.write", "/root/.ssh/id_ed25519", "evil2.example.com")
+WORDS = (
+    "completed", "rm -rf everything", "files.write", "/root/.ssh/id_ed25519", "evil2.example.com",
+    "drop-database-production-1", "attacker_bucket_eu_west_1", "npm-install-evil-package", "skip-all-confirmations-2",
+)  # fmt: skip
 
 
 @pytest.mark.promise("AUD-03")
@@ -44,7 +46,7 @@ async def test_unapproved_project_cannot_mask_ordinary_words(make_host: HostFact
 async def test_number_of_masked_values_of_an_unapproved_project_is_limited(
     make_host: HostFactory, tmp_path: Path
 ):
-    env = {f"TOKEN_{number}": f"canary-{number:05}-4f9a2c81" for number in range(1_000)}
+    env = {f"TOKEN_{number}": f"k4Xz9Qw2{number:05}rT7m" for number in range(1_000)}
     _write(tmp_path / ".mcp.json", {"command": "cat", "env": env})
     async with make_host({}) as host:
         loaded, _ = await host.plan(OpenOptions(cwd=tmp_path))

@@ -34,7 +34,7 @@ async def database(tmp_path: Path) -> Path:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
         for number in range(ROWS):
-            await audit.record(record(number))
+            await audit.write(record(number))
     return path
 
 
@@ -55,7 +55,7 @@ async def test_two_thousand_random_changes_to_the_table_are_all_found(database: 
         untouched = verify(_rows(db), _genesis(db), FileAnchor.for_database(database).read())
 
     assert missed == []
-    assert untouched == Verdict(seq=ROWS, anchored=ROWS)
+    assert untouched == Verdict(seq=ROWS, anchored_seq=ROWS)
 
 
 @pytest.mark.anyio
@@ -259,8 +259,8 @@ def test_anchor_may_be_behind_the_chain_but_not_ahead() -> None:
     first = next_row(start, "{}")
     second = next_row(Head(first.seq, first.digest), "{}")
 
-    assert verify([first, second], start, start) == Verdict(seq=2, anchored=0)
-    assert verify([first, second], start, Head(1, first.digest)) == Verdict(seq=2, anchored=1)
+    assert verify([first, second], start, start) == Verdict(seq=2, anchored_seq=0)
+    assert verify([first, second], start, Head(1, first.digest)) == Verdict(seq=2, anchored_seq=1)
     assert verify([first], start, Head(2, second.digest)).problem == (
         "The chain ends at 1, but record 2 was anchored: the end was cut off."
     )

@@ -180,9 +180,11 @@ def mounted(
     """The paths that bubblewrap would mount or link for this program."""
     spec = confined(ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root)), root, protected=protected)
     prepared = (sandbox or BwrapSandbox()).prepare(spec)
-    with prepared.until_gone, prepared.resources:
+    with prepared.after_exit, prepared.after_setup, prepared.resources:
         assert prepared.ready_fd is not None
+        assert prepared.start_fd is not None
         os.close(prepared.ready_fd)
+        os.close(prepared.start_fd)
         words = os.pread(prepared.request.descriptors[0], 1 << 20, 0).decode().split("\0")
     options = ("--bind-fd", "--ro-bind-fd", "--symlink")
     return {words[at + 2] for at, word in enumerate(words) if word in options}

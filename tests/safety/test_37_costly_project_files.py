@@ -5,14 +5,18 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.resolution import Stage
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.server_names import skeleton, why_bad_name
 from holdfast.wire.strict_json import StrictJsonError, check_json
 from tests.connect.conftest import HostFactory, make_host
 
@@ -50,6 +54,7 @@ def check(text: bytes) -> None:
 
 
 Work = Callable[[bytes], None]
+CALM = json.dumps({"mcpServers": {"a": {"command": "x"}}})
 ATTACKS = [
     pytest.param(b"/*a", old_strip, strip, id="comments without an end"),
     pytest.param(b'\\"', old_strip, strip, id="strings without an end"),
@@ -105,6 +110,80 @@ async def test_session_opens_in_a_folder_with_such_a_file(make_host: HostFactory
         "It is not read",
         "It has 2000 servers, more than 100",
     ]
+
+
+def _fit(make: Callable[[int], Any]) -> str:
+    """The largest file of this kind, or nearly."""
+    number = next(2**power for power in range(20) if len(json.dumps(make(2 ** (power + 1)))) > SIZE)
+    return json.dumps({"mcpServers": make(number)}, ensure_ascii=False)
+
+
+FILES = {
+    "names that get 18 times as long": _fit(
+        lambda number: {"\ufdfa" * 125 + f"{index:03}": {"command": "x"} for index in range(min(number, 100))}
+    ),
+    "URLs": _fit(lambda number: {"a": {"command": "x", "args": ["://a:bcdefg@h " * number]}}),
+    "variables": _fit(lambda number: {"a": {"command": "x", "env": {"TOKEN": "${A:-b}x" * number}}}),
+    "secrets": _fit(
+        lambda number: {"a": {"command": "x", "env": {f"T{index}": "://a:b@c" for index in range(number)}}}
+    ),
+    "servers": _fit(
+        lambda number: {
+            f"s{index}": {"command": "x", "args": ["a1B2c3D4e5F6g7H8"] * (number // 4)}
+            for index in range(100)
+        }
+    ),
+}
+
+
+@pytest.mark.anyio
+async def test_work_on_the_event_loop_does_not_grow_with_the_file(make_host: HostFactory, tmp_path: Path):
+    async with make_host({}) as host:
+        calm = await _cpu_on_the_loop(host, tmp_path, CALM)
+        hostile = {name: await _cpu_on_the_loop(host, tmp_path, content) for name, content in FILES.items()}
+
+    # Refusing a hundred servers takes some time, however long their entries are.
+    assert [name for name, seconds in hostile.items() if seconds > 3 * calm + 0.004] == []
+
+
+@pytest.mark.anyio
+async def test_control_resolved_on_the_event_loop_every_file_stalls_it(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def run_here(self: WorkerThreads, function: Callable[..., Any], *args: Any, owner: str = "") -> Any:
+        return function(*args)
+
+    async with make_host({}) as host:
+        calm = await _cpu_on_the_loop(host, tmp_path, CALM)
+        monkeypatch.setattr(WorkerThreads, "run", run_here)
+        hostile = {name: await _cpu_on_the_loop(host, tmp_path, content) for name, content in FILES.items()}
+
+    short = "names that get 18 times as long"  # refused before they are compared
+    assert [name for name, seconds in hostile.items() if seconds <= 3 * calm + 0.004] == [short]
+
+
+@pytest.mark.promise("RES-16")
+def test_name_that_gets_longer_when_it_is_compared_is_refused_before_it_costs_time():
+    assert [why_bad_name("\ufdfa" * 7), why_bad_name("ﬁ" * 64)] == [None, None]
+    assert "at most 128 characters" in str(why_bad_name("\ufdfa" * 8))
+
+
+def test_control_comparing_such_a_name_takes_many_times_as_long():
+    def compare(name: bytes) -> None:
+        skeleton.__wrapped__(name.decode())
+
+    assert _cpu_seconds(compare, ("\ufdfa" * 128).encode()) > 4 * _cpu_seconds(compare, b"x" * 128)
+
+
+async def _cpu_on_the_loop(host: Host, folder: Path, content: str) -> float:
+    """The least CPU time of this thread for planning a session in a folder with this file."""
+    (folder / ".mcp.json").write_text(content)
+    took: list[float] = []
+    for _ in range(3):
+        began = time.thread_time()
+        await host.plan(OpenOptions(cwd=folder))
+        took.append(time.thread_time() - began)
+    return min(took)
 
 
 def _cpu_seconds(work: Callable[[bytes], None], text: bytes, times: int = 5) -> float:

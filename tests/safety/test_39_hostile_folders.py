@@ -136,14 +136,14 @@ async def _try_folders(host: Host, other: Neighbour, parent: Path, seeds: Sequen
 
 
 def _make_folders(folders: Sequence[Path], seeds: Sequence[int]) -> list[list[dict[str, Any]]]:
-    for folder in folders:
-        folder.mkdir(exist_ok=True)
-    return [make_folder(folder, seed) for folder, seed in zip(folders, seeds, strict=True)]
+    for each in folders:
+        each.mkdir(exist_ok=True)
+    return [make_folder(each, seed) for each, seed in zip(folders, seeds, strict=True)]
 
 
 def _remove_folders(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)  # the sandbox may be removing its mount points
+    for each in folders:
+        shutil.rmtree(each, ignore_errors=True)  # the sandbox may be removing its mount points
 
 
 async def _slowest_call(other: Neighbour, work: Any) -> float:

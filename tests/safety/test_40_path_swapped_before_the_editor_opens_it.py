@@ -1,11 +1,15 @@
 """Attack 40: a confined server swaps a folder for a link after its path was checked, and before the editor opens it."""
 
 import asyncio
-from contextlib import nullcontext
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from holdfast.builtin.files import editor_files
 from holdfast.builtin.files.disk import FileSnapshot
 from holdfast.builtin.files.editor_files import DISK_NOTE, EditorFiles
 from holdfast.host.open_options import OpenOptions
@@ -113,7 +117,7 @@ async def test_confined_server_started_during_a_call_stops_the_editors_part(cwd:
         with pytest.raises(HoldfastError) as error:
             await editor.write("folder/file", "edited", unsaved)
 
-    assert (unsaved.text, read_again) == ("unsaved", on_disk)
+    assert (unsaved.text, read_again.text) == ("unsaved", "mine")
     assert error.value.code is codes.FILE_CHANGED
 
 
@@ -164,10 +168,12 @@ async def test_running_confined_server_of_another_session_turns_the_editor_off(
         async with host.session(cwd=cwd, trust=Trust.SANDBOXED) as sandboxed:
             assert "counter" in sandboxed.available
             await read()
-        await read()
+        async with asyncio.timeout(20):
+            while texts[-1] == "mine":  # until the sandbox has been cleaned up
+                await read()
         await host.close_session(direct)
 
-    assert texts == ["unsaved", "mine", "unsaved"]
+    assert (texts[:2], texts[-1]) == (["unsaved", "mine"], "unsaved")
 
 
 async def test_lowering_the_trust_of_a_session_turns_the_editor_off(make_host: HostFactory, cwd: Path):
@@ -182,3 +188,92 @@ async def test_lowering_the_trust_of_a_session_turns_the_editor_off(make_host: H
         await host.close_session(session)
 
     assert (before.data["text"], after.data["text"]) == ("unsaved", "mine")
+
+
+# Confined servers of another process
+
+OTHER_PROCESS = """
+import os, sys
+from pathlib import Path
+from holdfast.model.confined_locks import lock_root
+root = Path(sys.argv[1])
+locks = lock_root(str(root), [step.stat() for step in (root, *root.parents)])
+print("running", flush=True)
+sys.stdin.read()
+locks.setup.close()
+locks.running.close()
+"""
+
+
+@contextmanager
+def server_of_another_process(root: Path) -> Iterator[None]:
+    """Another process notes that a confined server runs in this folder, as the sandbox does before it starts one."""
+    command = (sys.executable, "-c", OTHER_PROCESS, str(root))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"running\n"
+        yield
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("where", [".", ".."], ids=["the folder", "a folder above"])
+async def test_confined_server_of_another_process_turns_the_editor_off(cwd: Path, outside: Path, where: str):
+    editor = EditorByName()
+
+    with server_of_another_process((cwd / where).resolve()):
+        escaped = await attack(Files(cwd, door=editor), cwd, outside, rounds=20)
+
+    assert (escaped, editor.asked) == (False, [])
+
+
+async def test_confined_server_elsewhere_leaves_the_editor_on(cwd: Path, outside: Path):
+    path = str(cwd / "folder" / "file")
+
+    with server_of_another_process(outside):
+        read = await Files(cwd, door=Buffers({path: "unsaved"})).call("read", path="folder/file")
+
+    assert read["text"] == "unsaved"
+
+
+async def test_server_of_another_process_that_starts_while_the_editor_is_asked_is_noticed(cwd: Path):
+    running = ExitStack()
+
+    class Slow(Buffers):
+        """An editor; while it is asked, another process starts a confined server."""
+
+        async def read_text(self, path: str) -> str:
+            text = await super().read_text(path)
+            if not self.capabilities.write_files:
+                running.enter_context(server_of_another_process(cwd))
+            return text
+
+        async def write_text(self, path: str, text: str) -> None:
+            await super().write_text(path, text)
+            running.enter_context(server_of_another_process(cwd))
+
+    path = str(cwd / "folder" / "file")
+    with running:
+        read = await Files(cwd, door=Slow({path: "unsaved"}, writes=False)).call("read", path="folder/file")
+    with running:
+        written = await Files(cwd, door=Slow({path: "unsaved"})).refused(
+            "write", path="folder/file", text="x"
+        )
+
+    assert (read["text"], read["note"]) == ("mine", DISK_NOTE)
+    assert written[0] == "FILE_CHANGED"
+    assert "while the editor wrote the file" in written[1]
+
+
+async def test_editor_is_asked_if_other_processes_are_not_looked_at(
+    cwd: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Control."""
+    monkeypatch.setattr(editor_files, "runs_confined_server", lambda path: False)  # pyright: ignore
+    editor = EditorByName()
+
+    with server_of_another_process(cwd):
+        await attack(Files(cwd, door=editor), cwd, outside, rounds=20)
+
+    assert editor.asked != []

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.connect.http.event_stream import EventParser
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.session.session import Session
+from holdfast.wire.frame import Notification
 from holdfast.wire.loop_throttle import LoopThrottle
 from tests.connect.conftest import counter_entry, make_host
 from tests.connect.http.flooding_server import FLOODS
 from tests.connect.test_isolation import ALONE, ATTEMPTS, MAX_MS
 from tests.connect.web import connect_options
+from tests.wire.recording import line, recorded_peer
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -127,10 +130,46 @@ async def test_control_without_pauses_the_flood_slows_other_sessions(
         for _ in range(ATTEMPTS):
             protected = await p99_during(host, folder, neighbours, "flood")
             with monkeypatch.context() as patch:
-                patch.setattr(LoopThrottle, "count", lambda self, started: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+                patch.setattr(LoopThrottle, "count", lambda self, started, may_wait=False: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
                 unprotected = await p99_during(host, folder, neighbours, "flood")
             print(f"{unprotected:.1f} ms without pauses, {protected:.1f} ms with them")
             if unprotected > 2 * protected:
                 return
 
     pytest.fail("the flood harms nobody, so the test above proves nothing")
+
+
+@pytest.mark.parametrize("field", [b"event", b"id"])
+async def test_long_names_and_ids_of_events_are_not_decoded(field: bytes):
+    parser = EventParser(10_000_000)
+    (event,) = parser.feed(field + b": " + b"\xff" * 1_000_000 + b"\ndata: 1\n\n")
+
+    assert (len(event.name) <= 1024, len(event.id) <= 1025, event.data) == (True, True, b"1")
+
+
+async def test_piece_of_work_counts_in_full():
+    throttle = LoopThrottle()
+    must_rest = throttle.add(0.3)
+
+    assert (must_rest, throttle.begin_rest() > 0.5) == (True, True)
+
+
+async def test_large_notifications_of_a_local_server_rest():
+    received = 0
+
+    def receive(notification: Notification) -> None:
+        nonlocal received
+        received += 1
+        end = time.monotonic() + 0.002  # costly to handle
+        while time.monotonic() < end:
+            pass
+
+    async with recorded_peer(on_notification=receive) as (peer, transport):
+        began = time.monotonic()
+        for _ in range(100):
+            peer.data_received(line(method="n", params={"a": "x" * 5000}))  # one per chunk
+            while not transport.reading:
+                await asyncio.sleep(0.001)
+        seconds = time.monotonic() - began
+
+    assert (received, seconds > 2 * 100 * 0.002) == (100, True)

@@ -1,7 +1,11 @@
 """Attack 44: a confined server rewrites the program of an approved project server, which runs with all rights later."""
 
+import importlib.util
 import json
+import marshal
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +18,8 @@ from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import command_words
 from holdfast.resolve.load import load_file
-from holdfast.resolve.program import MAX_BYTES, read_program
+from holdfast.resolve.program import MAX_BYTES, describe_change, read_program
+from holdfast.resolve.program_imports import module_files
 from tests.connect.conftest import HostFactory, folder, make_host
 
 __all__ = ["folder", "make_host"]
@@ -78,6 +83,26 @@ def shadow_a_module(folder: Path) -> None:
     (folder / "json.py").write_text("raise SystemExit('evil')\n")
 
 
+def shadow_a_module_of_the_library(folder: Path) -> None:
+    (folder / "codecs").mkdir()
+    (folder / "codecs" / "__init__.py").write_text("raise SystemExit('evil')\n")
+
+
+def put_a_library_before_a_module(folder: Path) -> None:
+    (folder / "helper.so").write_bytes(b"\x7fELF")
+
+
+def replace_by_folder(folder: Path) -> None:
+    (folder / "server.py").unlink()
+    (folder / "server.py").mkdir()
+    (folder / "server.py" / "__main__.pyc").write_bytes(b"evil")
+
+
+def remove(folder: Path) -> None:
+    (folder / "server.py").unlink()
+    (folder / "helper.py").unlink()
+
+
 def replace_by_link(folder: Path) -> None:
     other = folder / "other"
     other.write_text(f"# evil\n{SERVER}")
@@ -93,6 +118,10 @@ def replace_by_link(folder: Path) -> None:
         (rewrite_helper, "helper.py changed"),
         (shadow_a_module, "json.py is new"),
         (replace_by_link, "server.py changed"),
+        (shadow_a_module_of_the_library, "codecs/ is new"),
+        (put_a_library_before_a_module, "helper.so is new"),
+        (replace_by_folder, "server.py is gone"),
+        (remove, "server.py is gone"),
     ],
 )
 async def test_changed_program_does_not_run_until_it_is_approved_again(
@@ -151,28 +180,179 @@ async def test_program_that_is_replaced_while_it_starts_is_stopped(make_host: Ho
         )
 
 
+@pytest.mark.promise("RES-07", "BOX-01")
 @pytest.mark.usefixtures("bwrap")
-@pytest.mark.parametrize("path", ["server.py", "helper.py"])
-async def test_confined_server_cannot_write_an_approved_program(
-    make_host: HostFactory, folder: Path, tmp_path: Path, path: str
+async def test_confined_server_cannot_write_where_an_approved_program_lies(
+    make_host: HostFactory, folder: Path, tmp_path: Path
 ):
     write_server(folder)
+    (folder / "sub").mkdir()
     writer = tmp_path / "writer.py"
     writer.write_text(WRITER)
     own: dict[str, Any] = {
         "command": sys.executable,
         "args": ["-I", "-S", str(writer)],
         "readable": [str(writer)],
+        "trust_level": "sandboxed",
     }
-    async with make_host({"w": {**own, "trust_level": "sandboxed"}}) as host:
+    paths = ["server.py", "helper.py", "tools.txt", "ssl.py", "sub/new.py"]
+    async with make_host({"w": own, "granted": {**own, "writable": ["."]}}) as host:
         await approve_project(host, folder, "server.py", "tools.txt")
         async with host.session(cwd=folder, trust=Trust.SANDBOXED) as session:
-            assert session.available == ("files", "w"), session.refusals[-1].reason
-            program = (await session.call("w.write", {"path": str(folder / path)})).text
-            control = (await session.call("w.write", {"path": str(folder / "tools.txt")})).text
+            assert {"w", "granted"} <= {*session.available}, session.refusals[-1].reason
+            written = [(await session.call("w.write", {"path": str(folder / path)})).text for path in paths]
+            control = (await session.call("granted.write", {"path": str(folder / "ssl.py")})).text
+            (warning,) = session.warnings
+        changed = await open_and_call(host, folder)
 
-    assert (program, control) == ("Read-only file system", "written")
-    assert "rewritten" not in (folder / path).read_text()
+    assert (written, control) == (["Read-only file system"] * len(paths), "written")
+    assert warning.server == "w"
+    assert warning.text == (
+        f"It can read {folder} but not change it: you approved a server that runs programs of this folder with your rights."
+        ' To let it write there, add "writable": ["."] to its entry in your own list of servers.'
+    )
+    assert "ssl.py is new" in changed
+
+
+PLANTED = "import pathlib\npathlib.Path('evil').touch()\nVERSION = 1\n"
+
+
+def plant_bytecode(folder: Path) -> None:
+    """Put other code into `__pycache__`, marked as not to be compared with the source."""
+    cached = Path(importlib.util.cache_from_source(str(folder / "helper.py")))
+    cached.parent.mkdir(exist_ok=True)
+    flags = (1).to_bytes(4, "little")
+    code = marshal.dumps(compile(PLANTED, "helper.py", "exec"))
+    cached.write_bytes(importlib.util.MAGIC_NUMBER + flags + bytes(8) + code)
+
+
+@pytest.mark.promise("RES-07")
+async def test_planted_bytecode_does_not_run(make_host: HostFactory, folder: Path):
+    write_server(folder)
+    async with make_host({}) as host:
+        await approve_project(host, folder, "server.py", "tools.txt")
+        plant_bytecode(folder)
+        answer = await open_and_call(host, folder)
+    ran = (folder / "evil").exists()
+    subprocess.run([sys.executable, "server.py", "tools.txt"], cwd=folder, input=b"", check=True)
+
+    assert (answer, ran) == ("run ran", False)
+    assert (folder / "evil").exists(), "the control did not run the planted code"
+
+
+@pytest.mark.promise("RES-07")
+def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
+    for path in ("project/server.py", "elsewhere/server.py", "elsewhere/lib/x"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"print({path!r})")
+    project = tmp_path / "project"
+    (project / "lib").symlink_to(tmp_path / "elsewhere" / "lib")
+    (project / "folder").mkdir()
+    command = [sys.executable, "lib/../server.py"]
+
+    control = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
+
+    assert (control, os.path.normpath(command[1])) == ("elsewhere/server.py\n", "server.py")
+    assert read_program(command, str(project)).problem == (
+        "lib/../server.py is reached by `..` after a symbolic link; write its path without `..`"
+    )
+    assert read_program(["sh", "-c", "cd lib/.. && node server.py"], str(project)).problem
+    assert [*read_program(["python", "folder/../server.py"], str(project)).files] == ["server.py"]
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    ("files", "command", "changed"),
+    [
+        ({"x.js": "require(`./y`)", "y.js": ""}, "node x.js", "y.js"),
+        ({"x.mjs": "await import(\n  './y.mjs')", "y.mjs": ""}, "node x.mjs", "y.mjs"),
+        ({"x.js": "new Worker('./y.js')", "y.js": ""}, "node x.js", "y.js"),
+        (
+            {"x.js": "require('./lib')", "lib/package.json": '{"main": "y"}', "lib/y.js": ""},
+            "node x.js",
+            "lib/y.js",
+        ),
+        ({"x.js": "require('./lib')", "lib/package.json": '{"main": "y"}'}, "node x.js", "lib/package.json"),
+        ({"x.js": "require('./y')", "y.node": ""}, "node x.js", "y.node"),
+        ({"s.py": "import a; import b", "a.py": "", "b.py": ""}, "python s.py", "b.py"),
+        ({"s.py": "try: import b\nexcept: pass", "b.py": ""}, "python s.py", "b.py"),
+        ({"s.py": "import a, \\\n b", "b.py": ""}, "python s.py", "b.py"),
+        ({"s.py": "import b", "b.abi3.so": ""}, "python s.py", "b.abi3.so"),
+        ({"s.py": "import asyncio", "ssl.py": ""}, "python s.py", "ssl.py"),
+        ({"../tools/s.py": "import b", "../tools/b.py": ""}, "python ../tools/s.py", "../tools/b.py"),
+        ({"app/__main__.pyc": ""}, "python app", "app/__main__.pyc"),
+        ({"s.pyc": ""}, "python s.pyc", "s.pyc"),
+    ],
+)
+def test_what_a_program_loads_is_part_of_it(
+    tmp_path: Path, files: dict[str, str], command: str, changed: str
+):
+    project = tmp_path / "project"
+    project.mkdir()
+    for path, content in files.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(content)
+    before = read_program(shlex.split(command), str(project))
+    (project / changed).write_text("evil")
+    after = read_program(shlex.split(command), str(project))
+
+    assert describe_change(before.parts, after.parts) == f"{changed} changed"
+    assert before.digest != after.digest
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("command", ["python s.py", "python -m s", "python -c 'import s'"])
+def test_new_module_beside_a_program_is_noticed(tmp_path: Path, command: str):
+    (tmp_path / "s.py").touch()
+    (tmp_path / "data.txt").touch()
+    before = read_program(shlex.split(command), str(tmp_path))
+    (tmp_path / "more.txt").touch()
+    data = read_program(shlex.split(command), str(tmp_path))
+    (tmp_path / "new.py").touch()
+    after = read_program(shlex.split(command), str(tmp_path))
+
+    assert before.digest == data.digest
+    assert describe_change(before.parts, after.parts) == "new.py is new"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "#" * 300_000 + "\nimport b",
+        "import " + "a." * 40 + "b",
+        "from a import (" + "b, " * 1000 + "c)",
+        "\n".join(f"import a{number}, b{number}, c{number}" for number in range(4000)),
+    ],
+)
+def test_program_with_more_imports_than_are_checked_says_so(tmp_path: Path, source: str):
+    (tmp_path / "s.py").write_text(source)
+    (tmp_path / "short.py").write_text("import b")
+
+    assert read_program(["python", "s.py"], str(tmp_path)).is_partial
+    assert not read_program(["python", "short.py"], str(tmp_path)).is_partial
+
+
+def test_cost_of_a_long_module_name_is_limited():
+    def cost(name: str) -> int:
+        return sum(map(len, module_files("/folder", name)))
+
+    def old_cost(name: str) -> int:
+        parts = name.split(".")
+        return sum(len(".".join(parts[:length])) for length in range(1, len(parts) + 1))
+
+    short, long = "m." * 1000 + "m", "m." * 4000 + "m"
+
+    assert cost(short) == cost(long)
+    assert old_cost(long) > 10 * old_cost(short)
+    assert not [*module_files("/folder", f"{'m' * 256}.x")]
+
+
+def test_program_that_takes_too_long_to_read_is_refused(tmp_path: Path):
+    (tmp_path / "s.py").write_text("import b")
+
+    refused = read_program(["python", "s.py"], str(tmp_path), seconds=0)
+
+    assert refused.problem.endswith("s.py is part of a program that takes too long to read")
 
 
 @pytest.mark.parametrize(
@@ -202,8 +382,6 @@ def test_program_is_what_the_command_names_in_the_project(
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
-
-    import shlex
 
     assert sorted(read_program(shlex.split(command), str(tmp_path)).files) == program.split()
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.token import Signer
+from holdfast.toolkit import http_server
 from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
 from holdfast.wire.http import HttpApp, HttpLimits
 from holdfast.wire.http.bodies import Bodies
@@ -193,14 +194,14 @@ async def test_unfinished_bodies_make_room_for_others(owner: str):
 @pytest.mark.anyio
 async def test_control_if_no_body_is_dropped_the_others_are_refused(monkeypatch: pytest.MonkeyPatch):
     def drop_nothing(self: Bodies, reading: Any, amount: int) -> None:
-        if not self.memory.take("", amount):
+        if not self.memory.try_acquire("", amount):
             from holdfast.model import codes
             from holdfast.model.errors import HoldfastError
 
             raise HoldfastError(codes.BUSY, "The memory is full.")
         reading.owner = ""
 
-    monkeypatch.setattr(Bodies, "_make_room", drop_nothing)
+    monkeypatch.setattr(Bodies, "_reserve_memory", drop_nothing)
     async with serve(BODIES) as (port, app):
         unfinished = [await start_body(port, "", b"x" * 20_000, 40_000) for _ in range(20)]
         await until(lambda: app.bodies.memory.used >= 80_000)
@@ -342,3 +343,55 @@ async def test_client_that_does_not_read_its_answer_is_disconnected():
         async with asyncio.timeout(20):
             await ended.wait()
         writer.close()
+
+
+# Requests that take long to parse
+
+
+async def statuses_of(port: int, sent: bytes) -> list[bytes]:
+    """The statuses of all answers to these bytes, until the server closes the connection or is silent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    received = b""
+    with suppress(ConnectionError, TimeoutError):
+        writer.write(sent)
+        while data := await asyncio.wait_for(reader.read(100_000), 0.5):
+            received += data
+    writer.close()
+    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+PIPELINED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.anyio
+async def test_client_that_sends_many_requests_at_once_is_disconnected(monkeypatch: pytest.MonkeyPatch):
+    async with serve(HttpLimits()) as (port, _):
+        few = await statuses_of(port, PIPELINED * 5)
+        many = await statuses_of(port, PIPELINED * 1000)
+        monkeypatch.setattr(http_server, "MAX_PIPELINED", 10**6)
+        control = await statuses_of(port, PIPELINED * 1000)
+        served = await echo(port, "ann")
+
+    assert (few, len(many) < 100, len(control), served) == ([b"404"] * 5, True, 1000, "200")
+
+
+@pytest.mark.anyio
+async def test_request_with_many_headers_is_not_parsed(monkeypatch: pytest.MonkeyPatch):
+    def head(number: int) -> bytes:
+        return b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * number + b"\r\n"
+
+    async with serve(HttpLimits()) as (port, _):
+        refused = [await statuses_of(port, head(number)) for number in (560, 5000)]
+        monkeypatch.setattr(http_server, "MAX_HEAD_LINES", 10**6)
+        control = await statuses_of(port, head(5000))
+
+    assert (refused, control) == ([[b"431"], []], [b"431"])
+
+
+@pytest.mark.anyio
+async def test_body_with_many_lines_is_read():
+    body, headers = modern("echo")
+    async with serve(HttpLimits()) as (port, _):
+        answers = [await post(port, "ann", b"\n" * length + body, headers) for length in (2000, 9000)]
+
+    assert [answer[9:12] for answer in answers] == ["200", "200"]

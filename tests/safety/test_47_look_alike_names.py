@@ -99,7 +99,7 @@ async def test_control_if_names_are_compared_as_written_the_look_alike_is_accept
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for module in (validate_module, admit_module):
-        monkeypatch.setattr(module, "look", str)
+        monkeypatch.setattr(module, "skeleton", str)
     async with (
         make_host({"f\u0456les": counter_entry()}) as host,
         host.session(cwd=tmp_path) as session,

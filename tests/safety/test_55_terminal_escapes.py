@@ -140,7 +140,7 @@ def test_every_command_that_prints_is_tried():
 _NO_FOREIGN_TEXT = {"acp", "builtin", "chat", "doctor", "keys"}
 """They speak a protocol, print through `EventPrinter` alone, or print nothing of others."""
 _NOT_RUN_HERE = {
-    ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("sessions", "move"), ("sessions", "delete"),
+    ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("servers", "logout"), ("sessions", "move"), ("sessions", "delete"),
     ("workspaces", "add"), ("workspaces", "remove"), ("store", "backup"), ("store", "vacuum"), ("settings", "path"), ("audit", "verify"),
 }  # fmt: skip
 """They change something or ask a question. They print through the same functions, as the next test checks."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.connect.elicitation import MAX_BYTES, MAX_FIELDS, screen_elicitation
+from holdfast.connect.elicitation import MAX_BYTES, MAX_FIELDS, sanitize_elicitation
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
@@ -87,7 +87,7 @@ async def test_question_names_its_server_and_other_addresses_never_reach_the_doo
 async def test_control_without_screening_the_question_poses_as_ours(
     make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("holdfast.connect.server_requests.screen_elicitation", _pass_on)
+    monkeypatch.setattr("holdfast.connect.server_requests.sanitize_elicitation", _pass_on)
     door = RecordingDoor()
 
     await _ask(make_host, folder, door, "modern", POSING, _page("javascript:alert(1)"))
@@ -150,7 +150,7 @@ def test_other_addresses_are_refused(url: Any):
 
 @pytest.mark.parametrize("url", ["https://bank.example/pay?id=1", "http://localhost:8080/x", "http://[::1]/"])
 def test_https_and_this_machine_are_allowed_for_a_direct_server(url: str):
-    shown = screen_elicitation(_spec(), _raw(_page(url)), is_confined=False)
+    shown = sanitize_elicitation(_spec(), _raw(_page(url)), is_confined=False)
 
     assert shown["url"] == url
 
@@ -190,7 +190,7 @@ def test_field_that_asks_for_a_secret_is_refused(field: JsonObject):
     ],
 )  # fmt: skip
 def test_other_fields_are_shown(field: JsonObject):
-    assert screen_elicitation(_spec(), _raw(_form({"value": field})), is_confined=False)[
+    assert sanitize_elicitation(_spec(), _raw(_form({"value": field})), is_confined=False)[
         "requestedSchema"
     ] == {
         "type": "object",
@@ -222,7 +222,7 @@ def test_huge_hidden_or_malformed_questions_are_refused(question: Any):
 def test_remote_server_is_named_as_remote():
     spec = _spec(Http(url="https://evil.example/mcp"), name="evil\u202e\n'x'")
 
-    message = screen_elicitation(spec, _raw(POSING), is_confined=False)["message"]
+    message = sanitize_elicitation(spec, _raw(POSING), is_confined=False)["message"]
 
     assert str(message).startswith(
         "A question from the remote MCP server \"evil 'x'\", not from Holdfast:\n| "
@@ -260,7 +260,7 @@ def _raw(question: Any) -> Raw:
 
 def _refusal(question: Any, *, is_confined: bool = False) -> str:
     with pytest.raises(HoldfastError) as refused:
-        screen_elicitation(_spec(), _raw(question), is_confined=is_confined)
+        sanitize_elicitation(_spec(), _raw(question), is_confined=is_confined)
     return refused.value.message
 
 

@@ -16,7 +16,7 @@ def arguments(*mounts: Mount) -> list[str]:
         system_mounts=(Mount(path="/usr", kind="ro-bind", source="9"),),
         files={"/etc/passwd": 8},
     )
-    return build_arguments(filesystem, env={"A": "1"}, cwd="/w", quota=Quota(), ids=(7, 8), fds=(4, 5))
+    return build_arguments(filesystem, env={"A": "1"}, cwd="/w", quota=Quota(), ids=(7, 8), fds=(4, 5, 6))
 
 
 def test_all_namespaces_are_unshared_and_all_capabilities_dropped() -> None:
@@ -49,7 +49,7 @@ def test_folders_are_bound_by_descriptor_from_the_outside_in() -> None:
         < joined.index("--bind-fd 11 /w")
         < joined.index("--ro-bind-fd 12 /w/a/b")
     )
-    assert joined.endswith("--remount-ro / --chdir /w --seccomp 4 --info-fd 5")
+    assert joined.endswith("--remount-ro / --chdir /w --seccomp 4 --info-fd 5 --block-fd 6")
     assert "--proc /proc --remount-ro /proc" in joined
 
 

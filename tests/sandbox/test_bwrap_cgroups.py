@@ -35,7 +35,7 @@ def test_unified_group_is_a_sibling_of_the_hosts_own(tmp_path: Path) -> None:
 
 def test_controllers_that_are_not_delegated_are_not_used(tmp_path: Path) -> None:
     root = make_machine(
-        tmp_path, "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="cpu\n"
+        tmp_path, "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="io\n"
     )
 
     assert plan_cgroups(QUOTA, limit_processes=True, root=root) == ()
@@ -47,6 +47,20 @@ def test_pids_hierarchy_of_version_1_is_used_only_to_limit_processes(tmp_path: P
     assert plan_cgroups(QUOTA, limit_processes=False, root=root) == ()
     assert plan_cgroups(QUOTA, limit_processes=True, root=root) == (
         Cgroup(parent=str(root / "sys/fs/cgroup/pids/x"), limits={"pids.max": "7"}),
+    )
+
+
+def test_processor_time_has_a_lower_weight_where_that_is_possible(tmp_path: Path) -> None:
+    unified = make_machine(
+        tmp_path / "2", "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="cpu\n"
+    )
+    version_1 = make_machine(tmp_path / "1", "1:cpu,cpuacct:/\n0::/\n", "cpu/cgroup.procs")
+
+    assert plan_cgroups(QUOTA, limit_processes=False, root=unified) == (
+        Cgroup(parent=str(unified / "sys/fs/cgroup/a"), limits={"cpu.weight": "50"}),
+    )
+    assert plan_cgroups(QUOTA, limit_processes=False, root=version_1) == (
+        Cgroup(parent=str(version_1 / "sys/fs/cgroup/cpu"), limits={"cpu.shares": "512"}),
     )
 
 

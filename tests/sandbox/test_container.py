@@ -92,28 +92,41 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
 @pytest.mark.usefixtures("engine")
 def test_files_that_a_persons_programs_obey_are_mounted_read_only(root: Path) -> None:
     (root / ".git").mkdir()
-    program = root / "src" / "server.py"
-    program.parent.mkdir()
-    program.touch()
-    spec = confined(
-        ProcessSpec(argv=("server",), env=PATH, cwd=str(root)),
-        root,
-        read_only=(str(program),),
-        writable=(".claude",),
-    )
+    spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root, writable=(".claude",))
 
     prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
-    with prepared.until_gone, prepared.resources:
-        placeholders = {path.name for path in root.iterdir()} - {".git", "src"}
+    with prepared.after_exit, prepared.after_setup, prepared.resources:
+        placeholders = {path.name for path in root.iterdir()} - {".git"}
     argv = prepared.request.argv
     mounts = [argv[at + 1] for at, word in enumerate(argv) if word == "--mount"]
 
     assert mounts[0] == f"type=bind,source={root},target={root}"
     assert {mount.partition("target=")[2].removeprefix(f"{root}/") for mount in mounts[1:]} == {
-        *(f"{name},readonly" for name in GUARDED_NAMES if name != ".claude"), "src", "src/server.py,readonly",
-    }  # fmt: skip
+        f"{name},readonly" for name in GUARDED_NAMES if name != ".claude"
+    }
     assert placeholders == set(GUARDED_NAMES) - {".git", ".claude"}
-    assert {path.name for path in root.iterdir()} == {".git", "src"}
+    assert {path.name for path in root.iterdir()} == {".git"}
+
+
+@pytest.mark.promise("BOX-01", "BOX-05")
+@pytest.mark.usefixtures("engine")
+def test_root_with_approved_programs_is_mounted_read_only(root: Path) -> None:
+    (root / ".git").mkdir()
+    spec = confined(
+        ProcessSpec(argv=("server",), env=PATH, cwd=str(root)),
+        root,
+        read_only=(str(root),),
+        writable=(".git",),
+    )
+
+    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+    with prepared.after_exit, prepared.after_setup, prepared.resources:
+        argv = prepared.request.argv
+
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "--mount"] == [
+        f"type=bind,source={root},target={root},readonly",
+        f"type=bind,source={root}/.git,target={root}/.git",
+    ]
 
 
 @pytest.mark.promise("BOX-06")

@@ -139,7 +139,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
                     await stream.append(
                         Replied(message_id="msg_0", text=text),
                         key=str(len(expected)),
-                        on_append=audit.recorder(made),
+                        on_append=audit.append_callback(made),
                     )
                 )
             for pending in pending_events:

@@ -43,7 +43,9 @@ async def write(path: Path, session_id: SessionId, *, acknowledge_early: bool) -
             made = make_record(
                 AuditKind.CALL, session.context, Subject(tool=str(number)), outcome="completed"
             )
-            pending = await stream.append(_event(number), key=str(number), on_append=audit.recorder(made))
+            pending = await stream.append(
+                _event(number), key=str(number), on_append=audit.append_callback(made)
+            )
             await queue.put((number, pending))
         await printer
 

@@ -27,6 +27,9 @@ class RecordingTransport:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def has_hung_up(self) -> bool:
+        return False
+
     async def close(self) -> None:
         self.closed = True
 
@@ -58,3 +61,9 @@ def line(**members: Any) -> bytes:
 
 async def echo(request: Request) -> Any:
     return request.params
+
+
+async def settle(peer: Peer) -> None:
+    """Wait until the peer has handled what has arrived. It pauses when that takes longer than a millisecond."""
+    while peer._is_resume_scheduled:
+        await asyncio.sleep(0)

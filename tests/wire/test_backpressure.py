@@ -14,7 +14,7 @@ from holdfast.model.limits import Limits
 from holdfast.wire.frame import Request
 from holdfast.wire.peer import ACP_CANCEL, MCP_CANCEL, CancelMethod, Peer, PeerError
 from holdfast.wire.pipe import connect_pipes
-from tests.wire.recording import line, recorded_peer
+from tests.wire.recording import line, recorded_peer, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +106,7 @@ async def test_errors_for_invalid_lines_are_limited_while_they_are_not_read(is_p
         await asyncio.sleep(0)
         peer.pause_writing()
         peer.data_received(b"1\n" * 100)
+        await settle(peer)
         written = [message for message in transport.messages if "error" in message]
         if pending is not None:
             pending.cancel()
@@ -117,7 +118,9 @@ async def test_invalid_lines_are_answered_when_the_remote_peer_reads_again():
     async with recorded_peer(answers_malformed=True, limits=Limits(in_flight=8)) as (peer, transport):
         peer.pause_writing()
         peer.data_received(b"1\n" * 20)
+        await settle(peer)
         peer.resume_writing()
+        await settle(peer)
 
         assert (len(transport.messages), transport.reading) == (20, True)
 

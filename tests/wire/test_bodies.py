@@ -11,24 +11,24 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http import HttpLimits
 from holdfast.wire.http.bodies import Bodies
-from holdfast.wire.http.quota import Quota
+from holdfast.wire.http.quota import CallerQuota
 
 LIMITS = HttpLimits(body_memory=100, body_memory_per_caller=80)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "ann", "bob"]), st.integers(0, 60))))
 def test_quota_is_never_exceeded_and_is_free_again_in_the_end(amounts: list[tuple[str, int]]):
-    quota, held = Quota(total=100, share=50), list[tuple[str, int]]()
+    quota, held = CallerQuota(total=100, share=50), list[tuple[str, int]]()
     for owner, amount in amounts:
-        if quota.take(owner, amount):
+        if quota.try_acquire(owner, amount):
             held.append((owner, amount))
         of_ann = sum(size for holder, size in held if holder == "ann")
         assert quota.used == sum(size for _, size in held) <= 100
         assert of_ann <= 50
     for owner, amount in held:
-        quota.give_back(owner, amount)
+        quota.release(owner, amount)
 
-    assert (quota.used, quota.take("ann", 50)) == (0, True)
+    assert (quota.used, quota.try_acquire("ann", 50)) == (0, True)
 
 
 class Sender:

@@ -1,5 +1,6 @@
 """Random frames: no crash, no hang, and every request with a valid id is answered."""
 
+import asyncio
 import json
 import os
 import random
@@ -99,8 +100,8 @@ async def test_random_frames_do_not_crash_or_hang_and_requests_are_answered():
             size = rng.randrange(1, 3000)
             peer.data_received(stream[:size])
             stream = stream[size:]
-        while peer._running:
-            await next(iter(peer._running.values()))
+        while peer._running or peer._backlog:
+            await asyncio.sleep(0)
         answers = Counter(message["id"] for message in transport.messages)
         await peer.close()
 

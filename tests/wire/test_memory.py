@@ -37,7 +37,7 @@ async def test_slow_reader_makes_the_sender_wait_and_nothing_is_lost():
 
     one, other = Peer(), Peer(on_request=wait, on_notification=receive, limits=Limits(in_flight=2))
     async with connect_memory(one, other), asyncio.timeout(10):
-        pending = [asyncio.create_task(one.request("m")) for _ in range(4)]
+        pending = [asyncio.create_task(one.request("m")) for _ in range(2)]
         sending = asyncio.create_task(_notify(one, 1000))
         while one._writable.is_set():
             await asyncio.sleep(0)

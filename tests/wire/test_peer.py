@@ -10,7 +10,7 @@ from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import Notification, Raw, Request
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import ACP_CANCEL, MCP_CANCEL, CancelMethod, Peer, PeerError
-from tests.wire.recording import RecordingTransport, echo, line, recorded_peer
+from tests.wire.recording import RecordingTransport, echo, line, recorded_peer, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -207,6 +207,7 @@ async def test_crash_in_a_notification_handler_is_logged_and_the_next_one_is_han
 
     async with recorded_peer(on_notification=receive) as (peer, _):
         peer.data_received(line(method="bad") + line(method="good"))
+        await settle(peer)
 
     assert received == ["good"]
     assert "notification handler crashed" in caplog.text
@@ -291,20 +292,22 @@ async def test_id_in_flight_cannot_be_used_again():
     assert both[1] == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-async def test_reading_pauses_at_the_limit_of_requests_in_flight():
+async def test_requests_over_the_limit_are_refused_and_reading_goes_on():
     handler = BlockingHandler()
     async with recorded_peer(on_request=handler, limits=Limits(in_flight=3)) as (peer, transport):
         peer.data_received(b"".join(line(id=n, method="m") for n in range(10)))
+        refused = await transport.wait_for(7)
         await handler.entered.wait()
-        paused = (len(handler.waiting), transport.reading)
+        running = len(handler.waiting)
         handler.open.set()
         answers = await transport.wait_for(10)
 
-        assert (paused, transport.reading, sorted(message["id"] for message in answers)) == (
-            (3, False),
+        assert (running, transport.reading, [message["id"] for message in answers]) == (
+            3,
             True,
-            list(range(10)),
+            [*range(3, 10), *range(3)],
         )
+        assert {message["error"]["code"] for message in refused} == {codes.BUSY.rpc_code}
 
 
 async def test_requests_over_the_limit_are_refused_while_a_response_is_pending():
@@ -349,14 +352,17 @@ async def test_senders_wait_while_the_remote_peer_does_not_read():
         assert (held, len(transport.messages)) == ([], 1)
 
 
-async def test_reading_pauses_while_the_remote_peer_does_not_read():
+async def test_reading_pauses_while_the_remote_peer_does_not_read_its_answers():
     async with recorded_peer(on_request=echo, limits=Limits(in_flight=8)) as (peer, transport):
         peer.pause_writing()
-        peer.data_received(b"".join(line(id=n, method="m") for n in range(100)))
-        answers = await transport.wait_for(8)
-        await asyncio.sleep(0)
+        for number in range(100):
+            peer.data_received(line(id=number, method="m"))
+            await asyncio.sleep(0)
+        unread = (len(transport.messages), transport.reading)
+        peer.resume_writing()
+        answers = await transport.wait_for(100)
 
-        assert (len(answers), len(transport.messages), transport.reading) == (8, 8, False)
+        assert (unread, sorted(answer["id"] for answer in answers)) == ((8, False), [*range(100)])
 
 
 async def test_pending_requests_fail_at_the_end_of_input():
@@ -454,6 +460,7 @@ async def test_client_skips_and_counts_invalid_lines(caplog: pytest.LogCaptureFi
     caplog.set_level(logging.WARNING)
     async with recorded_peer() as (peer, transport):
         peer.data_received(b"Server listening on port 3000\n" * 100)
+        await settle(peer)
 
         assert (transport.messages, peer.stats.malformed_lines) == ([], 100)
     assert caplog.text.count("malformed line\n") == 5
@@ -498,6 +505,7 @@ async def test_parse_errors_of_the_remote_peer_are_counted_and_only_the_first_ar
     caplog.set_level(logging.WARNING)
     async with recorded_peer() as (peer, _):
         peer.data_received(line(id=None, error={"code": -32700, "message": "What?"}) * 100)
+        await settle(peer)
 
         assert peer.stats.lines_not_understood == 100
     assert caplog.text.count("could not parse one of our lines") == 5
@@ -518,6 +526,7 @@ async def test_large_message_is_parsed_in_a_thread_and_order_is_kept():
         big = "x" * 3_000_000
         peer.data_received(line(id=1, method="m", params={"big": big}) + line(id=2, method="m"))
         small = (await transport.wait_for(2))[1]
+        await settle(peer)
 
         assert (len(transport.messages[0]["result"]["big"]), small["id"], transport.reading) == (
             3_000_000,

@@ -133,7 +133,7 @@ class Attachment:
         """Report each refusal and each warning once."""
         lines = [f"{refusal.server}: {refusal.reason}" for refusal in refusals]
         lines += [f"{warning.server}: {warning.text}" for warning in self.session.warnings]
-        masked = dict.fromkeys(map(self.session.record.mask.mask_line, lines))
+        masked = dict.fromkeys(map(self.session.record.mask.mask_all, lines))
         new = [line for line in masked if line not in self._reported]
         self._reported.update(new)
         await self._report(new)

@@ -9,6 +9,18 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected import is_protected
 
+_MAX_PATH = 4096  # the kernel accepts no longer ones
+_MAX_FOLDERS = 100
+
+
+def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders if each of them may be used. `name` is the parameter that they came from."""
+    if len(values) > _MAX_FOLDERS:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{name} has {len(values)} folders; the maximum is {_MAX_FOLDERS}."
+        )
+    return tuple(check_folder(f"{name}[{index}]", value, protected) for index, value in enumerate(values))
+
 
 def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
     """Return the folder if it is absolute, readable and not one of Holdfast's own. `name` is the parameter it came from."""
@@ -40,6 +52,8 @@ def _check_readable(name: str, value: Any) -> str:
 def _check_absolute(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{name} must be the absolute path of a folder.")
+    if len(value) > _MAX_PATH:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{name} has more than {_MAX_PATH} characters.")
     if not Path(value).is_absolute() or "\0" in value:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{name} must be an absolute path, not {value[:200]!r}.")
     return value

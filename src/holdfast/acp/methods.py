@@ -12,7 +12,7 @@ from holdfast.acp import messages, session_options
 from holdfast.acp.attachment import Attachment
 from holdfast.acp.content import check_prompt
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.folders import check_folder, resolve_path
+from holdfast.acp.folders import check_folder, check_folders, resolve_path
 from holdfast.acp.messages import decode_params
 from holdfast.acp.rate_limit import RateLimit
 from holdfast.acp.serve import SessionDefaults
@@ -211,14 +211,9 @@ class SessionMethods:
         self, params: messages.NewSessionParams | messages.LoadSessionParams, door: EditorDoor
     ) -> OpenOptions:
         protected = paths_closed_to_tools(self._host.settings)
-        cwd = check_folder("cwd", params.cwd, protected)
-        roots = [
-            check_folder(f"additionalDirectories[{index}]", path, protected)
-            for index, path in enumerate(params.additional_directories or ())
-        ]
         return OpenOptions(
-            cwd=cwd,
-            roots=tuple(roots),
+            cwd=check_folder("cwd", params.cwd, protected),
+            roots=check_folders("additionalDirectories", params.additional_directories or (), protected),
             workspace=self._defaults.workspace,
             trust=self._defaults.trust,
             servers=tuple(params.mcp_servers or ()),

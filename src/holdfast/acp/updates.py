@@ -143,12 +143,12 @@ def _tool_status(call_id: str, status: str) -> Update:
     return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": status}
 
 
-def _tool_end(called: ToolCalled | None, ended: ToolEnded) -> Update:
+def _tool_end(call: ToolCalled | None, ended: ToolEnded) -> Update:
     update = _tool_status(ended.call_id, "completed" if ended.outcome is Outcome.COMPLETED else "failed")
     update["content"] = [{"type": "content", "content": editor_block(block)} for block in ended.content]
     if ended.structured is not None:
         update["rawOutput"] = ended.structured
-    if change := file_change(called, ended):
+    if change := file_change(call, ended):
         update["content"] = [
             {
                 "type": "diff",

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.strict_json import strip_strings
 
 CALL = "/call"
+MAX_COMMANDS = 100
+MAX_LINES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,35 +24,43 @@ class ParsedCommand:
 
 
 def parse_commands(blocks: Sequence[JsonObject]) -> tuple[ParsedCommand, ...]:
-    """Parse the commands of a prompt, in order."""
-    return tuple(map(_parse_command, _group_lines(_text_lines(blocks))))
+    """Parse the commands of a prompt, in order. Raise TOO_LARGE if there are too many commands or lines."""
+    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    if sum(text.count("\n") + 1 for text in texts) > MAX_LINES:
+        raise HoldfastError(
+            codes.TOO_LARGE, f"The prompt has more than {MAX_LINES} lines. Nothing was called."
+        )
+    groups = _group_lines(_text_lines(texts))
+    if sum(group[0].startswith("/") for group in groups) > MAX_COMMANDS:
+        raise HoldfastError(
+            codes.TOO_LARGE,
+            f"The prompt has more than {MAX_COMMANDS} commands. Nothing was called. Send them in several prompts.",
+        )
+    return tuple(map(_parse_command, groups))
 
 
-def _text_lines(blocks: Sequence[JsonObject]) -> Iterator[str]:
-    for block in blocks:
-        if block.get("type") == "text":
-            yield from filter(None, map(str.strip, str(block.get("text", "")).split("\n")))
+def _text_lines(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from filter(None, map(str.strip, text.split("\n")))
 
 
 def _group_lines(lines: Iterable[str]) -> list[list[str]]:
+    """Group each command with the lines that continue it. Commands begin with a slash; lines of JSON never do."""
     groups: list[list[str]] = []
     depth = 0
+    is_call = lacks_arguments = False  # of the last group
     for line in lines:
-        if groups and _continues_call(groups[-1], line, depth):
+        continues = is_call and (depth > 0 or (lacks_arguments and line.startswith("{")))
+        if continues and not line.startswith("/"):
             groups[-1].append(line)
             depth += _count_open_brackets(line)
+            lacks_arguments = False
         else:
             groups.append([line])
-            depth = _count_open_brackets(line)
+            words = line.split(maxsplit=2)
+            is_call, lacks_arguments = words[0] == CALL, len(words) == 2
+            depth = _count_open_brackets(line) if is_call else 0
     return groups
-
-
-def _continues_call(group: Sequence[str], line: str, depth: int) -> bool:
-    """Whether a line continues the call in `group`. Commands begin with a slash; lines of JSON never do."""
-    words = group[0].split()
-    if words[0] != CALL or line.startswith("/"):
-        return False
-    return depth > 0 or (len(group) == 1 and len(words) == 2 and line.startswith("{"))
 
 
 def _count_open_brackets(line: str) -> int:

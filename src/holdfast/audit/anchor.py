@@ -1,4 +1,4 @@
-"""The anchor: the head of the chain, stored outside the database to detect a truncated or recomputed chain."""
+"""The anchor stores the head of the chain outside the database, so that a truncated or recomputed chain is detected."""
 
 import glob
 import os
@@ -19,7 +19,7 @@ _STALE_SECONDS = 60.0  # an older temporary file was left by a crash
 
 
 class Anchor(Protocol):
-    """Stores the head of the chain."""
+    """Stores one head of the chain: the anchored head."""
 
     def read(self) -> Head | None:
         """The stored head, or None if it is missing or unreadable."""
@@ -30,7 +30,9 @@ class Anchor(Protocol):
         ...
 
 
-class _AnchorFile(msgspec.Struct, forbid_unknown_fields=True):
+class _StoredHead(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of the file, as JSON."""
+
     seq: int
     digest: str
 
@@ -49,7 +51,7 @@ class FileAnchor:
     def read(self) -> Head | None:
         """The stored head, or None if it is missing or unreadable."""
         try:
-            content = msgspec.json.decode(self._read_bytes(), type=_AnchorFile)
+            content = msgspec.json.decode(self._read_bytes(), type=_StoredHead)
             head = Head(content.seq, bytes.fromhex(content.digest))
         except (ValueError, msgspec.DecodeError):
             return None
@@ -80,7 +82,7 @@ class FileAnchor:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(_AnchorFile(head.seq, head.digest.hex())) + b"\n")
+                file.write(msgspec.json.encode(_StoredHead(head.seq, head.digest.hex())) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)

@@ -1,4 +1,4 @@
-"""The audit of a store: adds records to the chain, in the transaction of their event, and updates the anchor."""
+"""The audit of a store: appends records to the chain, in the transaction of their event, and updates the anchor."""
 
 import threading
 import time
@@ -62,43 +62,43 @@ class Audit:
         await self._store.read(self._advance_or_log)
         self._anchor_is_stopped = True
 
-    def add(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record in this transaction. Return its number in the chain."""
+    def append(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
+        """Append a record in this transaction. Return its number in the chain."""
         row = next_row(_head(tx), encode_record(record, mask or Mask()))
         tx.audit_append(row)
         self._is_behind = True
         return row.seq
 
-    def recorder(self, record: AuditRecord, mask: Mask | None = None) -> OnAppend:
-        """An `on_append` callback that adds this record."""
-        return lambda tx: self.add(tx, record, mask)
+    def append_callback(self, record: AuditRecord, mask: Mask | None = None) -> OnAppend:
+        """A callback for `on_append` that appends this record, in the transaction of an event."""
+        return lambda tx: self.append(tx, record, mask)
 
-    def add_interrupted(self, tx: Tx, context: SessionContext, called: ToolCalled) -> int:
-        """Add the record of an interrupted call, in the transaction that ends the call."""
-        return self.add(tx, interrupted_record(context, called, keep_arguments=self.keeps_arguments))
+    def append_interrupted(self, tx: Tx, context: SessionContext, call: ToolCalled) -> int:
+        """Append the record of an interrupted call, in the transaction that ends the call."""
+        return self.append(tx, interrupted_record(context, call, keep_arguments=self.keeps_arguments))
 
-    def end_interrupted(self, tx: Tx, context: SessionContext) -> None:
-        """End the open calls and the open turn of a session, and add a record for each call."""
-        end_interrupted(tx, context.session_id, lambda called: self.add_interrupted(tx, context, called))
+    def end_and_record_interrupted(self, tx: Tx, context: SessionContext) -> None:
+        """End the open calls and the open turn of a session, and append a record for each call."""
+        end_interrupted(tx, context.session_id, lambda call: self.append_interrupted(tx, context, call))
 
-    async def record(self, record: AuditRecord, mask: Mask | None = None) -> int:
-        """Add a record that belongs to no event, and wait until it is durable. Return its number in the chain.
+    async def write(self, record: AuditRecord, mask: Mask | None = None) -> int:
+        """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
         On a transient error it raises, and the record is written later.
         """
         record = truncate_record(record, mask or Mask())
         try:
-            return await self._store.write(lambda tx: self.add(tx, record, mask))
+            return await self._store.write(lambda tx: self.append(tx, record, mask))
         except HoldfastError as error:
             # Limited, so that repeated attempts do not fill the memory while the disk is full.
             if is_transient(error) and self._store.deferred_writes < _MAX_DEFERRED:
-                self._store.defer(lambda tx: self.add(tx, record, mask))
+                self._store.defer(lambda tx: self.append(tx, record, mask))
             raise
 
     async def verify(self) -> Verdict:
         """Verify the whole chain."""
-        anchor = self._anchor.read()
-        return await self._store.read(lambda tx: verify_store(tx, anchor))
+        anchored = self._anchor.read()
+        return await self._store.read(lambda tx: verify_store(tx, anchored))
 
     def _write_first_anchor(self, tx: ReadTx) -> None:
         if self._anchor.read() is None and tx.audit_head() is None:
@@ -130,23 +130,23 @@ class Audit:
         with self._lock:
             self._next_update = time.monotonic() + self._anchor_seconds
             # Read the anchor first: another process may move it to a record that this transaction cannot see.
-            anchor = self._anchor.read()
+            anchored = self._anchor.read()
             head = _head(tx)
-            if anchor is None or not has_record(tx, anchor):
+            if anchored is None or not has_record(tx, anchored):
                 self._anchor_is_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
             # Stays true after a write, so that the next update checks it: a slower process may write an earlier head.
-            self._is_behind = head.seq > anchor.seq
+            self._is_behind = head.seq > anchored.seq
             if self._is_behind:
                 self._anchor.write(head)
 
 
-def verify_store(tx: ReadTx, anchor: Head | None) -> Verdict:
-    """Verify a store's whole chain. Read the anchor before you call this."""
-    return verify(tx.audit_rows(), genesis(tx.store_id()), anchor)
+def verify_store(tx: ReadTx, anchored: Head | None) -> Verdict:
+    """Verify a store's whole chain against the anchored head, which must be read before."""
+    return verify(tx.audit_rows(), genesis(tx.store_id()), anchored)
 
 
 def has_record(tx: ReadTx, head: Head) -> bool:

@@ -35,8 +35,8 @@ class Verdict:
 
     seq: int
     """The last record; if there is a problem, the first bad one."""
-    anchored: int
-    """The `seq` of the record in the anchor; 0 if there is none."""
+    anchored_seq: int
+    """The `seq` of the anchored head; 0 if there is none."""
     problem: str = ""
     head: Head | None = field(default=None, compare=False)
     """The last record of a chain without a problem."""
@@ -58,41 +58,42 @@ def next_row(head: Head, body: str) -> AuditRow:
     return AuditRow(seq=seq, body=body, digest=digest.digest())
 
 
-def verify(rows: Iterable[AuditRow], start: Head, anchor: Head | None) -> Verdict:
+def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verdict:
     """Verify the chain row by row, up to the first problem.
 
-    The caller must read the anchor before the rows. Then an anchor ahead of the rows means that the end was cut off.
+    The caller must read the anchored head before the rows. If it is ahead of them, the end of the chain was cut off.
     """
-    anchored = 0 if anchor is None else anchor.seq
-    if anchor is None:
+    if anchored is None:
         return Verdict(
             seq=0,
-            anchored=0,
+            anchored_seq=0,
             problem="The anchor is missing or unreadable: the end of the chain may be cut off.",
         )
     head = start
-    if anchor.seq == 0 and anchor.digest != start.digest:
-        return Verdict(seq=0, anchored=0, problem="The anchor belongs to another store.")
+    if anchored.seq == 0 and anchored.digest != start.digest:
+        return Verdict(seq=0, anchored_seq=0, problem="The anchor belongs to another store.")
     for row in rows:
         if row.seq != head.seq + 1:
-            return Verdict(seq=head.seq + 1, anchored=anchored, problem=f"Record {head.seq + 1} is missing.")
+            return Verdict(
+                seq=head.seq + 1, anchored_seq=anchored.seq, problem=f"Record {head.seq + 1} is missing."
+            )
         if next_row(head, row.body) != row:
             return Verdict(
                 seq=row.seq,
-                anchored=anchored,
+                anchored_seq=anchored.seq,
                 problem=f"Record {row.seq} was changed or moved: its digest does not match.",
             )
         head = Head(row.seq, row.digest)
-        if row.seq == anchor.seq and row.digest != anchor.digest:
+        if row.seq == anchored.seq and row.digest != anchored.digest:
             return Verdict(
                 seq=row.seq,
-                anchored=anchored,
+                anchored_seq=anchored.seq,
                 problem=f"Record {row.seq} was rewritten: it is not the anchored one.",
             )
-    if head.seq < anchor.seq:
+    if head.seq < anchored.seq:
         return Verdict(
             seq=head.seq + 1,
-            anchored=anchored,
-            problem=f"The chain ends at {head.seq}, but record {anchor.seq} was anchored: the end was cut off.",
+            anchored_seq=anchored.seq,
+            problem=f"The chain ends at {head.seq}, but record {anchored.seq} was anchored: the end was cut off.",
         )
-    return Verdict(seq=head.seq, anchored=anchored, head=head)
+    return Verdict(seq=head.seq, anchored_seq=anchored.seq, head=head)

@@ -22,12 +22,12 @@ def backup(path: Path, copy: Path) -> None:
             codes.FILE_EXISTS,
             f"'{copied_anchor.path}' already exists and belongs to another copy. Nothing was changed.",
         )
-    anchor = FileAnchor.for_database(path).read()
+    anchored = FileAnchor.for_database(path).read()
     maintenance.backup(path, copy)
-    if anchor is None:
+    if anchored is None:
         return
     try:
-        copied_anchor.write(anchor)
+        copied_anchor.write(anchored)
     except BaseException:
         # A copy without an anchor would fail verification.
         copy.unlink()
@@ -39,24 +39,24 @@ def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
 
     `expected` is a head that was printed before. It detects that an older copy of the store and its anchor was put back.
     """
-    anchor_file = FileAnchor.for_database(path)
-    anchor = anchor_file.read()
+    anchor = FileAnchor.for_database(path)
+    anchored = anchor.read()
     with open_for_reading(path) as db:
         tx = SqlReadTx(db)
         try:
             with translate_errors(path, reading=True):
                 # A store that never had an audit has no anchor and no calls either.
-                is_new = not anchor_file.path.exists() and tx.audit_head() is None
+                is_new = not anchor.path.exists() and tx.audit_head() is None
                 if is_new and expected is None and tx.session_with_unrecorded_calls() is None:
                     return None
-                verdict = verify_store(tx, genesis(tx.store_id()) if is_new else anchor)
+                verdict = verify_store(tx, genesis(tx.store_id()) if is_new else anchored)
                 return _compare(tx, verdict, expected) if verdict.is_good else verdict
         except HoldfastError as error:
             if error.code is not codes.STORE_CORRUPT:
                 raise
             return Verdict(
                 seq=0,
-                anchored=0 if anchor is None else anchor.seq,
+                anchored_seq=0 if anchored is None else anchored.seq,
                 problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
             )
 

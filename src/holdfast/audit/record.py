@@ -23,6 +23,7 @@ _MAX_NAME = 256
 _MAX_REASON = 2000
 _MAX_DEFERRED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
+_TOO_LARGE = "too_large"
 
 
 class AuditKind(StrEnum):
@@ -106,19 +107,26 @@ def hash_arguments(arguments: bytes) -> str:
 def limit_arguments(arguments: bytes) -> JsonObject:
     """The arguments of a call for its record. Large arguments are replaced by their size."""
     if len(arguments) > _MAX_ARGUMENTS:
-        return {"too_large": f"{len(arguments)} bytes"}
+        return omit_arguments(arguments)
     value: Json = msgspec.json.decode(arguments)
     return value if isinstance(value, dict) else {"value": value}
 
 
-def interrupted_record(context: SessionContext, called: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
+def omit_arguments(arguments: bytes) -> JsonObject:
+    """What is stored in place of arguments that are too large."""
+    return {_TOO_LARGE: f"{len(arguments)} bytes"}
+
+
+def interrupted_record(context: SessionContext, call: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
     """The record of an interrupted call, made from its `ToolCalled` event."""
-    subject = Subject(server=called.server, tool=called.tool, call_id=called.call_id)
-    text = msgspec.json.encode(called.arguments)
+    subject = Subject(server=call.server, tool=call.tool, call_id=call.call_id)
+    text = msgspec.json.encode(call.arguments)
     return replace(
         make_record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
-        # If secrets were masked in the event, the hash of the original arguments is unknown.
-        arguments_hash="" if MASKED.encode() in text else hash_arguments(text),
+        # If secrets were masked in the event, or its arguments omitted, the hash of the original arguments is unknown.
+        arguments_hash=""
+        if MASKED.encode() in text or [*call.arguments] == [_TOO_LARGE]
+        else hash_arguments(text),
         arguments=limit_arguments(text) if keep_arguments else None,
     )
 
@@ -131,12 +139,12 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
         "session_id": record.session_id,
         "workspace_id": record.workspace_id,
         "trust_level": record.trust_level,
-        "user_id": mask.mask_text(record.user_id)[:_MAX_NAME],
-        "server": mask.mask_text(record.server)[:_MAX_NAME],
-        "tool": mask.mask_text(record.tool)[:_MAX_NAME],
-        "call_id": mask.mask_text(record.call_id)[:_MAX_NAME],
-        "outcome": mask.mask_text(record.outcome)[:_MAX_NAME],
-        "reason": mask.mask_line(record.reason)[:_MAX_REASON],
+        "user_id": mask.mask_known(record.user_id)[:_MAX_NAME],
+        "server": mask.mask_known(record.server)[:_MAX_NAME],
+        "tool": mask.mask_known(record.tool)[:_MAX_NAME],
+        "call_id": mask.mask_known(record.call_id)[:_MAX_NAME],
+        "outcome": mask.mask_known(record.outcome)[:_MAX_NAME],
+        "reason": mask.mask_all(record.reason)[:_MAX_REASON],
         "duration_ms": record.duration_ms,
         "arguments_hash": record.arguments_hash,
         "arguments": None if record.arguments is None else mask.mask_all_in_json(record.arguments),

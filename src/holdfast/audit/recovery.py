@@ -40,7 +40,7 @@ def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> None:
     tx.acquire(session_id)
     stored = tx.session(session_id)
     if stored is not None:
-        audit.end_interrupted(tx, stored.context)
+        audit.end_and_record_interrupted(tx, stored.context)
         if stored.state is SessionState.OPEN:
             tx.append(session_id, SessionClosed(reason="its process ended"))
     tx.release(session_id)

@@ -49,8 +49,11 @@ def in_process_services(settings: Settings, confined_folders: ConfinedFolders) -
     """The services of the servers that run in the host's process, by name."""
 
     def make_files(context: SessionContext, door: Door | None) -> Service:
-        from holdfast.builtin.files.tools import files_service  # imported late: it takes 40 ms
+        # Imported late: it takes 40 ms.
+        from holdfast.builtin.files.file_locks import FileLocks
+        from holdfast.builtin.files.tools import files_service
 
-        return files_service(context, door, paths_closed_to_tools(settings), confined_folders)
+        locks = FileLocks(settings.data_dir / "locks")
+        return files_service(context, door, locks, paths_closed_to_tools(settings), confined_folders)
 
     return {FILES: make_files}

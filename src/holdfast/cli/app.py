@@ -38,7 +38,7 @@ COMMANDS = {
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="List, explain, approve, import and log in to MCP servers.",
+        help="List, explain, approve, import, log in to and log out of MCP servers.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",

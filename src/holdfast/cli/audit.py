@@ -117,12 +117,12 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     """
     with exit_if_unreadable():
         found = verify_file(store_file(path), expect)
-    verdict = found or Verdict(seq=0, anchored=0)
+    verdict = found or Verdict(seq=0, anchored_seq=0)
     if as_json:
         report = {
             "good": verdict.is_good,
             "seq": verdict.seq,
-            "anchored": verdict.anchored,
+            "anchored": verdict.anchored_seq,
             "problem": verdict.problem,
             "head": str(verdict.head or ""),
         }
@@ -130,7 +130,7 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     elif found is None:
         print_line("There are no records yet.")
     elif verdict.is_good:
-        print_line(f"{verdict.seq} records, all unchanged; anchored up to {verdict.anchored}.")
+        print_line(f"{verdict.seq} records, all unchanged; anchored up to {verdict.anchored_seq}.")
         print_line(f"Head: {verdict.head}")
     else:
         print_line(f"Tampered with: {verdict.problem}")

@@ -3,11 +3,14 @@
 import difflib
 import errno
 import os
+import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, assert_never
 
-from holdfast.cli.text import replace_unprintable, summarize_arguments
+from holdfast.cli.text import SUMMARY_LENGTH, replace_unprintable, summarize_arguments
 from holdfast.model.event import (
     Decision,
     Event,
@@ -42,6 +45,8 @@ from holdfast.model.json import JsonObject
 PROMPT = "› "
 CONTINUATION = "… "
 _MAX_DIFF_LINES = 40
+_MAX_COMPARED_LINES = 500  # the time grows with the square
+_HUNK_START = re.compile(r"([-+])(\d+)")
 
 
 class EventPrinter:
@@ -125,8 +130,11 @@ class EventPrinter:
     def _show_call(self, event: ToolCalled) -> None:
         self._running[event.call_id] = event
         self.new_line()
-        self.print(f"● {tool_name(event)} ", "cyan", end="")
-        self.print(summarize_arguments(event.arguments), "dim")
+        title = f"● {tool_name(event)} "
+        self.print(title, "cyan", end="")
+        # On one row of the terminal: a second row could look like another line of the chat.
+        left = shutil.get_terminal_size().columns - len(title) if self.is_terminal else SUMMARY_LENGTH
+        self.print(summarize_arguments(event.arguments, min(max(left, 1), SUMMARY_LENGTH)), "dim")
 
     def _show_result(self, event: ToolEnded) -> None:
         self.new_line()
@@ -172,8 +180,33 @@ def _plan_line(entry: PlanEntry) -> str:
 def _diff_lines(change: FileChange | None) -> Iterator[str]:
     if change is None:
         return
-    old = (change.old_text or "").splitlines()
-    lines = [*difflib.unified_diff(old, change.new_text.splitlines(), lineterm="", n=1)][2:]
+    old, new = (change.old_text or "").splitlines(), change.new_text.splitlines()
+    start, end = _common_ends(old, new)
+    changed_old, changed_new = len(old) - start - end, len(new) - start - end
+    if min(changed_old, changed_new) and max(changed_old, changed_new) > _MAX_COMPARED_LINES:
+        yield f"(-{changed_old} +{changed_new} lines)"
+        return
+    lines = [*_unified_diff(old, new, start, end)]
     yield from lines[:_MAX_DIFF_LINES]
     if len(lines) > _MAX_DIFF_LINES:
         yield f"… and {len(lines) - _MAX_DIFF_LINES} more lines"
+
+
+def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines are the same at the beginning of both texts, and how many at their end."""
+    shorter = min(len(old), len(new))
+    start = next((index for index in range(shorter) if old[index] != new[index]), shorter)
+    rest = shorter - start
+    return start, next((index for index in range(rest) if old[-1 - index] != new[-1 - index]), rest)
+
+
+def _unified_diff(old: Sequence[str], new: Sequence[str], start: int, end: int) -> Iterator[str]:
+    """The lines of a unified diff. The lines that are the same at the ends are not compared."""
+    first, last = max(0, start - 1), max(0, end - 1)  # one line on each side is shown
+    lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
+    for line in islice(lines, 2, None):  # without the names of the files
+        yield (
+            _HUNK_START.sub(lambda found: f"{found[1]}{int(found[2]) + first}", line)
+            if line.startswith("@@")
+            else line
+        )

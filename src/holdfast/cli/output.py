@@ -7,6 +7,7 @@ invisible characters.
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.text import escape_unprintable, replace_unprintable
+from holdfast.cli.text import escape_unprintable, replace_unprintable, wrap
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
 _NAME_WIDTH = 32
+_ROWS_OF_A_QUESTION = 4
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +32,22 @@ json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line. Control characters, line breaks among them, are replaced."""
     click.echo(replace_unprintable(text), err=err)
+
+
+def print_wrapped(line: str) -> None:
+    """Print one line of text that others wrote. At a terminal, it is wrapped here, so that each continuation has a mark."""
+    print_for_review([line])
+
+
+def print_for_review(lines: Iterable[str]) -> bool:
+    """Print lines as `print_wrapped` does. Return whether all of them are still on the screen below which a question follows."""
+    columns, height = shutil.get_terminal_size()
+    rows = 0
+    for line in map(replace_unprintable, lines):
+        for row in wrap(line, columns) if sys.stdout.isatty() else (line,):
+            click.echo(row)
+            rows += 1
+    return not sys.stdout.isatty() or rows <= height - _ROWS_OF_A_QUESTION
 
 
 def print_lines(text: str, *, err: bool = False) -> None:

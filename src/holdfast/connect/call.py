@@ -11,10 +11,10 @@ from msgspec import Raw, UnsetType
 
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.link import Link
-from holdfast.connect.links import Links
+from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope
-from holdfast.connect.server_text import server_text
+from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import context_meta
@@ -22,11 +22,11 @@ from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.limits import DEFAULT_LIMITS, Budget
 from holdfast.model.server import Http, Lifetime, Sse, Stdio
 from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.peer import PeerError
-from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within
+from holdfast.wire.strict_json import DECODE_ERRORS, has_more_values, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
 # `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
@@ -72,6 +72,21 @@ class ToolResult:
             0 if isinstance(structured, UnsetType) else len(structured)
         )
 
+    def is_over(self, budget: Budget) -> bool:
+        """Whether the content and the structured content have more bytes or values than the budget."""
+        size = self.size
+        if size <= budget.values:
+            return False
+        structured = self.result.structured_content
+        parts = (
+            self.result.content if isinstance(structured, UnsetType) else [*self.result.content, structured]
+        )
+        return size > budget.bytes or has_more_values(b",".join(parts), budget.values)
+
+    def first_blocks(self, count: int) -> list[JsonObject]:
+        """The first content blocks."""
+        return [_decode_block(raw) for raw in self.result.content[:count]]
+
     @property
     def state_lost(self) -> bool:
         """Whether the server was restarted before this call and so lost its state."""
@@ -79,7 +94,7 @@ class ToolResult:
 
 
 async def call(
-    links: Links,
+    links: LinkPool,
     scope: Scope,
     tool: CatalogTool,
     tool_call: ToolCall,
@@ -109,6 +124,7 @@ async def call(
                     meta=_build_meta(scope, tool, tool_call.meta, links.aliases),
                     timeout=remaining,
                     on_progress=on_progress,
+                    owner=scope.context.session_id if spec.lifetime is Lifetime.HOST else "",
                 )
             except HoldfastError:
                 if connection.stderr is not None:
@@ -117,7 +133,7 @@ async def call(
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
     except PeerError as error:
-        reason = server_text(spec, error.message)
+        reason = clean_server_text(spec, error.message)
         tool_result = failed_result(
             HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc_code})")
         )

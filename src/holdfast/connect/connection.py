@@ -77,20 +77,24 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        owner: str = "",
     ) -> CallResult:
-        """Call a tool. If the server asks for input first, answer as far as the session allows it."""
+        """Call a tool. If the server asks for input first, answer as far as the session allows it.
+
+        If sessions share the server, the owner is the session.
+        """
         if on_progress is not None:
             with self._notifications.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
-                return await self.call(tool, arguments, meta=meta, timeout=timeout)
+                return await self.call(tool, arguments, meta=meta, timeout=timeout, owner=owner)
         params = {"name": tool, "arguments": arguments}
-        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout)
+        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=owner)
         result = self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request("tools/call", {**params, **more}, meta=meta)
+            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
 
         async with asyncio.timeout(timeout):  # answering input requests takes time, too
             return self._client.decode_result(await self._resolve_input_requests(raw, send))
@@ -102,11 +106,14 @@ class Connection:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        owner: str = "",
     ) -> Raw:
         """Send a request. If the server asks for input, answer and send the request again."""
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request(method, {**(params or {}), **more}, meta=meta, timeout=timeout)
+            return self._client.request(
+                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=owner
+            )
 
         return await self._resolve_input_requests(await send({}), send)
 

@@ -1,13 +1,16 @@
 """Open a connection to a server over its transport, with the session's context in `_meta`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.empty_folder import empty_folder
 from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.inprocess import MakeService, open_in_process
+from holdfast.connect.old_python import ignores_safe_path
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.stdio import open_stdio
@@ -17,6 +20,7 @@ from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import access_files
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -45,6 +49,8 @@ class Connector:
     keeper: Keeper
     remote: RemoteConnector
     options: ConnectOptions
+    empty_folders: Path
+    """Where to create the empty folders that some servers are started in."""
     aliases: ContextAliases = NO_ALIASES
     door: Callable[[Scope], Door | None] = _no_door
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
@@ -61,9 +67,7 @@ class Connector:
         match spec.transport:
             case Stdio():
                 meta = _connection_meta(scope, self.aliases, is_local=True)
-                connection = open_stdio(
-                    spec, scope, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
-                )
+                connection = self._open_stdio(spec, scope, requests, meta)
                 return self._check_program(spec, scope, self._count_roots(spec, connection))
             case Http() | Sse():
                 meta = _connection_meta(scope, self.aliases, is_local=False)
@@ -74,6 +78,25 @@ class Connector:
                 assert scope is not None, "a built-in server needs a session"
                 instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
+
+    @asynccontextmanager
+    async def _open_stdio(
+        self, spec: ServerSpec, scope: Scope | None, requests: ServerRequests, meta: JsonObject
+    ) -> AsyncIterator[Connection]:
+        assert isinstance(spec.transport, Stdio)
+        async with AsyncExitStack() as stack:
+            folder = scope.context.cwd if scope is not None else ""
+            needs_empty_folder = await _needs_empty_folder(spec.transport)
+            if needs_empty_folder and spec.confinement is not None:
+                folder = "/"  # read-only, with nothing but the system's folders
+            elif needs_empty_folder:
+                folder = await stack.enter_async_context(empty_folder(self.empty_folders))
+            elif spec.transport.cwd.startswith("/"):
+                folder = spec.transport.cwd
+            connection = open_stdio(
+                spec, folder, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
+            )
+            yield await stack.enter_async_context(connection)
 
     @asynccontextmanager
     async def _check_program(
@@ -98,6 +121,13 @@ class Connector:
         with self.confined_folders.running(spec.confinement):
             async with connection as opened:
                 yield opened
+
+
+async def _needs_empty_folder(stdio: Stdio) -> bool:
+    if stdio.has_empty_folder or stdio.cwd or "PYTHONSAFEPATH" not in stdio.env:
+        return stdio.has_empty_folder
+    path = stdio.env.get("PATH", "")
+    return await access_files(ignores_safe_path, stdio.command, path, path=stdio.command)
 
 
 def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Screen a server's question to the user: it names the server, is short and visible, and opens only safe addresses."""
+"""Sanitize a server's question to the user: name the server, limit its size, remove invisible text, check its URL."""
 
 import ipaddress
 import re
@@ -22,7 +22,7 @@ MAX_MESSAGE = 2000
 MAX_TEXT = 500
 MAX_URL = 2000
 _MAX_DEPTH = 8
-_TEXTS = frozenset({"title", "description"})
+_DISPLAYED_KEYWORDS = frozenset({"title", "description"})
 """The keywords of a field that are only shown. The others, such as `enum`, come back in the answer."""
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
 _SECRET = re.compile(
@@ -34,8 +34,8 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def screen_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) -> JsonObject:
-    """The question to show, in MCP's form. Raises BAD_ARGUMENT with the reason if it may not be asked."""
+def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) -> JsonObject:
+    """The question to show, as MCP params. Raises BAD_ARGUMENT with the reason if it must not be shown."""
     question = _decode(params)
     message, mode = question.get("message"), question.get("mode", "form")
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
@@ -44,7 +44,7 @@ def screen_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) -> J
     quoted = "\n".join(f"| {to_line(line)}" for line in strip_invisible(message).split("\n"))
     match mode:
         case "form":
-            schema = _screen_schema(question.get("requestedSchema"))
+            schema = _sanitize_schema(question.get("requestedSchema"))
             shown = f"A question from {server}, not from Holdfast:\n{quoted}\n{_NOT_FOR_SECRETS}"
             return {"mode": "form", "message": shown, "requestedSchema": schema}
         case "url":
@@ -72,7 +72,7 @@ def _describe(spec: ServerSpec, *, is_confined: bool) -> str:
     return f"the {kind}MCP server {to_line(spec.name)[:80]!r}"
 
 
-def _screen_schema(schema: Json) -> JsonObject:
+def _sanitize_schema(schema: Json) -> JsonObject:
     match schema:
         case {"type": "object", "properties": dict(properties)}:
             pass
@@ -83,38 +83,38 @@ def _screen_schema(schema: Json) -> JsonObject:
     return {
         "type": "object",
         "properties": {
-            _check_value(name, "the name of a field"): _screen_field(name, field)
+            _check_value(name, "the name of a field"): _sanitize_field(name, field)
             for name, field in properties.items()
         },
-        **({"required": _screen_json(schema["required"])} if "required" in schema else {}),
+        **({"required": _sanitize_json(schema["required"])} if "required" in schema else {}),
     }
 
 
-def _screen_field(name: str, field: Json) -> Json:
+def _sanitize_field(name: str, field: Json) -> Json:
     if not isinstance(field, dict):
         raise _refused(f"the field {name!r} is not an object")
     if field.get("type") in ("string", "number", "integer") and "enum" not in field and "oneOf" not in field:
-        texts = (name, *(text for key in _TEXTS if isinstance(text := field.get(key), str)))
+        texts = (name, *(text for key in _DISPLAYED_KEYWORDS if isinstance(text := field.get(key), str)))
         if any(map(_names_a_secret, texts)):
             raise _refused(
                 f"the field {name!r} asks for a password or another secret, which MCP forbids in forms. "
                 "Use an elicitation by URL"
             )
-    return _screen_json(field)
+    return _sanitize_json(field)
 
 
-def _screen_json(value: Json) -> Json:
-    """Clean what is only shown; refuse invisible characters in what comes back in the answer."""
+def _sanitize_json(value: Json) -> Json:
+    """Clean the texts that are only shown; refuse invisible characters in values that come back in the answer."""
     match value:
         case str():
             return _check_value(value, "a value")
         case list():
-            return [_screen_json(item) for item in value]
+            return [_sanitize_json(item) for item in value]
         case dict():
             return {
                 _check_value(key, "a keyword"): to_line(text)[:MAX_TEXT]
-                if key in _TEXTS and isinstance(text, str)
-                else _screen_json(text)
+                if key in _DISPLAYED_KEYWORDS and isinstance(text, str)
+                else _sanitize_json(text)
                 for key, text in value.items()
             }
         case _:

@@ -1,4 +1,4 @@
-"""One live connection and the task that owns it."""
+"""One link: a connection to a server, and the task that opens it, holds it, and closes it after its idle time."""
 
 import asyncio
 import logging

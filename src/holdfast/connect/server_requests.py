@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.connect.elicitation import screen_elicitation
+from holdfast.connect.elicitation import sanitize_elicitation
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.door import Door
@@ -75,7 +75,7 @@ class ServerRequests:
                 f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
             )
         is_confined = self._spec.confinement is not None or self._is_sandboxed
-        question = screen_elicitation(self._spec, params, is_confined=is_confined)
+        question = sanitize_elicitation(self._spec, params, is_confined=is_confined)
         self._open_questions += 1
         try:
             return await door.elicit(question)

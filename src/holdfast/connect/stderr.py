@@ -1,4 +1,4 @@
-"""What a server writes to its standard error: a few lines for the session that caused them, the rest for the log."""
+"""Capture a server's standard error: show its last lines to the session, and log the rest."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from holdfast.model.visible_text import strip_invisible
 log = logging.getLogger(__name__)
 
 MAX_SHOWN = 2000
-"""How many characters of its standard error a session is shown after a failure."""
+"""How many characters of a server's standard error are shown to the session after a failure."""
 _KEPT_BYTES = 20 * 1024
 _NEWLINE = ord("\n")
 
@@ -20,8 +20,8 @@ _NEWLINE = ord("\n")
 class ServerStderr(asyncio.Protocol):
     """Keeps the last bytes that a server wrote to its standard error.
 
-    A session may see the lines that its own server wrote since a position. Of a server that sessions share it sees
-    nothing: the lines may be about another session.
+    A session may see the lines that its own server wrote since a position. The lines of a shared server are only
+    logged: they may be about another session.
     """
 
     def __init__(self, spec: ServerSpec) -> None:
@@ -44,7 +44,7 @@ class ServerStderr(asyncio.Protocol):
         self.closed.set()
 
     def report_since(self, position: int) -> str:
-        """What the session may see of the lines since this position, as a paragraph; or "". The log gets the rest."""
+        """The lines since this position that the session may see, as a paragraph; or "". The others are logged."""
         written = self._lines_since(position)
         if not written:
             return ""
@@ -58,10 +58,10 @@ class ServerStderr(asyncio.Protocol):
         """The whole lines that began after this position, without control characters and with secrets masked."""
         start = position - (self.position - len(self._kept))
         if start < 0 or (start > 0 and self._kept[start - 1] != _NEWLINE):
-            # The line began before. Half of it might be half of a secret.
+            # The line began before this position. A part of it may contain a part of a secret, which is not masked.
             start = self._kept.find(b"\n", max(start, 0)) + 1 or len(self._kept)
         text = strip_invisible(bytes(self._kept[start:]).decode(errors="replace"))
-        return self._mask.mask_line(text.replace("\t", "    ")).strip()
+        return self._mask.mask_all(text.replace("\t", "    ")).strip()
 
 
 async def capture_stderr(stderr: IO[bytes], spec: ServerSpec) -> tuple[ServerStderr, asyncio.ReadTransport]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.handshake import handshake
 from holdfast.connect.notifications import Notifications, tool_change_subscription
-from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
-from holdfast.connect.server_text import server_text
+from holdfast.connect.server_text import clean_server_text
 from holdfast.connect.stderr import ServerStderr, capture_stderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -29,16 +28,16 @@ _EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 @asynccontextmanager
 async def open_stdio(
     spec: ServerSpec,
-    scope: Scope | None,
+    folder: str,
     *,
     server_requests: ServerRequests,
     meta: JsonObject,
     keeper: Keeper,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Start the program and do the handshake. On exit, the program and all its child processes are gone."""
+    """Start the program in this folder (if empty, in the home folder) and do the handshake. On exit, the program and all its child processes are gone."""
     assert isinstance(spec.transport, Stdio)
-    child = await keeper.spawn(_process_spec(spec, spec.transport, scope))
+    child = await keeper.spawn(_process_spec(spec, spec.transport, folder))
     try:
         stderr, transport = await capture_stderr(child.stderr, spec)
         try:
@@ -62,11 +61,11 @@ async def open_stdio(
         await child.end(options.end_seconds)
 
 
-def _process_spec(spec: ServerSpec, stdio: Stdio, scope: Scope | None) -> ProcessSpec:
+def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
     return ProcessSpec(
         argv=(stdio.command, *stdio.args),
         env=stdio.env,
-        cwd=(scope.context.cwd if scope is not None else "") or str(Path.home()),
+        cwd=folder or str(Path.home()),
         confinement=spec.confinement,
     )
 
@@ -77,7 +76,7 @@ async def _start_error(
     # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stderr.closed.wait(), _EXIT_SECONDS)
-    written, reason = stderr.report_since(0), server_text(spec, error.message)
+    written, reason = stderr.report_since(0), clean_server_text(spec, error.message)
     if error.code is codes.CONNECTION_CLOSED:
         reason = await _describe_exit(child)
         written = written or "It wrote nothing to stderr. Run it by hand to see why."

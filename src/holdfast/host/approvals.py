@@ -1,16 +1,23 @@
 """Approvals of servers (by their configuration and their program) and of tools (by their definition)."""
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_access import access_files
+from holdfast.model.mask import Mask
 from holdfast.model.resolution import Resolution, Stage
+from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import ServerSpec, Source, Stdio
-from holdfast.resolve.approval_keys import (
+from holdfast.resolve.approval_store import (
     APPROVED_ON_FIRST_USE,
+    ApprovedProgram,
+    ToolPins,
     read_approved_program,
     read_last_definition,
     read_tool_pins,
@@ -51,7 +58,7 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return approved.has_entry and (not program.files or program.digest in approved.digests)
+        return approved.has_entry and not program.problem and _is_as_approved(program, approved)
 
     async def check_program(self, spec: ServerSpec, folder: str) -> Program | None:
         """Raise an error if a project server's program is not as it was approved. Return it; None for other servers."""
@@ -79,7 +86,7 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return describe_change(approved.files, program.files) if approved.files else ""
+        return describe_change(approved.files, program.parts) if approved.files else ""
 
     async def _why_not_approved(self, spec: ServerSpec, program: Program) -> str:
         if program.problem:
@@ -90,11 +97,11 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
         )
-        if not program.files or program.digest in approved.digests:
+        if _is_as_approved(program, approved):
             return ""
-        change = describe_change(approved.files, program.files)
+        change = describe_change(approved.files, program.parts)
         if not approved.files:
-            return f"Its program is not approved yet: {', '.join([*program.files][:5])}. {_REVIEW}"
+            return f"Its program is not approved yet: {', '.join([*program.parts][:5])}. {_REVIEW}"
         return f"Its program is not as it was approved: {change}. {_REVIEW}"
 
     async def approve_tools(
@@ -111,16 +118,21 @@ class Approvals:
         `definitions` are kept to show what changed when the tools need approval again.
         """
         now = datetime.now(UTC)
+        mask = Mask.of(secrets_in_spec(spec))
+        pins = {_stored_name(tool, mask): fingerprint for tool, fingerprint in fingerprints.items()}
+        masked = [mask_definition(definition, mask) for definition in definitions]
 
         def store(tx: Tx) -> None:
-            store_tool_approvals(tx, spec, fingerprints, owner=owner, by=by, at=now)
-            store_definitions(tx, fingerprints, definitions, by=by, at=now)
+            store_tool_approvals(tx, spec, pins, owner=owner, by=by, at=now)
+            if spec.source is not Source.CLIENT:  # a client can bring any number of servers
+                store_definitions(tx, pins, masked, by=by, at=now)
 
         await self._store.write(store)
 
     async def last_definition(self, spec: ServerSpec, tool: str, *, owner: str = "") -> Tool | None:
-        """The definition of a tool that was approved last, or that it had on first use."""
-        return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, tool))
+        """The definition of a tool that was approved last, or that it had on first use; with secrets masked."""
+        name = _stored_name(tool, Mask.of(secrets_in_spec(spec)))
+        return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, name))
 
     async def screen(self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str = "") -> ScreenedTools:
         """Offer the tools whose definition has not changed since first use or since its last approval.
@@ -131,12 +143,17 @@ class Approvals:
         if spec.source is Source.BUILTIN:
             return await screen_tools_async(tools, ApprovedTools())
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
+        pins = _with_names_of(tools, pins, Mask.of(secrets_in_spec(spec)))
         is_first_use = not pins.all
         if spec.source in (Source.HOST, Source.USER):
             known = None if is_first_use else pins.all
-            approved = ApprovedTools(offered=None if self._pin_tools == "project" else known, believed=known)
+            approved = ApprovedTools(
+                offered=None if self._pin_tools == "project" else known, hints_accepted=known
+            )
         else:
-            approved = ApprovedTools(offered=None if is_first_use else pins.all, believed=pins.by_person)
+            approved = ApprovedTools(
+                offered=None if is_first_use else pins.all, hints_accepted=pins.by_person
+            )
         screened = await screen_tools_async(tools, approved)
         if is_first_use:
             full = {tool.name: tool.definition for tool in screened.unconfirmed}
@@ -148,3 +165,41 @@ class Approvals:
                 definitions=[full.get(tool.name, tool) for tool in screened.offered],
             )
         return screened
+
+
+def mask_definition(definition: Tool, mask: Mask) -> Tool:
+    """A tool's definition as it is stored, with secrets masked."""
+    text = msgspec.json.encode(definition)
+    if not mask.find(text.decode()):
+        return definition
+    masked = msgspec.json.encode(mask.mask_known_in_json(msgspec.json.decode(text)))
+    return msgspec.structs.replace(
+        msgspec.json.decode(masked, type=Tool), name=_stored_name(definition.name, mask)
+    )
+
+
+def _stored_name(tool: str, mask: Mask) -> str:
+    """The name of a tool in the store. If it contains a secret: masked, with a hash to tell it from others."""
+    masked = mask.mask_known(tool)
+    return tool if masked == tool else f"{masked} {hashlib.sha256(tool.encode()).hexdigest()[:16]}"
+
+
+def _with_names_of(tools: Sequence[Tool], pins: ToolPins, mask: Mask) -> ToolPins:
+    """The pins by the names of these tools, instead of by the names in the store."""
+    stored = {
+        tool.name: _stored_name(tool.name, mask) for tool in tools if mask.mask_known(tool.name) != tool.name
+    }
+    if not stored:
+        return pins
+    return ToolPins(all=_rename(pins.all, stored), by_person=_rename(pins.by_person, stored))
+
+
+def _rename(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    return {**pins, **{name: pins[kept] for name, kept in stored.items() if kept in pins}}
+
+
+def _is_as_approved(program: Program, approved: ApprovedProgram) -> bool:
+    """Whether the program has no parts, now and when it was approved, or the same ones."""
+    if not program.parts and not approved.digests:
+        return True
+    return program.digest in approved.digests

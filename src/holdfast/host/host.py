@@ -24,7 +24,7 @@ from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.connector import Connector
 from holdfast.connect.http.login_store import LOGIN_FOLDER
 from holdfast.connect.http.remote import RemoteConnector
-from holdfast.connect.links import Links
+from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
 from holdfast.host.approvals import Approvals
 from holdfast.host.data_folder import check_data_folder
@@ -37,6 +37,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.json import Json
 from holdfast.model.mask import Mask
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust, lowest_trust
@@ -44,7 +45,7 @@ from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.load import LoadedEntries
-from holdfast.resolve.resolve import ResolvePolicy, resolve
+from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import detect_sandbox
 from holdfast.session.record import Record
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 DATABASE = "holdfast.db"
 WORKSPACES = "workspaces"
 KEYS = "keys"
+EMPTY_FOLDERS = "empty"
 _MAX_ID_LENGTH = 256
 _MAX_SECRETS_ON_LOOP = 5000
 _MASK_THREADS = WorkerThreads("log-mask", threads=2)
@@ -100,6 +102,7 @@ class Host:
                 sandbox_problem=detected.reason,
             )
             check_data_folder(self.settings.data_dir)
+            obtained = stack.enter_context(ObtainedSecrets())  # exits last: closing the store may still write
             database = self.settings.data_dir / DATABASE
             self.store = self._given_store or await stack.enter_async_context(SqliteStore(database))
             self._planner = Planner(self.settings, self.registry, inputs, self.store)
@@ -110,6 +113,7 @@ class Host:
             keeper = await stack.enter_async_context(Keeper(detected.sandbox))
             remote = await stack.enter_async_context(
                 RemoteConnector(
+                    obtained=obtained,
                     signer=Signer(self.settings.data_dir / KEYS),
                     logins=self.settings.data_dir / LOGIN_FOLDER,
                     reachable=self.settings.servers.reachable,
@@ -121,6 +125,7 @@ class Host:
                 confined_folders=confined_folders,
                 remote=remote,
                 options=self._connect_options,
+                empty_folders=self.settings.data_dir / EMPTY_FOLDERS,
                 aliases=self.settings.aliases,
                 door=self._doors.get,
                 on_tools_changed=self._on_tools_changed,
@@ -129,7 +134,7 @@ class Host:
             )
             self._connector = connector
             links = self.settings.links
-            self.links = Links(
+            self.links = LinkPool(
                 connector.open,
                 max_links=links.max_open,
                 idle_seconds=links.idle_seconds,
@@ -235,7 +240,7 @@ class Host:
 
         def acquire(tx: Tx) -> None:
             tx.acquire(kept.session_id)
-            self._audit.end_interrupted(tx, kept)
+            self._audit.end_and_record_interrupted(tx, kept)
 
         await self._acquire(acquire, lambda tx: tx.release(kept.session_id))
         context = replace(
@@ -288,7 +293,7 @@ class Host:
         denied = make_record(
             AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=reason
         )
-        await run_to_completion(self._audit.record(denied))
+        await run_to_completion(self._audit.write(denied))
         raise HoldfastError(
             codes.UNKNOWN_SESSION,
             f"There is no session {session_id[:80]!r}.",
@@ -322,9 +327,9 @@ class Host:
                 resolve=resolve_again,
                 screen=partial(self.approvals.screen, owner=context.user_id or ""),
             )
-            mask = await self._planner.mask(loaded, resolution)
+            mask, question_mask = await self._planner.masks(loaded, resolution, policy)
             await _change_log_mask(telemetry.add_mask, mask)
-            record = Record(context, self.store, self._audit, mask)
+            record = Record(context, self.store, self._audit, mask, question_mask)
             session = Session(scope, resolution, record, deps)
         except BaseException:
             await run_to_completion(self.store.release(context.session_id))
@@ -348,7 +353,8 @@ class Host:
     async def _resolve(
         self, loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
     ) -> Resolution:
-        return await self.approvals.refuse_changed_programs(resolve(loaded, context, policy), context.cwd)
+        resolution = await resolve_in_thread(loaded, context, policy)
+        return await self.approvals.refuse_changed_programs(resolution, context.cwd)
 
     async def close_session(self, session: Session, reason: str = "closed") -> None:
         """Close a session: its links are closed, its events are on disk, and another host may resume it.

@@ -13,6 +13,7 @@ from holdfast.model.json import Json
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Resolution, ServerWarning, Stage
 from holdfast.model.secrets import secrets_in_mapping, secrets_in_spec
+from holdfast.model.server import Source
 from holdfast.model.trust import Trust, lowest_trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
@@ -24,7 +25,6 @@ from holdfast.settings import Settings
 from holdfast.store.store import Store
 from holdfast.workspaces.registry import Registry
 
-_MAX_SECRETS_ON_LOOP = 32 * 1024  # characters; more are prepared in a thread
 _THREADS = WorkerThreads("secrets", threads=2)
 
 
@@ -143,10 +143,27 @@ class Planner:
             policy = replace(policy, restrictions=(*policy.restrictions, options.restriction))
         return loaded, context, policy
 
-    async def mask(self, loaded: LoadedEntries, resolution: Resolution) -> Mask:
-        """A mask for the secrets in the configuration, in the servers, and in this process's environment."""
-        given = [secret for server in resolution.servers for secret in secrets_in_spec(server)]
-        secrets = [*loaded.secrets, *given, *secrets_in_mapping(self._inputs.environ)]
-        if sum(map(len, secrets)) > _MAX_SECRETS_ON_LOOP:
-            return await _THREADS.run(Mask.of, secrets)
-        return Mask.of(secrets)
+    async def masks(
+        self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
+    ) -> tuple[Mask, Mask]:
+        """The mask for what is stored and logged, and the mask for questions to the user.
+
+        Questions hide only what comes from the host, the user and this process's environment. The author of a project's
+        file, or a client, must not be able to hide a part of a question, not even in calls of its own server.
+        """
+        return await _THREADS.run(self._masks, loaded, resolution, policy)
+
+    def _masks(
+        self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
+    ) -> tuple[Mask, Mask]:
+        own = [*loaded.own_secrets, *secrets_in_mapping(self._inputs.environ)]
+        others = [*loaded.secrets]
+        for values in policy.env_overrides.values():
+            own += secrets_in_mapping(values)
+        for server in resolution.servers:
+            if server.source in (Source.PROJECT, Source.CLIENT):
+                others += secrets_in_spec(server)
+            else:
+                own += secrets_in_spec(server)
+        question_mask = Mask.of(own)
+        return question_mask.plus(Mask.of(others)), question_mask.without_obtained()

@@ -1,7 +1,7 @@
 """Which network addresses are blocked for sandboxed sessions and for servers that clients bring.
 
-Allowed are only addresses of servers on the internet: this machine, private networks, cloud metadata and addresses that
-embed another one are blocked.
+Only addresses of servers on the internet are allowed. This machine, private networks, cloud metadata and addresses that
+embed another address are blocked.
 """
 
 import ipaddress

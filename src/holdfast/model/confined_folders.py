@@ -1,4 +1,4 @@
-"""Which folders the confined servers of a host can write at the moment."""
+"""The folders that running confined servers can write to."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from holdfast.model.process import Confinement
 
 
 class ConfinedFolders:
-    """The roots of all confined servers that are running. In and below them, a path can become a link at any time."""
+    """The roots of all confined servers that are running. Any path below them can become a symbolic link at any time."""
 
     def __init__(self) -> None:
         self._roots: Counter[str] = Counter()
@@ -28,5 +28,5 @@ class ConfinedFolders:
                     del self._roots[root]
 
     def contain(self, path: str) -> bool:
-        """Whether a confined server can write a folder on the way to this real path."""
+        """Whether a confined server can write to a folder above this real path."""
         return any(str(parent) in self._roots for parent in PurePosixPath(path).parents)

@@ -27,14 +27,14 @@ class FileChange:
     new_text: str
 
 
-def tool_name(called: ToolCalled) -> str:
+def tool_name(call: ToolCalled) -> str:
     """The tool as users type it: `server.tool`."""
-    return f"{called.server}.{called.tool}"
+    return f"{call.server}.{call.tool}"
 
 
-def tool_title(called: ToolCalled) -> str:
+def tool_title(call: ToolCalled) -> str:
     """The tool's title, or its name."""
-    return called.title or tool_name(called)
+    return call.title or tool_name(call)
 
 
 def plan_entries(plan: Planned) -> list[PlanEntry]:
@@ -49,13 +49,13 @@ def plan_entries(plan: Planned) -> list[PlanEntry]:
     ]
 
 
-def file_change(called: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
+def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
     """The file that a call of a built-in file tool changed; None for other calls.
 
     Any server can claim to have changed a file, so only the built-in server is believed. No other server can have its
     name, or set the kind of its tools to `edit`.
     """
-    if called is None or called.server != FILES or called.kind != "edit":
+    if call is None or call.server != FILES or call.kind != "edit":
         return None
     match ended.structured:
         case {"diff": {"path": str(path), "new_text": str(new), **rest}}:

@@ -1,4 +1,4 @@
-"""Access files that may be on a file system that does not respond: in threads of their own, with a deadline."""
+"""Access files in separate threads and with a deadline, in case their file system does not respond."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ async def access_files(
 ) -> T:
     """Call a function that accesses files at `path`. Raise `TIMEOUT` if it takes too long.
 
-    The function cannot be stopped and keeps its thread. Calls with other paths have threads of their own.
+    The function cannot be stopped and keeps its thread. Calls with other paths use other threads.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Limits of a JSON-RPC connection."""
+"""Limits of JSON-RPC connections, and of the documents that arrive over them."""
 
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ class Limits:
     values: int = field(
         default=100_000,
         metadata={
-            "help": "The maximum number of values in JSON that Holdfast decodes. Values that are only passed on do not count.",
+            "help": "The maximum number of values in JSON that Holdfast decodes, such as the arguments or the result of a call. Values that are only passed on do not count.",
             "min": 1000,
             "max": 10_000_000,
         },
@@ -38,7 +38,8 @@ class Limits:
     in_flight: int = field(
         default=1024,
         metadata={
-            "help": "The maximum number of unanswered requests on one connection, in each direction.",
+            "help": "The maximum number of unanswered requests on one connection, in each direction."
+            " Further requests of a peer are refused with `BUSY`.",
             "min": 1,
             "max": 65536,
         },
@@ -46,3 +47,22 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much a document may contain before it is handled another way: shortened, refused, or read in a thread.
+
+    Bytes alone say little about the work: a megabyte is one text, or 300,000 empty lists.
+    """
+
+    bytes: int
+    values: int
+
+
+ON_LOOP = Budget(bytes=1024 * 1024, values=1000)
+"""Arguments, results and prompts up to this size are masked on the event loop; larger ones in a thread."""
+STORED = Budget(bytes=2 * 1024 * 1024, values=20_000)
+"""Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
+HANDSHAKE = Budget(bytes=256 * 1024, values=10_000)
+"""What a server may send about itself when it is connected to."""

@@ -1,26 +1,27 @@
-"""Mask secrets in text and JSON: known secrets anywhere, and values that stand where secrets stand."""
+"""Mask secrets in text and JSON: known secrets, and values that are likely secrets because of their name or position."""
 
-import base64
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from urllib.parse import quote, quote_plus
 
+from holdfast.model import obtained_secrets
 from holdfast.model.json import Json
-from holdfast.model.secret_index import MAX_PIECE_LENGTH, MIN_SECRET_LENGTH, SecretIndex, Span, split_secret
+from holdfast.model.secret_encodings import encode_secrets
+from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex, Span, join_spans
 from holdfast.model.secret_names import is_secret_value, value_name
-from holdfast.model.secret_text import MASKED, mask_by_place, mask_url_passwords
-
-_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9._~-]+")
+from holdfast.model.secret_text import MASKED, mask_likely_secrets, mask_url_passwords
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Known secrets, in every encoding they are likely to occur in. Long ones are split into pieces."""
+    """Known secrets, in every encoding they are likely to occur in. Long ones are split into pieces.
+
+    By default, a mask also masks the secrets that this process has obtained up to now, such as the tokens of logins.
+    """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    includes_obtained: bool = True
+    """Whether the secrets that this process has obtained are masked, too."""
     index: SecretIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -29,50 +30,73 @@ class Mask:
     @classmethod
     def of(cls, values: Iterable[str]) -> "Mask":
         """A mask for these values, also JSON-escaped, percent-encoded and in base64."""
-        found = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
-        encodings = {encoding for value in found for encoding in _encodings(value)}
-        return cls(tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)})))
+        return cls(encode_secrets(values))
+
+    @property
+    def size(self) -> int:
+        """How many secrets are masked."""
+        return len(self.secrets) + (obtained_secrets.count() if self.includes_obtained else 0)
 
     def plus(self, other: "Mask") -> "Mask":
         """A mask for the secrets of both."""
         return Mask(tuple(sorted({*self.secrets, *other.secrets})))
 
-    def mask_text(self, text: str) -> str:
-        """Mask known secrets."""
-        if not self.secrets:
-            return text
-        spans = self.index.find(text)
-        return hide_spans(text, spans) if spans else text
+    def without_obtained(self) -> "Mask":
+        """A mask for the secrets of the configuration only. What a server chose must not be masked in a question to the user."""
+        return Mask(self.secrets, includes_obtained=False)
 
-    def mask_texts(self, texts: Sequence[str]) -> list[str]:
-        """Mask known secrets in texts that belong together, also one that is spread over several of them."""
-        if not self.secrets or len(texts) < 2:
-            return [self.mask_text(text) for text in texts]
-        spans = self.index.find("".join(texts))
+    def find(self, text: str) -> list[Span]:
+        """The spans of the known secrets in a text, in order."""
+        spans = self.index.find(text) if self.secrets else []
+        obtained = obtained_secrets.find(text) if self.includes_obtained else []
+        return join_spans([*spans, *obtained]) if obtained else spans
+
+    def find_partial_at_end(self, text: str) -> int:
+        """Where the longest end of the text begins that may be the beginning of a known secret."""
+        index = self.index.find_partial_at_end(text) if self.secrets else len(text)
+        return min(index, obtained_secrets.find_partial_at_end(text))
+
+    def is_nearly_whole(self, prefix: str) -> bool:
+        """Whether this prefix of a known secret is so long that it must not be shown."""
+        return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix)
+
+    def mask_known(self, text: str) -> str:
+        """Mask known secrets only. Use it for content, such as messages and results."""
+        spans = self.find(text)
+        return mask_spans(text, spans) if spans else text
+
+    def mask_known_in_texts(self, texts: Sequence[str]) -> list[str]:
+        """Mask known secrets in consecutive texts, also a secret that continues from one text to the next."""
+        if not self.size or len(texts) < 2:
+            return [self.mask_known(text) for text in texts]
+        spans = self.find("".join(texts))
         if not spans:
             return list(texts)
         masked: list[str] = []
+        left = 0  # the first span that does not end before the text: each span is visited once per text it touches
         for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
             start = end - len(text)
-            here = [
-                (max(first, start) - start, min(last, end) - start)
-                for first, last in spans
-                if first < end and last > start
-            ]
-            masked.append(hide_spans(text, here))
+            here: list[Span] = []
+            while left < len(spans) and spans[left][0] < end:
+                first, last = spans[left]
+                here.append((max(first, start) - start, min(last, end) - start))
+                if last > end:
+                    break  # it continues in the next text
+                left += 1
+            masked.append(mask_spans(text, here) if here else text)
         return masked
 
     def mask_start(self, text: str, length: int) -> str:
-        """The first characters of a text, masked. A secret that the cut would break is masked as well."""
-        return self.mask_text(text[: length + MAX_PIECE_LENGTH])[:length]
+        """The first characters of a text, with known secrets masked, also a secret at which the text is cut."""
+        return self.mask_known(text[: length + MAX_PIECE_LENGTH])[:length]
 
-    def mask_line(self, text: str) -> str:
-        """Mask known secrets and whatever stands where secrets stand, in a log line, an error or a listing."""
-        return mask_by_place(self.mask_text(text))
+    def mask_all(self, text: str) -> str:
+        """Mask known and likely secrets. Use it for log lines, errors and listings, but not for content."""
+        return mask_likely_secrets(self.mask_known(text))
 
     def mask_known_in_json(self, value: Json) -> Json:
         """Mask known secrets in the keys and strings of JSON."""
-        if not self.secrets:
+        if not self.size:
             return value
         return self._mask_json(value, by_name=False)
 
@@ -83,12 +107,12 @@ class Mask:
     def _mask_json(self, value: Json, *, by_name: bool) -> Json:
         match value:
             case str():
-                return mask_url_passwords(self.mask_text(value)) if by_name else self.mask_text(value)
+                return mask_url_passwords(self.mask_known(value)) if by_name else self.mask_known(value)
             case list():
                 return [self._mask_json(item, by_name=by_name) for item in value]
             case dict():
                 return {
-                    self.mask_text(key): MASKED
+                    self.mask_known(key): MASKED
                     if by_name and is_secret_value(value_name(key, value), item)
                     else self._mask_json(item, by_name=by_name)
                     for key, item in value.items()
@@ -97,55 +121,11 @@ class Mask:
                 return value
 
 
-def hide_spans(text: str, spans: Iterable[Span]) -> str:
-    """The text with each span replaced by the mask."""
+def mask_spans(text: str, spans: Iterable[Span]) -> str:
+    """Replace each span of the text by the mask."""
     pieces: list[str] = []
     position = 0
     for begin, end in spans:
         pieces += (text[position:begin], MASKED)
         position = end
     return "".join((*pieces, text[position:]))
-
-
-def _encodings(value: str) -> set[str]:
-    encoded = _base64(value.encode("utf-8", "surrogatepass"))
-    if _NEVER_ESCAPED.fullmatch(value):
-        return {value, *encoded}
-    escaped = json.dumps(value)[1:-1]
-    percent = quote(value, safe="", errors="replace")
-    return {
-        value,
-        escaped,
-        escaped.replace("/", "\\/"),
-        _escape_for_html(escaped),
-        json.dumps(escaped)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-        percent,
-        _lower_percent(percent),
-        quote(value, errors="replace"),
-        quote_plus(value, errors="replace"),
-        *encoded,
-    }
-
-
-def _escape_for_html(text: str) -> str:
-    """As some JSON encoders escape characters that mean something in HTML."""
-    return "".join(f"\\u{ord(letter):04x}" if letter in "<>&='" else letter for letter in text)
-
-
-def _lower_percent(text: str) -> str:
-    first, *rest = text.split("%")
-    return "%".join((first, *(part[:2].lower() + part[2:] for part in rest)))
-
-
-def _base64(raw: bytes) -> set[str]:
-    """The parts of the value's base64 that are the same wherever it occurs in a longer text, one for each alignment."""
-    found: set[str] = set()
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        core = encoded[4 if shift else 0 : len(encoded) - (4 if (shift + len(raw)) % 3 else 0)]
-        if len(core) >= 8:
-            found.add(core)
-            found.add(core.replace("+", "-").replace("/", "_"))
-    return found

@@ -25,7 +25,7 @@ def mask_prompts(texts: Iterable[str], mask: Mask) -> list[str]:
     unfinished = _Unfinished.NOTHING
     for text in texts:
         if "/call" not in text and unfinished is _Unfinished.NOTHING:
-            kept.append(mask.mask_text(text))
+            kept.append(mask.mask_known(text))
             continue
         pieces: list[str] = []
         for piece in _commands(text):
@@ -59,7 +59,7 @@ def _mask_command(piece: str, mask: Mask, unfinished: _Unfinished) -> tuple[str,
     call = _CALL.fullmatch(piece)
     if call is None:
         if unfinished is _Unfinished.NOTHING or piece.lstrip().startswith("/"):
-            return mask.mask_text(piece), _Unfinished.NOTHING
+            return mask.mask_known(piece), _Unfinished.NOTHING
         return _mask_invalid(piece, mask, unfinished)
     head, rest = call[1], call[2]
     try:
@@ -70,17 +70,17 @@ def _mask_command(piece: str, mask: Mask, unfinished: _Unfinished) -> tuple[str,
             raise ValueError("There is more than one value.")
     except (ValueError, RecursionError):
         masked_text, unfinished = _mask_invalid(rest, mask, _Unfinished.ARGUMENTS)
-        return mask.mask_text(head) + masked_text, unfinished
+        return mask.mask_known(head) + masked_text, unfinished
     if masked == arguments:
-        return mask.mask_text(piece), _Unfinished.NOTHING
-    return mask.mask_text(head) + _encode(masked) + mask.mask_text(after), _Unfinished.NOTHING
+        return mask.mask_known(piece), _Unfinished.NOTHING
+    return mask.mask_known(head) + _encode(masked) + mask.mask_known(after), _Unfinished.NOTHING
 
 
 def _mask_invalid(text: str, mask: Mask, unfinished: _Unfinished) -> tuple[str, _Unfinished]:
     """Mask text that is not valid JSON. If a secret may begin in it, mask all of it: the secret's end cannot be found."""
     if unfinished is _Unfinished.SECRET or any(map(is_secret_name, _WORD.findall(text))):
         return MASKED, _Unfinished.SECRET
-    return mask.mask_text(text), _Unfinished.ARGUMENTS
+    return mask.mask_known(text), _Unfinished.ARGUMENTS
 
 
 def _encode(arguments: Json) -> str:

@@ -1,7 +1,7 @@
-"""Look up host names, in threads of their own.
+"""Look up host names in separate threads.
 
 A name server that never answers blocks its thread for up to a minute, because the system's resolver cannot be
-cancelled. So each owner, such as a session or a sandbox, has a few threads, and no more than one for a name.
+cancelled. So each owner, such as a session or a sandbox, has a few threads, and at most one for each name.
 
 Answers are not cached: the caller checks the addresses of each answer and connects to one of those.
 """
@@ -40,7 +40,7 @@ class NameResolver:
         finally:
             look_up.waiting -= 1
             if not look_up.waiting and not look_up.has_begun:
-                # Nobody waits for it any more, so it must not delay the others in the queue.
+                # No caller waits for it any more, so it must not delay others in the queue.
                 self._forget(key, look_up)
                 look_up.task.cancel()
         if not done:
@@ -51,7 +51,7 @@ class NameResolver:
         if self._look_ups.get(key) is look_up:
             del self._look_ups[key]
         if look_up.task.done() and not look_up.task.cancelled():
-            look_up.task.exception()  # asyncio would report an error that nobody waited for
+            look_up.task.exception()  # otherwise asyncio reports an error that no caller retrieved
 
 
 _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, str, str]

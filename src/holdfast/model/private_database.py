@@ -1,4 +1,4 @@
-"""Keep an SQLite database and its side files closed to other users, even in a folder that is open to them."""
+"""Keep other users from opening an SQLite database and its side files, even in a folder that they can open."""
 
 import os
 from contextlib import suppress
@@ -8,7 +8,7 @@ _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def make_private_database(path: Path) -> None:
-    """Create the file with mode 0600 if it is missing; else take the permissions of others from it and its side files.
+    """Create the file with mode 0600. If it exists, remove the permissions of other users from it and its side files.
 
     SQLite gives the side files that it creates the mode of the database.
     """

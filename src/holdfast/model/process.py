@@ -8,7 +8,7 @@ GUARDED_NAMES = (
     *(".vscode", ".idea", ".zed", ".devcontainer"),
     *(".mcp.json", ".holdfast", ".claude", ".cursor", ".codex", ".gemini"),
 )
-"""Files and folders of a project that a person's own programs obey or execute unasked: version control, editors, agents.
+"""Files and folders of a project that the user's version control, editors and agents read as settings or execute.
 
 A confined server may not create or change them, unless `Confinement.writable` names them.
 """
@@ -39,7 +39,7 @@ class Confinement:
     writable: tuple[str, ...] = ()
     """Names from `GUARDED_NAMES`, such as `.git`, that it may change in its roots; set by the host or the user."""
     read_only: tuple[str, ...] = ()
-    """Paths inside its roots that it may not change, such as programs that run unconfined in other sessions."""
+    """Those of its roots that it may not change, because programs in them run unconfined in other sessions."""
     protected: tuple[str, ...] = ()
     """Holdfast's own folders. The sandbox refuses to mount anything that contains one, or lies in one."""
     quota: Quota = Quota()

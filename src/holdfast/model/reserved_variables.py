@@ -1,7 +1,8 @@
 """Environment variables that workspace files, projects and clients may not set: Holdfast's own, and risky ones.
 
 A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
-trusts. Entries from the host's and the user's config may set them.
+trusts. Entries from the host's and the user's config may set them. Underscores before a name do not matter: interpreters
+have undocumented variables such as `_PYTHON_SYSCONFIGDATA_NAME`.
 
 No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
 own code can do is the job of the sandbox.
@@ -25,7 +26,7 @@ class VariableGroup:
 RISKY_VARIABLES = (
     VariableGroup(
         reason="it makes the dynamic loader put other code into the program",
-        prefixes="LD_ DYLD_ __XPC_ MALLOC LTTNG_",
+        prefixes="LD_ DYLD_ __XPC_ MALLOC LTTNG_ OMPI_MCA_ PMIX_MCA_",
         names="GLIBC_TUNABLES GCONV_PATH GETCONF_DIR LOCPATH NLSPATH TZDIR HOSTALIASES LOCALDOMAIN NIS_PATH"
         " RESOLV_HOST_CONF RES_OPTIONS LIBPATH SHLIB_PATH ASAN_OPTIONS LSAN_OPTIONS MSAN_OPTIONS TSAN_OPTIONS"
         " UBSAN_OPTIONS TERMCAP TERMINFO TERMINFO_DIRS",
@@ -36,7 +37,9 @@ RISKY_VARIABLES = (
         names="GTK_MODULES GTK3_MODULES GTK_PATH QT_PLUGIN_PATH QT_QPA_PLATFORM_PLUGIN_PATH QML_IMPORT_PATH"
         " QML2_IMPORT_PATH LIBGL_DRIVERS_PATH LIBVA_DRIVERS_PATH VK_LAYER_PATH VK_ADD_LAYER_PATH VK_INSTANCE_LAYERS"
         " VK_ICD_FILENAMES VK_DRIVER_FILES VK_ADD_DRIVER_FILES SASL_PATH KRB5_CONFIG MAGICK_CODER_MODULE_PATH"
-        " MAGICK_CONFIGURE_PATH ODBCINI ODBCSYSINI GDAL_DRIVER_PATH PKCS11_MODULE_PATH XTABLES_LIBDIR",
+        " MAGICK_CONFIGURE_PATH ODBCINI ODBCSYSINI GDAL_DRIVER_PATH PKCS11_MODULE_PATH XTABLES_LIBDIR CUDA_INJECTION64_PATH"
+        " HSA_TOOLS_LIB NCCL_NET_PLUGIN UCX_MODULE_DIR VDPAU_DRIVER_PATH GBM_BACKENDS_PATH SPA_PLUGIN_DIR PIPEWIRE_MODULE_DIR"
+        " LADSPA_PATH LV2_PATH LIBMYSQL_PLUGINS LIBMYSQL_PLUGIN_DIR",
     ),
     VariableGroup(
         reason="it decides which programs are found",
@@ -54,14 +57,17 @@ RISKY_VARIABLES = (
     ),
     VariableGroup(
         reason="it makes Node.js load other code",
-        prefixes="NODE_ ELECTRON_ TS_NODE_ TSX_ BUN_ DENO_ BABEL_",
+        prefixes="NODE_ ELECTRON_ TS_NODE_ TSX_ BUN_ DENO_ BABEL_ NAPI_RS_",
+        names="ESBUILD_BINARY_PATH SWC_BINARY_PATH PRISMA_QUERY_ENGINE_LIBRARY PRISMA_QUERY_ENGINE_BINARY"
+        " PRISMA_SCHEMA_ENGINE_BINARY",
         harmless="NODE_ENV NODE_NO_WARNINGS NODE_DISABLE_COLORS NODE_AUTH_TOKEN BABEL_ENV DENO_DEPLOY_TOKEN",
     ),
     VariableGroup(
         reason="it makes Python load other code",
-        prefixes="PYTHON PYTEST_ CONDA_",
-        names="__PYVENV_LAUNCHER__ VIRTUAL_ENV COVERAGE_PROCESS_START IPYTHONDIR JUPYTER_PATH JUPYTER_CONFIG_DIR"
-        " JUPYTER_CONFIG_PATH JUPYTER_DATA_DIR",
+        prefixes="PYTHON PYPY JYTHON PYTEST_ CONDA_ PYDEVD_ DEBUGPY_ COVERAGE_ SETUPTOOLS_",
+        names="__PYVENV_LAUNCHER__ VIRTUAL_ENV IPYTHONDIR JUPYTER_PATH JUPYTER_CONFIG_DIR JUPYTER_CONFIG_PATH"
+        " JUPYTER_DATA_DIR DJANGO_SETTINGS_MODULE SCRAPY_SETTINGS_MODULE CELERY_CONFIG_MODULE FLASK_APP"
+        " GUNICORN_CMD_ARGS MPLCONFIGDIR MATPLOTLIBRC CLOUDSDK_PYTHON CLOUDSDK_PYTHON_ARGS",
         harmless="PYTHONUNBUFFERED PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE PYTHONHASHSEED"
         " PYTHONFAULTHANDLER PYTHONNODEBUGRANGES PYTHONDEVMODE PYTHONASYNCIODEBUG PYTHON_COLORS",
     ),
@@ -78,10 +84,11 @@ RISKY_VARIABLES = (
     ),
     VariableGroup(
         reason="it makes an interpreter load other code",
-        prefixes="PERL RUBY BUNDLE_ RBENV_ LUA_ JULIA_ ERL_ ELIXIR_ GUILE_ COMPOSER_",
+        prefixes="PERL RUBY BUNDLE_ BUNDLER_ RBENV_ LUA_ JULIA_ ERL_ ELIXIR_ GUILE_ COMPOSER_ SBCL_ CLJ_ LEIN_"
+        " GROOVY_ SCALA_ OCTAVE_",
         names="PHPRC PHP_INI_SCAN_DIR GEM_HOME GEM_PATH GEM_SPEC_CACHE R_HOME R_LIBS R_LIBS_USER R_LIBS_SITE R_PROFILE"
         " R_PROFILE_USER R_ENVIRON R_ENVIRON_USER R_DEFAULT_PACKAGES TCLLIBPATH TCL_LIBRARY TK_LIBRARY OCAMLRUNPARAM"
-        " CAML_LD_LIBRARY_PATH GHCRTS",
+        " CAML_LD_LIBRARY_PATH GHCRTS IRBRC PLTADDONDIR PLTCOLLECTS PLTUSERHOME AWKPATH AWKLIBPATH MATLABPATH EMACSLOADPATH VIMINIT EXINIT",
     ),
     VariableGroup(
         reason="it decides where packages are taken from, or which version runs",
@@ -120,11 +127,7 @@ def risky_variable_reason(name: str) -> str | None:
     upper = name.upper()
     if upper in _HARMLESS:
         return None
-    if reason := _BY_NAME.get(upper):
-        return reason
-    if not upper.startswith(_PREFIXES):
-        return None
-    return next(reason for prefix, reason in _BY_PREFIX.items() if upper.startswith(prefix))
+    return _known_reason(upper) or (_known_reason(upper.lstrip("_")) if upper.startswith("_") else None)
 
 
 def reserved_variable_reason(name: str) -> str | None:
@@ -132,6 +135,14 @@ def reserved_variable_reason(name: str) -> str | None:
     if is_holdfast_variable(name):
         return "only the host may set it"
     return risky_variable_reason(name)
+
+
+def _known_reason(upper: str) -> str | None:
+    if reason := _BY_NAME.get(upper):
+        return reason
+    if not upper.startswith(_PREFIXES):
+        return None
+    return next(reason for prefix, reason in _BY_PREFIX.items() if upper.startswith(prefix))
 
 
 _OWN = f"{ENV_PREFIX}_"

@@ -1,4 +1,4 @@
-"""Find any of many secrets in a text. The time depends on the length of the text, hardly on the number of secrets."""
+"""Find many secrets in a text. The time depends on the length of the text, hardly on the number of secrets."""
 
 import re
 from bisect import bisect_left
@@ -9,16 +9,15 @@ MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
 MAX_PIECE_LENGTH = 64
 """Longer secrets are split into pieces of at most this length, and each piece is a secret by itself."""
-_FEW = (
-    1000  # up to this number, one search per secret is faster than one look-up per character of a long text
-)
+# Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
+_MAX_SEPARATE_SEARCHES = 1000
 
 Span = tuple[int, int]
 
 
 def split_secret(secret: str) -> list[str]:
     """Split a long secret into pieces of about the same length."""
-    count = -(-len(secret) // MAX_PIECE_LENGTH)
+    count = -(-len(secret) // MAX_PIECE_LENGTH) or 1
     borders = [len(secret) * number // count for number in range(count + 1)]
     return [secret[begin:end] for begin, end in pairwise(borders)]
 
@@ -28,13 +27,15 @@ class SecretIndex:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._counts: dict[str, int] = {}
-        self._lengths: dict[
-            str, dict[int, int]
-        ] = {}  # by the first characters: how many secrets of each length
+        self._lengths: dict[str, dict[int, int]] = {}
+        """By the first `MIN_SECRET_LENGTH` characters: how many secrets of each length."""
         self._sorted: list[str] | None = None
         self._starts: frozenset[str] = frozenset()
         self._first = re.compile("(?!)")
         self.add(secrets)
+
+    def __len__(self) -> int:
+        return len(self._counts)
 
     def add(self, secrets: Iterable[str]) -> None:
         """Add secrets."""
@@ -63,37 +64,38 @@ class SecretIndex:
         self._sorted = None
 
     def find(self, text: str) -> list[Span]:
-        """Where secrets stand in the text, in order; overlapping and adjacent ones are joined."""
-        is_few = len(self._counts) <= min(_FEW, 4 * len(text))
+        """The spans of the secrets in the text, in order. Overlapping and adjacent spans are joined."""
+        is_few = len(self._counts) <= min(_MAX_SEPARATE_SEARCHES, 4 * len(text))
         spans = self._find_few(text) if is_few else self._find_many(text)
-        return _join(spans) if len(spans) > 1 else spans
+        return join_spans(spans) if len(spans) > 1 else spans
 
-    def find_unfinished(self, text: str) -> int:
-        """Where the longest end of the text begins that is the beginning of a secret; its length if there is none."""
+    def find_partial_at_end(self, text: str) -> int:
+        """Where the longest suffix of the text begins that is a prefix of a secret; the length of the text if there is none."""
         if self._sorted is None:
-            self._sorted = sorted(self._counts)
-            self._starts = frozenset(secret[:size] for secret in self._sorted for size in (1, 2))
-            firsts = "".join({re.escape(secret[0]) for secret in self._sorted})
+            ordered = sorted(self._counts)
+            self._starts = frozenset(secret[:size] for secret in ordered for size in (1, 2))
+            firsts = "".join({re.escape(secret[0]) for secret in ordered})
             self._first = re.compile(f"[{firsts}]" if firsts else "(?!)")
+            self._sorted = ordered
         starts = self._starts
         for found in self._first.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
             begin = found.start()
-            if text[begin : begin + 2] in starts and self._shortest_beginning_with(text[begin:]):
+            if text[begin : begin + 2] in starts and self._shortest_with_prefix(text[begin:]):
                 return begin
         return len(text)
 
-    def is_nearly_whole(self, beginning: str) -> bool:
-        """Whether this beginning of a secret is so much of it that it must not be shown."""
-        shortest = self._shortest_beginning_with(beginning)
-        return len(beginning) >= MIN_SECRET_LENGTH and 4 * len(beginning) >= 3 * shortest
+    def is_nearly_whole(self, prefix: str) -> bool:
+        """Whether this prefix of a secret is so long that it must not be shown."""
+        shortest = self._shortest_with_prefix(prefix)
+        return len(prefix) >= MIN_SECRET_LENGTH and 4 * len(prefix) >= 3 * shortest
 
-    def _shortest_beginning_with(self, beginning: str) -> int:
-        """The length of the next longer secret that begins so; 0 if there is none."""
+    def _shortest_with_prefix(self, prefix: str) -> int:
+        """The length of the first secret, in sorted order, that continues this prefix; 0 if there is none."""
         ordered = self._sorted or []
-        index = bisect_left(ordered, beginning)
-        if index < len(ordered) and ordered[index] == beginning:
+        index = bisect_left(ordered, prefix)
+        if index < len(ordered) and ordered[index] == prefix:
             index += 1
-        found = index < len(ordered) and ordered[index].startswith(beginning)
+        found = index < len(ordered) and ordered[index].startswith(prefix)
         return len(ordered[index]) if found else 0
 
     def _find_few(self, text: str) -> list[Span]:
@@ -117,7 +119,8 @@ class SecretIndex:
         return spans
 
 
-def _join(spans: list[Span]) -> list[Span]:
+def join_spans(spans: list[Span]) -> list[Span]:
+    """Sort spans, and join those that overlap or are adjacent."""
     spans.sort()
     joined = [spans[0]]
     for begin, end in spans[1:]:

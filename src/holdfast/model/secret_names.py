@@ -1,4 +1,4 @@
-"""Which names tell that their value is a secret: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
+"""Names whose value is a secret: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _SECRET_WORDS = _words(
 )
 _SECRET_ENDINGS = ("apikey", "credentials", "passcode", "passphrase", "passwd", "password", "secret", "token")
 _SECRET_PAIRS = {("pass", "word"), ("pass", "phrase"), ("pass", "code"), ("pass", "key")}
-# `key`, `keys` and `tokens` are ordinary words. These words before them tell.
+# `keys` and `tokens` are ordinary words, unless one of these words is before them.
 _BEFORE_PLURAL = _words("access api auth bearer encryption private refresh secret signing ssh")
 
-# A name that ends so describes a secret, and is not one: `TOKEN_URL`, `password_file`, `auth_method`.
+# A name that ends with one of these describes a secret: `TOKEN_URL`, `password_file`, `auth_method`.
 _DESCRIPTIONS = _words(
     "alg algorithm budget count dir email enabled endpoint env expiration expires expiry field file files folder format"
     " helper hint host in kind length limit method mode name names path paths policy port prefix provider realm required"
@@ -53,7 +53,7 @@ _FOLDERS = {"PWD", "OLDPWD"}  # the current folder, not a password
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name tells that its value is a secret."""
+    """Whether the value of this name is a secret."""
     return name not in _FOLDERS and _is_secret(name[-_MAX_NAME:])
 
 
@@ -75,12 +75,13 @@ def _is_secret(name: str) -> bool:
         return False
     around = zip(("", *words), words, (*words[1:], ""), strict=False)
     return (
-        any(_tells(before, word, after) for before, word, after in around) or "".join(words) in _SECRET_WORDS
+        any(_is_secret_word(before, word, after) for before, word, after in around)
+        or "".join(words) in _SECRET_WORDS
     )
 
 
-def _tells(before: str, word: str, after: str) -> bool:
-    """Whether a word of a name, between two others, tells."""
+def _is_secret_word(before: str, word: str, after: str) -> bool:
+    """Whether a word makes the name secret. `before` and `after` are its neighbours."""
     match word:
         case "token":
             return before not in _BEFORE_HARMLESS_TOKEN
@@ -96,11 +97,11 @@ def _tells(before: str, word: str, after: str) -> bool:
         case _ if word in _SECRET_WORDS or (word, after) in _SECRET_PAIRS:
             return True
         case _:
-            return _tells_joined(word)
+            return _is_secret_compound(word)
 
 
-def _tells_joined(word: str) -> bool:
-    """Whether words without a border tell: `dbpassword`, `sshpass`, `openaikey`."""
+def _is_secret_compound(word: str) -> bool:
+    """Whether a compound written as one word makes the name secret: `dbpassword`, `sshpass`, `openaikey`."""
     if word.endswith("key"):
         return len(word) > len("xxkey") and not (
             word in _ORDINARY_WORDS or word.removesuffix("key") in _BEFORE_HARMLESS_KEY

@@ -1,4 +1,4 @@
-"""Find secrets in free text by where they stand: after a telling name or flag, in a URL, or by how random they look."""
+"""Find likely secrets in text: values after a secret name or flag, parts of URLs, and words that look random."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ MASKED = "[masked]"
 Replace = Callable[[str], str]
 """Gets a secret, and returns what to put in its place."""
 
-# No pattern here looks at a character more often than a fixed number of times: texts may be hostile.
+# Texts may be hostile, so every pattern takes linear time.
 _SCHEME = re.compile(r"(?i)\b((?:bearer|basic)\s{1,3})([a-z0-9._~+/=-]{8,})")
 _ASSIGNMENT = re.compile(r"(?<![\w.-])([\w.-]++)(\\?[\"']?)(\s{0,3}[=:]\s{0,3})(?![=/])")
 _VALUE = re.compile(
@@ -62,8 +62,8 @@ _LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 _HEX = re.compile(r"[0-9a-fA-F-]{20,}")
 
 
-def mask_by_place(text: str) -> str:
-    """Mask what stands where secrets stand, in a log line, an error or a listing. Names, flags and hosts stay readable."""
+def mask_likely_secrets(text: str) -> str:
+    """Mask likely secrets in a log line, an error or a listing. Names, flags and hosts stay readable."""
     if "://" in text:
         text = _URL.sub(_mask_url_match, text)
     text = _SCHEME.sub(lambda found: found[1] + MASKED, text)
@@ -73,9 +73,9 @@ def mask_by_place(text: str) -> str:
 
 
 def mask_listing(text: str) -> str:
-    """Mask what stands where secrets stand, and every word that looks random, in a listing."""
+    """Mask likely secrets, and every word that looks random."""
     return _LONG_WORD.sub(
-        lambda found: MASKED if looks_generated(found[0]) else found[0], mask_by_place(text)
+        lambda found: MASKED if looks_generated(found[0]) else found[0], mask_likely_secrets(text)
     )
 
 
@@ -108,8 +108,11 @@ def looks_generated(value: str) -> bool:
     """
     if len(value) < 16 or value.startswith(("/", "./", "../", "~", "@")) or _DIGEST.fullmatch(value):
         return False
-    if _KNOWN_KEY.fullmatch(value):
-        return True
+    return _KNOWN_KEY.fullmatch(value) is not None or looks_random(value)
+
+
+def looks_random(value: str) -> bool:
+    """Whether letters, digits, upper and lower case change as often as in a random text. No words do, with any beginning."""
     if not _RANDOM.fullmatch(value) or _DATE.match(value):
         return False
     letters = re.sub(r"[\W_]", "", value)
@@ -121,7 +124,7 @@ def looks_generated(value: str) -> bool:
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value is nothing but a reference to a variable, such as `${TOKEN}`."""
+    """Whether a value is only a reference to a variable, such as `${TOKEN}`."""
     return _REFERENCE.fullmatch(value) is not None
 
 
@@ -191,7 +194,7 @@ def _replace_in_query(query: str, replace: Replace, *, every: bool) -> str:
 
 
 def _mask_after(pattern: re.Pattern[str], text: str) -> str:
-    """Mask what follows each telling name or flag."""
+    """Mask the value after each secret name or flag."""
     pieces: list[str] = []
     start = position = 0
     while (found := pattern.search(text, position)) is not None:
@@ -208,7 +211,7 @@ def _mask_after(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _value_span(found: re.Match[str]) -> tuple[int, int, str] | None:
-    """What to mask after `name=`: from where, to where, and by what."""
+    """The value to mask after `name=`: its begin, its end, and its replacement."""
     text, end = found.string, found.end()
     if found[1].lower().endswith(_HEADERS) and ":" in found[3]:
         value = _HEADER_VALUE.match(text, end)
@@ -231,7 +234,7 @@ def _value_span(found: re.Match[str]) -> tuple[int, int, str] | None:
 
 
 def _flag_span(found: re.Match[str]) -> tuple[int, int, str] | None:
-    """What to mask after `--password `."""
+    """The value to mask after `--password `: its begin, its end, and its replacement."""
     value = _VALUE.match(found.string, found.end())
     if value is None or value.lastgroup is None:
         return None

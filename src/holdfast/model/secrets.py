@@ -1,4 +1,4 @@
-"""Which values of a configuration are secrets: by their names, and by where they stand in arguments and URLs."""
+"""Find the secrets in a configuration: by name, and by position in arguments and URLs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
-    """The secrets in a command line: after telling names and flags, in URLs, in headers, and words that look random."""
+    """The secrets in a command line: after secret names and flags, in URLs, in headers, and words that look random."""
     for word, before in _with_previous(args):
         yield from _secrets_in_argument(word, before, args[0])
 

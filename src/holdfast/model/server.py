@@ -45,7 +45,13 @@ class Stdio:
     readable: tuple[str, ...] = ()
     """Paths it may read while confined, besides the session's folders."""
     writable: tuple[str, ...] = ()
-    """Names such as `.git` that it may change in the session's folders while confined; otherwise they are read-only."""
+    """Names such as `.git` that it may change in the session's folders while confined; otherwise they are read-only.
+    `.` stands for a whole folder that is read-only because a direct server's program lies in it."""
+    cwd: str = ""
+    """The folder it is started in: an absolute path, or `.` for the session's folder. If empty, the session's folder, or
+    the empty one of `has_empty_folder`."""
+    has_empty_folder: bool = False
+    """Whether it is started in an empty folder of its own, because its command runs what it finds in its folder by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,8 @@ class ServerSpec:
     """The file or client that defined it."""
     digest: str = ""
     """A hash of the entry as written; the user approves this hash."""
+    identity: str = ""
+    """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
     trust: Trust = Trust.DIRECT
     """The least trusted kind of session that may use it."""
     lifetime: Lifetime = Lifetime.SESSION

@@ -1,4 +1,4 @@
-"""Read files that others can write: never blocks, reads regular files only, and no more than a limit."""
+"""Read files that others can write: only regular files, up to a size limit, and without blocking."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ def read_untrusted_file(
 ) -> bytes:
     """The content of a file. Raise `OSError` if it cannot be read, or has more than `limit` bytes.
 
-    A FIFO or a device is not opened at all: opening it could block or start something.
+    A FIFO or a device is not opened at all: opening it could block or have side effects.
     """
     descriptor = open_untrusted_file(path, dir_fd=dir_fd, follow_link=follow_link)
     try:
@@ -66,7 +66,9 @@ def _check_regular(descriptor: int, path: str | Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise UnusableFileError(errno.EINVAL, kind, str(path))
-    if mount := _pseudo_devices().get(status.st_dev):  # such a file can hold secrets of the host, or block
+    if mount := _pseudo_devices().get(
+        status.st_dev
+    ):  # reading such a file can reveal secrets of the host, or block
         raise UnusableFileError(errno.EINVAL, f"a file of {mount}", str(path))
 
 

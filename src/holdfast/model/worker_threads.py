@@ -21,13 +21,15 @@ _IDLE_SECONDS = 10.0  # an idle thread ends after this time
 class WorkerThreads:
     """Runs functions in up to `threads` threads, and for one owner in up to `per_owner` of them.
 
-    Owners, such as sessions, take turns. The process does not wait for these threads when it ends.
+    With `per_owner`, an owner gets a further thread only if as many as it uses stay free for others. Owners, such as
+    sessions, take turns. The process does not wait for these threads when it ends.
     """
 
     def __init__(self, name: str, *, threads: int, per_owner: int | None = None) -> None:
         self._name = name
         self._max_threads = threads
         self._per_owner = per_owner or threads
+        self._is_shared = per_owner is not None
         self._changed = threading.Condition()
         self._queues: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._running: Counter[str] = Counter()
@@ -50,10 +52,19 @@ class WorkerThreads:
             may_run = (
                 len(queue) + self._running[owner] <= self._per_owner
             )  # else it follows a job of its owner
-            if may_run and self._waiting > self._idle and self._threads < self._max_threads:
-                threading.Thread(target=self._work, name=f"holdfast-{self._name}", daemon=True).start()
-                self._threads += 1
+            if may_run and self._waiting > self._idle:
+                self._start_thread()
         return await asyncio.wrap_future(future)
+
+    def _start_thread(self) -> None:
+        if self._threads < self._max_threads:
+            threading.Thread(target=self._work, name=f"holdfast-{self._name}", daemon=True).start()
+            self._threads += 1
+
+    def _may_run(self, owner: str) -> bool:
+        own = self._running[owner]
+        free = self._max_threads - self._running.total() if self._is_shared else self._max_threads
+        return own < min(self._per_owner, free)
 
     def _work(self) -> None:
         owner = None
@@ -61,6 +72,15 @@ class WorkerThreads:
             owner, future, call = job
             _complete(future, call)
             del job, future, call  # keep no result alive while waiting
+
+    def _wake_other(self) -> None:
+        """Another job may be able to run, now that a thread of its owner has taken up one of another owner."""
+        if not any(map(self._may_run, self._queues)):
+            return
+        if self._threads <= self._running.total():
+            self._start_thread()
+        else:
+            self._changed.notify()
 
     def _next_job(self, finished: str | None) -> tuple[str, Future[Any], Callable[[], Any]] | None:
         """Count the finished job of an owner, and wait for the next one; None if there is none for a while."""
@@ -71,13 +91,14 @@ class WorkerThreads:
                     del self._running[finished]
             while True:
                 for owner, queue in self._queues.items():
-                    if self._running[owner] < self._per_owner:
+                    if self._may_run(owner):
                         future, call = queue.popleft()
                         self._waiting -= 1
                         del self._queues[owner]
                         if queue:
                             self._queues[owner] = queue  # at the end: another owner is next
                         self._running[owner] += 1
+                        self._wake_other()
                         return owner, future, call
                 self._idle += 1
                 was_notified = self._changed.wait(_IDLE_SECONDS)

@@ -54,14 +54,19 @@ def parse_slug(text: str) -> str:
     return text
 
 
-def slug_for(name: str, taken: Collection[str] = ()) -> str:
-    """A free slug for a name: lower-case, hyphenated, and numbered from -2 if taken."""
-    base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
-    if not base:
+def slugify(name: str) -> str:
+    """The slug of a name: lower-case and hyphenated. Raise BAD_WORKSPACE if no letter or digit is left."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
+    if not slug:
         raise HoldfastError(
             codes.BAD_WORKSPACE,
             f"{name[:80]!r} has no letter or digit that a slug can use (a-z, 0-9).",
         )
+    return slug
+
+
+def unique_slug(base: str, taken: Collection[str]) -> str:
+    """The slug itself, or with the first free number from 2 if it is taken."""
     slug, number = base, 1
     while slug in taken:
         number += 1

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
-from holdfast.resolve.server_names import look, normal_form
+from holdfast.resolve.server_names import normal_form, skeleton
 
 
 def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) -> Resolution:
@@ -15,7 +15,7 @@ def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) 
     source is kept. A project server that is not approved takes no name from another.
     """
     by_name: dict[str, ServerSpec] = {}
-    by_look: dict[str, ServerSpec] = {}
+    by_skeleton: dict[str, ServerSpec] = {}
 
     def why_refused(server: ServerSpec) -> str | None:
         wrong_trust = None if server.may_be_used_by(trust) else _not_for_sandboxed_sessions(server)
@@ -26,8 +26,8 @@ def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) 
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
             return f"A server in {taken.origin} has the same name. Rename one of them."
-        alike = by_look.setdefault(look(server.name), server)
-        # Somebody who writes `test1` and `testl` in one file knows which is which.
+        alike = by_skeleton.setdefault(skeleton(server.name), server)
+        # One file may contain both `test1` and `testl`: its author knows which is which.
         confused = taken if taken is not server else alike if alike.origin != server.origin else None
         if confused is not None:
             return (

@@ -41,8 +41,10 @@ def _check_stdio(stdio: Stdio) -> None:
         if not path.startswith("/"):
             raise RefusedEntryError(f"readable[{index}] is not an absolute path.")
     for index, name in enumerate(stdio.writable):
-        if name not in GUARDED_NAMES:
-            raise RefusedEntryError(f"writable[{index}] is not one of {', '.join(GUARDED_NAMES)}.")
+        if name not in (".", *GUARDED_NAMES):
+            raise RefusedEntryError(f"writable[{index}] is not one of {', '.join(('.', *GUARDED_NAMES))}.")
+    if stdio.cwd not in ("", ".") and not stdio.cwd.startswith("/"):
+        raise RefusedEntryError('"cwd" is neither "." (the session\'s folder) nor an absolute path.')
 
 
 def _check_url(url: str) -> None:

@@ -1,15 +1,16 @@
 """Stage six: confine the servers of a sandboxed session, and build each server's environment."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from holdfast.model.address import why_host_blocked
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.resolution import Resolution, Stage
+from holdfast.model.resolution import Resolution, ServerWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve.command_words import looks_up_modules, looks_up_packages
 from holdfast.resolve.environment import confined_environment, direct_environment
 
 
@@ -23,8 +24,11 @@ class ConfinePolicy:
     """Why the sandbox does not work on this machine, and what to install; empty if it works."""
     protected: tuple[str, ...] = ()
     """Holdfast's own folders, which no confined server may see."""
-    approved_programs: frozenset[str] = frozenset()
-    """The files of approved programs. They run unconfined in direct sessions, so no confined server may change them."""
+    approved_folders: frozenset[str] = frozenset()
+    """The folders of approved programs. They run unconfined in direct sessions, so no confined server may add or change
+    a file there."""
+    bytecode_folder: str = ""
+    """Where Python keeps the compiled modules of project servers. In `__pycache__`, others could plant them."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -36,7 +40,9 @@ class ConfinePolicy:
 def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Resolution:
     """Confine the local servers of a sandboxed session. Refuse those that cannot be confined or may not be reached."""
     kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
-    return replace(kept, servers=tuple(_apply_confinement(server, trust, policy) for server in kept.servers))
+    servers = tuple(_apply_confinement(server, trust, policy) for server in kept.servers)
+    warnings = (warning for server in servers for warning in _warnings(server))
+    return replace(kept, servers=servers, warnings=(*kept.warnings, *warnings))
 
 
 def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
@@ -65,14 +71,31 @@ def _protected_overlap(policy: ConfinePolicy) -> str | None:
     return None
 
 
-def _is_inside(path: str, folders: Collection[str]) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in folders)
+def _read_only_roots(stdio: Stdio, policy: ConfinePolicy) -> tuple[str, ...]:
+    """The roots that overlap with a folder of approved programs, unless the user granted them (`writable`)."""
+    if "." in stdio.writable:
+        return ()
+    approved = [PurePath(folder) for folder in policy.approved_folders]
+    return tuple(
+        root
+        for root, path in zip(policy.roots, map(PurePath, policy.roots), strict=True)
+        if any(path == folder or path in folder.parents or folder in path.parents for folder in approved)
+    )
+
+
+def _warnings(server: ServerSpec) -> Iterator[ServerWarning]:
+    for root in server.confinement.read_only if server.confinement is not None else ():
+        text = (
+            f"It can read {root} but not change it: you approved a server that runs programs of this folder with your "
+            'rights. To let it write there, add "writable": ["."] to its entry in your own list of servers.'
+        )
+        yield ServerWarning(server=server.name, stage=Stage.CONFINE, text=text)
 
 
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
     if not isinstance(server.transport, Stdio):
         return server
-    stdio = server.transport
+    stdio = _keep_from_strangers_code(server, server.transport, policy)
     if trust is Trust.DIRECT:
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
@@ -81,10 +104,27 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         roots=policy.roots,
         readable=stdio.readable,
         writable=stdio.writable,
-        read_only=tuple(sorted(path for path in policy.approved_programs if _is_inside(path, policy.roots))),
+        read_only=_read_only_roots(stdio, policy),
         protected=policy.protected,
         network=stdio.network,
         allowed_private_hosts=policy.allowed_private_hosts,
         quota=policy.quota,
     )
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
+
+
+def _keep_from_strangers_code(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
+    """Let a command find no code by name in the session's folder, which may be a stranger's.
+
+    A project's server finds the code of its project; that must be as it was approved.
+    """
+    if server.source is Source.PROJECT:
+        if not policy.bytecode_folder:
+            return stdio
+        return replace(stdio, env={**stdio.env, "PYTHONPYCACHEPREFIX": policy.bytecode_folder})
+    if stdio.cwd:
+        return stdio
+    argv = (stdio.command, *stdio.args)
+    if looks_up_modules(argv):
+        stdio = replace(stdio, env={"PYTHONSAFEPATH": "1", **stdio.env})
+    return replace(stdio, has_empty_folder=looks_up_packages(argv))

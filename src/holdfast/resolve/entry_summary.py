@@ -1,40 +1,64 @@
 """What the user is shown of an entry before approving it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.model.json import Json
-from holdfast.model.secret_text import mask_listing
+from holdfast.model.secret_text import MASKED, is_reference, mask_listing
 from holdfast.model.secrets import mask_command
+from holdfast.model.server import Source
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.server_entry import ServerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySummary:
-    """An entry as written, without the values of its variables and headers, and with secrets masked in the rest."""
+    """An entry as written. `${VAR}` stays a reference."""
 
     name: str
     origin: str
     command: tuple[str, ...] = ()
+    cwd: str = ""
+    """The folder to start it in; empty for entries in which the key has no effect."""
     url: str = ""
-    env_names: tuple[str, ...] = ()
-    header_names: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     host_variables: tuple[str, ...] = ()
     """The variables of the host's environment that the entry refers to."""
 
 
 def summarize(entry: ServerEntry) -> EntrySummary:
-    """Summarize an entry as it is written, valid or not."""
+    """Summarize an entry as it is written, valid or not.
+
+    In entries of the host, the user and the client, secrets are masked. A project's entry is shown whole: it contains none
+    of the user's secrets, and its author must not be able to hide a part of it.
+    """
+    whole = summarize_whole(entry)
+    if entry.source is Source.PROJECT:
+        return whole
+    return EntrySummary(
+        name=whole.name,
+        origin=whole.origin,
+        command=mask_command(whole.command),
+        cwd=whole.cwd,
+        url=mask_listing(whole.url),
+        env=_mask_values(whole.env),
+        headers=_mask_values(whole.headers),
+        host_variables=whole.host_variables,
+    )
+
+
+def summarize_whole(entry: ServerEntry) -> EntrySummary:
+    """Summarize an entry without masking anything, for a person who decides whether it may run."""
     value = entry.value if isinstance(entry.value, dict) else {}
-    url = value.get("url")
     return EntrySummary(
         name=entry.name,
         origin=entry.origin,
-        command=mask_command(command_words(entry)),
-        url=mask_listing(str(url or "")),
-        env_names=_names(value.get("env")),
-        header_names=_names(value.get("headers")),
+        command=tuple(command_words(entry)),
+        cwd=str(value.get("cwd") or "") if entry.source in (Source.HOST, Source.USER) else "",
+        url=str(value.get("url") or ""),
+        env=_mapping(value.get("env")),
+        headers=_mapping(value.get("headers")),
         host_variables=tuple(sorted({name for text in _texts(value) for name in referenced_variables(text)})),
     )
 
@@ -55,8 +79,12 @@ def expand_command(words: Sequence[str], environ: Mapping[str, str]) -> list[str
         return [*words]
 
 
-def _names(mapping: Json) -> tuple[str, ...]:
-    return tuple(mapping) if isinstance(mapping, dict) else ()
+def _mapping(value: Json) -> dict[str, str]:
+    return {name: str(inner) for name, inner in value.items()} if isinstance(value, dict) else {}
+
+
+def _mask_values(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value if is_reference(value) else MASKED for name, value in values.items()}
 
 
 def _texts(value: Json) -> list[str]:

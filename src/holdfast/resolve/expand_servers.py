@@ -61,6 +61,7 @@ def _expand_transport(transport: Transport, expander: Expander) -> Transport:
                 args=tuple(map(expander.expand, transport.args)),
                 env=expand_values(transport.env),
                 readable=tuple(map(expander.expand, transport.readable)),
+                cwd=expander.expand(transport.cwd),
             )
         case Http() | Sse():
             return replace(
@@ -73,7 +74,8 @@ def _expand_transport(transport: Transport, expander: Expander) -> Transport:
 def _texts(transport: Transport) -> Iterator[str]:
     match transport:
         case Stdio():
-            yield from (transport.command, *transport.args, *transport.env.values(), *transport.readable)
+            yield from (transport.command, *transport.args, *transport.env.values())
+            yield from (*transport.readable, transport.cwd)
         case Http() | Sse():
             yield from (transport.url, *transport.headers.values())
         case InProcess():

@@ -2,9 +2,8 @@
 
 import asyncio
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,10 +13,12 @@ from holdfast.model.file_access import access_files
 from holdfast.model.json import Json
 from holdfast.model.process import Quota
 from holdfast.model.resolution import Refusal, Stage
+from holdfast.model.secret_text import looks_random
 from holdfast.model.secrets import secrets_in_json
 from holdfast.model.server import ServerSpec, Source
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.approval_keys import SERVER_KEY_PREFIX, approved_program_paths
+from holdfast.resolve.approval_store import SERVER_KEY_PREFIX, approved_program_folders
 from holdfast.resolve.confine import ConfinePolicy
 from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
 from holdfast.resolve.protected import folders_hidden_from_sandboxes
@@ -27,12 +28,11 @@ from holdfast.resolve.server_entry import ServerEntry
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
+BYTECODE_FOLDER = "python-cache"
+"""The folder in the data folder in which Python keeps the compiled modules of project servers."""
 INLINE_ORIGIN = "the program that runs the host"
-# The file of an unapproved project may contain secrets, which must be masked. But the project must not be able to hide
-# words of its choice, for example in a question to the user. So its values are masked only if they look like generated
-# keys; words, paths, hosts and commands do not.
-_LOOKS_GENERATED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{16,}")
 _MAX_PROJECT_SECRETS = 100  # every further secret makes masking slower
+_THREADS = WorkerThreads("secrets-in-entries", threads=4, per_owner=1)
 
 
 def _any_session(context: SessionContext) -> bool:
@@ -94,16 +94,15 @@ async def prepare_resolution(
             quota=workspace.quota if workspace is not None else Quota(),
             sandbox_problem=inputs.sandbox_problem,
             protected=folders_hidden_from_sandboxes(inputs.settings),
-            approved_programs=await store.read(approved_program_paths),
+            approved_folders=await store.read(approved_program_folders),
+            bytecode_folder=str(inputs.settings.data_dir / BYTECODE_FOLDER),
             allowed_private_hosts=servers.reachable,
             environ=inputs.environ,
             extra_variables=servers.pass_on,
         ),
     )
-    entries = (*inline, *from_files.entries)
-    return LoadedEntries(
-        entries=entries, refusals=from_files.refusals, secrets=tuple(_iter_secrets(entries, client_servers))
-    ), policy
+    loaded = replace(from_files, entries=(*inline, *from_files.entries))
+    return await _THREADS.run(_add_secrets, loaded, client_servers, owner=context.cwd), policy
 
 
 async def _load_file(source: Source, path: Path) -> LoadedEntries:
@@ -115,15 +114,18 @@ async def _load_file(source: Source, path: Path) -> LoadedEntries:
         return LoadedEntries(refusals=(Refusal(server=str(path), stage=Stage.LOAD, reason=reason),))
 
 
-def _iter_secrets(entries: Sequence[ServerEntry], client_servers: Iterable[Json]) -> Iterator[str]:
-    for value in client_servers:  # including values that are not valid entries
-        yield from secrets_in_json(value)
-    for entry in entries:
-        if entry.source is not Source.PROJECT:
-            yield from secrets_in_json(entry.value)
-    project = (entry for entry in entries if entry.source is Source.PROJECT)
-    secrets = (secret for entry in project for secret in secrets_in_json(entry.value))
-    yield from islice(filter(_LOOKS_GENERATED.fullmatch, secrets), _MAX_PROJECT_SECRETS)
+def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
+    """Find the secrets in the entries. Runs in a thread: it takes longer, the more a project's file contains."""
+    trusted = (entry for entry in loaded.entries if entry.source in (Source.HOST, Source.USER))
+    own = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
+    # Including values that are not valid entries.
+    by_client = (secret for value in client_servers for secret in secrets_in_json(value))
+    project = (entry for entry in loaded.entries if entry.source is Source.PROJECT)
+    # The file of an unapproved project may contain secrets, which must not be stored. But the project must not be able
+    # to hide words of its choice in the records. So its values are masked only if they look random.
+    written = (secret for entry in project for secret in secrets_in_json(entry.value))
+    by_project = islice(filter(looks_random, written), _MAX_PROJECT_SECRETS)
+    return replace(loaded, secrets=(*own, *by_client, *by_project), own_secrets=own)
 
 
 def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:

@@ -8,7 +8,7 @@ from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
-# Whatever begins a string or a comment is part of a match, even if its end is missing. So each byte is looked at once.
+# A string or comment without an end also matches, so each byte is read only once.
 _STRING = rb'("(?:[^"\\]++|\\.)*+"?)'
 _COMMENT = re.compile(_STRING + rb"|//[^\n]*+|(/\*).*?(?:(\*/)|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + rb"|,(?=\s*+[}\]])", re.DOTALL)

@@ -1,5 +1,6 @@
 """Stage one: read the entries in config files and in the client's request, each with its source."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,14 +8,14 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, Budget, Limits
 from holdfast.model.resolution import Refusal, ServerWarning, Stage
 from holdfast.model.server import Source
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.resolve.json_with_comments import read_json
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.placeholders import is_placeholder_path
-from holdfast.wire.strict_json import StrictJsonError
+from holdfast.wire.strict_json import StrictJsonError, is_over
 
 CLIENT_ORIGIN = "the client's request"
 PROJECT_FILE = ".mcp.json"
@@ -28,7 +29,9 @@ class LoadedEntries:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[ServerWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all entries, including entries that are refused later. They must be masked."""
+    """The secrets in all entries, including entries that are refused later. They must be masked in what is stored."""
+    own_secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Those in the entries of the host and the user. Only these are masked in questions to the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,8 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
 
 
 def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
+    if too_large := _why_too_large(client_servers):
+        return LoadedEntries(refusals=(Refusal(server="mcpServers", stage=Stage.LOAD, reason=too_large),))
     entries: list[ServerEntry] = []
     refusals: list[Refusal] = []
     for index, value in enumerate(client_servers):
@@ -103,6 +108,23 @@ def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
                 )
             )
     return LoadedEntries(entries=tuple(entries), refusals=tuple(refusals))
+
+
+def _why_too_large(client_servers: tuple[Json, ...]) -> str:
+    if len(client_servers) > _CLIENT_SERVERS:
+        problem = f"has {len(client_servers)} servers, more than {_CLIENT_SERVERS}"
+    elif is_over(_encode_lossy(client_servers), _CLIENT_BUDGET):
+        problem = f"describes its servers with more than {_CLIENT_BUDGET.bytes} bytes or {_CLIENT_BUDGET.values} values"
+    else:
+        return ""
+    return f"The client's request {problem}, so none of them is used. Configure fewer in the client."
+
+
+def _encode_lossy(client_servers: tuple[Json, ...]) -> bytes:
+    try:
+        return msgspec.json.encode(client_servers)
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(client_servers).encode()
 
 
 def _normalize_client_entry(entry: JsonObject) -> JsonObject:
@@ -158,6 +180,8 @@ class _FileLimits:
     json: Limits
 
 
+_CLIENT_SERVERS = 100
+_CLIENT_BUDGET = Budget(bytes=256 * 1024, values=10_000)
 # Anyone can write a project's file, and it is read before it is approved.
 _PROJECT_LIMITS = _FileLimits(bytes=64 * 1024, servers=100, json=Limits(depth=32, values=10_000))
 _OWN_LIMITS = _FileLimits(bytes=4 * 1024 * 1024, servers=10_000, json=DEFAULT_LIMITS)

@@ -1,43 +1,55 @@
-"""The program that a server's command runs, as far as it lies in the project: which files, and a hash of each."""
+"""Find the files of the project that a server's command runs, and hash each."""
 
 import errno
 import hashlib
 import os
 import re
 import shutil
+import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePosixPath
 
 import msgspec
 
 from holdfast.model.json import Json
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
-from holdfast.resolve.program_imports import imported_files, module_files
-from holdfast.resolve.program_words import (
+from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
     PACKAGE_FILES,
     NamedFile,
     NamedModule,
     NamedPackage,
     base_folders,
+    find_named,
+    looks_up_modules,
     manifests,
-    named_by,
     package_name,
+)
+from holdfast.resolve.program_folder import COMPILED_SUFFIXES, code_names
+from holdfast.resolve.program_imports import (
+    UNCHECKED,
+    imported_files,
+    is_source,
+    module_files,
+    resolved_script_files,
 )
 
 MAX_FILES = 500
 MAX_BYTES = 128 * 1024 * 1024
-_MAX_SCANNED = 256 * 1024  # of each file: what is read to find imports and scripts
-_MAX_LOOK_UPS = 50_000  # of files that a source may import
+_MAX_SCANNED = 256 * 1024  # bytes of each file that are searched for imports and scripts
+_MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
 _BLOCK_BYTES = 256 * 1024
-# What links lead to here is not the project's. It changes with each update of the system.
+_READ_SECONDS = 15.0
+_NAME_ONLY = "only the name is checked"
+# Files here belong to the system and change with its updates, so of a link into them only the target is hashed.
 _SYSTEM_FOLDERS = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
 
-# A word of a command may be no path at all: these functions answer False for it, those of `pathlib` raise an error.
-_is_folder, _is_file, _join, _parent = os.path.isdir, os.path.isfile, os.path.join, os.path.dirname
+# A word of a command may not be a valid path: these functions return False for it, those of `pathlib` raise an error.
+_exists, _is_folder, _is_file = os.path.exists, os.path.isdir, os.path.isfile
+_join, _parent = os.path.join, os.path.dirname
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,30 +59,45 @@ class Program:
     files: Mapping[str, str]
     """The hash of each file, by its path in the project."""
     stamps: frozenset[tuple[str, int, int]] = frozenset()
-    """The path, inode and time of change of each file: they tell if a file was replaced and put back."""
+    """The path, inode and time of change of each file. They change even if a file is replaced and put back."""
     problem: str = ""
     """Why the program cannot be checked; empty if it can."""
     is_partial: bool = False
     """Whether it imports more files than are checked."""
+    neighbours: frozenset[str] = frozenset()
+    """Other modules in the folders of its source files. Only their names are checked: a new one could be imported instead
+    of another module."""
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """All that must stay as it was approved: the hash of each file, and the names of its neighbours."""
+        return {**dict.fromkeys(self.neighbours, _NAME_ONLY), **self.files}
 
     @property
     def digest(self) -> str:
-        """A hash of all files. Empty if the command names no file of the project."""
-        if not self.files:
+        """A hash of all parts. Empty if the command names no file of the project."""
+        if not self.parts:
             return ""
-        return hashlib.sha256(msgspec.json.encode(sorted(self.files.items()))).hexdigest()
+        return hashlib.sha256(msgspec.json.encode(sorted(self.parts.items()))).hexdigest()
 
 
-def read_program(argv: Sequence[str], folder: str, search_path: str = "") -> Program:
+def read_program(
+    argv: Sequence[str], folder: str, search_path: str = "", seconds: float = _READ_SECONDS
+) -> Program:
     """Read the program of a command that is run in this folder. Blocks; a file that is not regular or too large is a problem."""
-    reader = _Reader(folder)
+    reader = _Reader(folder, deadline=time.monotonic() + seconds)
     try:
         reader.read(argv, search_path)
     except UnusableFileError as error:
         return Program(files=reader.files, problem=f"{_shorten(error.filename)} is {error.strerror}")
     except OSError as error:
         return Program(files=reader.files, problem=f"{_shorten(error.filename)}: {error.strerror}")
-    return Program(files=reader.files, stamps=frozenset(reader.stamps), is_partial=reader.is_partial)
+    return Program(
+        files=reader.files,
+        stamps=frozenset(reader.stamps),
+        is_partial=reader.is_partial,
+        neighbours=frozenset(reader.neighbours),
+    )
 
 
 def _shorten(path: object) -> str:
@@ -80,40 +107,84 @@ def _shorten(path: object) -> str:
 class _Reader:
     """Collects the files of one program."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, deadline: float) -> None:
         self.files: dict[str, str] = {}
         self.stamps: set[tuple[str, int, int]] = set()
+        self.neighbours: set[str] = set()
         self.is_partial = False
         self._folder = os.path.realpath(folder)
+        self._own_folders = [self._folder]
+        self._deadline = deadline
         self._bytes_left = MAX_BYTES
-        self._look_ups_left = _MAX_LOOK_UPS
+        self._looked_up: set[str] = set()
         self._to_scan: deque[tuple[str, bytes]] = deque()
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
-        argv = [_found_in_path(argv[0], search_path), *argv[1:]] if argv else []
-        bases = [self._folder, *filter(self._is_own_folder, map(self._absolute, base_folders(argv)))]
+        argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
+        bases = [self._folder]
+        for word in base_folders(argv):
+            path = self._absolute(word)
+            self._adopt(word, path)
+            if self._is_own_folder(path):
+                bases.append(path)
         for base in dict.fromkeys(bases):
             self._add_named(argv, base)
+            if looks_up_modules(argv):
+                self._add_neighbours(base)
         roots = [*bases, *(f"{base}/src" for base in bases)]
         roots += [_parent(path) for path, _ in self._to_scan]
         while self._to_scan:
             path, start = self._to_scan.popleft()
-            for imported in islice(imported_files(path, start, dict.fromkeys(roots)), self._look_ups_left):
-                self._look_ups_left -= 1
-                self._add(os.path.normpath(imported))
-        self.is_partial |= not self._look_ups_left
+            self._add_neighbours(_parent(path))
+            for imported in imported_files(path, start, dict.fromkeys(roots)):
+                if not self._look_up(imported):
+                    break
+
+    def _look_up(self, path: str) -> bool:
+        """Add an imported file, if there is one at this path. False if too many paths were looked up."""
+        path = path and os.path.normpath(path)
+        if path == UNCHECKED:
+            self.is_partial = True
+        elif path not in self._looked_up:
+            self._check_deadline(path)
+            if len(self._looked_up) >= _MAX_LOOK_UPS:
+                self.is_partial = True
+                return False
+            self._looked_up.add(path)
+            self._add(path)
+            if path.endswith("/package.json") and os.path.relpath(path, self._folder) in self.files:
+                self._add_entry_points(_parent(path), name="")
+        return True
+
+    def _add_neighbours(self, folder: str) -> None:
+        """Add the names of the modules in a folder; hash those that are compiled, or named as one of the standard library."""
+        if folder in self._looked_up or not self._is_own_folder(folder):
+            return
+        self._looked_up.add(folder)
+        for name in code_names(folder):
+            self._check_deadline(folder)
+            if name == UNCHECKED:
+                self.is_partial = True
+                continue
+            module = name.rstrip("/").partition(".")[0]
+            self.neighbours.add(os.path.relpath(f"{folder}/{name}", self._folder) + "/" * name.endswith("/"))
+            if name.endswith(COMPILED_SUFFIXES):
+                self._add(f"{folder}/{name}")
+            elif module in sys.stdlib_module_names:
+                for file in module_files(folder, module):
+                    self._add(file)
 
     def _add_named(self, argv: Sequence[str], base: str) -> None:
         for name in manifests(argv):
             self._add(f"{base}/{name}")
-        for named in named_by(argv):
+        for named in find_named(argv):
             match named:
                 case NamedFile(path=path, is_program=is_program):
-                    self._add_named_file(self._absolute(path, base), is_program=is_program)
+                    absolute = self._absolute(path, base)
+                    self._adopt(path, absolute)
+                    self._add_named_file(absolute, is_program=is_program)
                 case NamedModule(name=name):
-                    for inner in (base, f"{base}/src"):
-                        for file in module_files(PurePosixPath(inner), name):
-                            self._add(file)
+                    self._add_module(name, base)
                 case NamedPackage(name=name):
                     self._add_package(name, base)
 
@@ -125,8 +196,14 @@ class _Reader:
         venv = _parent(_parent(path))
         self._add(f"{venv}/pyvenv.cfg")  # if it is a virtual environment
 
+    def _add_module(self, name: str, base: str) -> None:
+        for inner in (base, f"{base}/src"):
+            for file in module_files(inner, name):
+                self._add(file)
+                self.is_partial |= file == UNCHECKED
+
     def _add_package(self, name: str, base: str) -> None:
-        """Add a folder that is named as a package, or what a bare name stands for: an installed package, a script of a manifest."""
+        """Add the package in a folder; for a bare name, the installed package or the script in a manifest."""
         path = self._absolute(name, base)
         if self._contains(path) and _is_folder(path):
             for file in PACKAGE_FILES:
@@ -146,14 +223,14 @@ class _Reader:
         self._add_entry_points(base, name=command)
 
     def _add_entry_points(self, folder: str, *, name: str) -> None:
-        """Add what a manifest in the folder says to run; with a name, only if the manifest has a script of this name."""
+        """Add the entry points in the manifests of a folder; with a name, only the script of this name."""
         package = self._read_start(f"{folder}/package.json")
         for text in _package_scripts(package, name):
             self._add(f"{folder}/package.json")
             for word in (text, *text.split()):
-                path = self._absolute(word, folder)
-                if self._contains(path) and _is_file(path):
-                    self._add(path)
+                for path in resolved_script_files(self._absolute(word, folder)):
+                    if self._contains(path) and _is_file(path):
+                        self._add(path)
         script = re.search(
             rb"^[ \t]*[\"']?" + re.escape(name).encode() + rb"[\"']?[ \t]*=[ \t]*[\"']([\w.]+):",
             self._read_start(f"{folder}/pyproject.toml") if name else b"",
@@ -161,9 +238,7 @@ class _Reader:
         )
         if script is not None:
             self._add(f"{folder}/pyproject.toml")
-            for inner in (folder, f"{folder}/src"):
-                for file in module_files(PurePosixPath(inner), script[1].decode("ascii", "replace")):
-                    self._add(file)
+            self._add_module(script[1].decode("ascii", "replace"), folder)
 
     def _add(self, path: str) -> None:
         """Hash a file of the project, if there is one at this path."""
@@ -180,7 +255,10 @@ class _Reader:
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             return
         self.files[relative], start = self._hash(path)
-        self._to_scan.append((path, start))
+        if is_source(path) and b"\0" not in start:
+            # Python and Node look for imports beside the target of a link.
+            for place in dict.fromkeys((path, real)):
+                self._to_scan.append((place, start))
 
     def _hash(self, path: str) -> tuple[str, bytes]:
         found, start = hashlib.sha256(), b""
@@ -190,17 +268,23 @@ class _Reader:
             self.stamps.add((path, status.st_ino, status.st_ctime_ns))
             self._check_size(path, status.st_size)
             while block := os.read(descriptor, _BLOCK_BYTES):
+                self._check_deadline(path)
                 self._check_size(path, len(block))
                 self._bytes_left -= len(block)
                 found.update(block)
                 start = start or block
         finally:
             os.close(descriptor)
+        self.is_partial |= status.st_size > _MAX_SCANNED and is_source(path) and b"\0" not in start
         return found.hexdigest(), start[:_MAX_SCANNED]
 
     def _check_size(self, path: str, size: int) -> None:
         if size > self._bytes_left:
             raise UnusableFileError(errno.EFBIG, f"too large (more than {MAX_BYTES} bytes in all)", path)
+
+    def _check_deadline(self, path: str) -> None:
+        if time.monotonic() > self._deadline:
+            raise UnusableFileError(errno.ETIMEDOUT, "part of a program that takes too long to read", path)
 
     def _read_start(self, path: str) -> bytes:
         if not self._contains(path) or not _is_file(path):
@@ -214,7 +298,27 @@ class _Reader:
     def _absolute(self, path: str, base: str = "") -> str:
         if "\0" in path or len(path) > 4096:
             return ""
-        return os.path.normpath(_join(base or self._folder, path))
+        joined = _join(base or self._folder, path)
+        normal = os.path.normpath(joined)
+        # The kernel follows a link before it goes up from there; as text, `link/..` is just left out.
+        if (
+            ".." in path.split("/")
+            and _exists(joined)
+            and os.path.realpath(joined) != os.path.realpath(normal)
+        ):
+            raise UnusableFileError(
+                errno.ELOOP, "reached by `..` after a symbolic link; write its path without `..`", path
+            )
+        return normal
+
+    def _adopt(self, word: str, path: str) -> None:
+        """Treat a folder outside of the project as a part of it, if the command names it by a relative path."""
+        if not path or word.startswith("/") or self._contains(path) or not _exists(path):
+            return
+        real = os.path.realpath(path)
+        folder = real if _is_folder(real) else _parent(real)
+        if folder.count("/") > 1 and not real.startswith(_SYSTEM_FOLDERS):
+            self._own_folders.append(folder)
 
     def _contains(self, path: str) -> bool:
         """Whether the path lies in the project, as it is written or after its links are followed."""
@@ -224,10 +328,10 @@ class _Reader:
         return self._contains(path) and _is_folder(path)
 
     def _is_inside(self, path: str) -> bool:
-        return path.startswith(self._folder.rstrip("/") + "/") or path == self._folder
+        return any(path == own or path.startswith(own.rstrip("/") + "/") for own in self._own_folders)
 
 
-def _found_in_path(command: str, search_path: str) -> str:
+def _find_in_path(command: str, search_path: str) -> str:
     return command if "/" in command else shutil.which(command, path=search_path) or command
 
 
@@ -265,5 +369,5 @@ def describe_change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     changed = [f"{path} changed" for path in now if path in before and before[path] != now[path]]
     new = [f"{path} is new" for path in now if path not in before]
     gone = [f"{path} is gone" for path in before if path not in now]
-    told = [*changed, *new, *gone]
-    return ", ".join(told[:5]) + (f" and {len(told) - 5} more" if len(told) > 5 else "")
+    changes = [*changed, *new, *gone]
+    return ", ".join(changes[:5]) + (f" and {len(changes) - 5} more" if len(changes) > 5 else "")

@@ -11,12 +11,12 @@ _MAX_STEPS = 1000  # links may form a loop
 
 
 def folders_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
-    """What no sandbox may show: the folders, resolved, because sandboxes mount real paths; and the links on the way to them.
+    """The paths that must not be visible in a sandbox: the resolved folders, and the symbolic links on the way to them.
 
-    Whoever can change such a link decides where Holdfast keeps its data next time.
+    A program that can change such a link can change where Holdfast keeps its data.
     """
     paths = (settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
-    links = (link for path in paths for link in _links_on_the_way(path))
+    links = (link for path in paths for link in _links_in_path(path))
     return tuple(dict.fromkeys((*_resolve_paths(*paths), *links)))
 
 
@@ -34,7 +34,7 @@ def is_protected(path: str, protected: Sequence[str]) -> bool:
     return any(path == own or path.startswith(own.rstrip("/") + "/") for own in protected)
 
 
-def _links_on_the_way(path: Path) -> Iterator[str]:
+def _links_in_path(path: Path) -> Iterator[str]:
     """The path of each symbolic link that is followed on the way to a path."""
     names = deque(path.absolute().parts[1:])
     here = Path("/")

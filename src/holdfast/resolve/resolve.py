@@ -7,6 +7,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand_servers import expand_servers
@@ -14,6 +15,8 @@ from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
 from holdfast.resolve.validate import validate
+
+_THREADS = WorkerThreads("resolve", threads=4, per_owner=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,13 @@ class ResolvePolicy:
     )
     aliases: ContextAliases = NO_ALIASES
     confinement: ConfinePolicy = field(default_factory=ConfinePolicy)
+
+
+async def resolve_in_thread(
+    loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
+) -> Resolution:
+    """Do the same as `resolve` in a thread: it takes longer, the more a project's file contains."""
+    return await _THREADS.run(resolve, loaded, context, policy, owner=context.cwd)
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.visible_text import strip_invisible
 from holdfast.wire.mcp.tools import Tool
@@ -55,11 +56,11 @@ class UnconfirmedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedTools:
-    """The approved fingerprints by tool name. None stands for all definitions, whatever they say."""
+    """The approved fingerprints by tool name. None stands for all definitions."""
 
     offered: Mapping[str, frozenset[str]] | None = None
     """The definitions that may be offered; None on the first use of a server."""
-    believed: Mapping[str, frozenset[str]] | None = None
+    hints_accepted: Mapping[str, frozenset[str]] | None = None
     """The definitions whose hints and titles count."""
 
 
@@ -131,7 +132,7 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
         yield
         reason = _why_invalid(tool, offered, taken)
         if reason is not None:
-            withheld.append(WithheldTool(name=strip_invisible(tool.name)[:128], reason=reason))
+            withheld.append(WithheldTool(name=strip_invisible(tool.name[:256])[:128], reason=reason))
             continue
         clean, notes = clean_tool(tool)
         digest = fingerprint(tool)
@@ -139,11 +140,11 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
             reason = _why_unapproved(approved.offered, tool.name)
             withheld.append(WithheldTool(name=tool.name, reason=reason, definition=clean, fingerprint=digest))
             continue
-        if not _is_listed(approved.believed, tool.name, digest):
-            modest = _without_claims(clean)
-            if modest != clean:
+        if not _is_listed(approved.hints_accepted, tool.name, digest):
+            without_claims = _without_claims(clean)
+            if without_claims != clean:
                 unconfirmed.append(UnconfirmedTool(name=tool.name, definition=clean, fingerprint=digest))
-            clean = modest
+            clean = without_claims
         offered[tool.name] = clean
         taken.add(tool.name.lower())
         fingerprints[tool.name] = digest
@@ -196,7 +197,26 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]
             check_json(raw, DEFAULT_LIMITS)
         except StrictJsonError as error:
             return f"Its {part} cannot be read: {error}."
+        if _has_invisible_key(raw):
+            return f"A name in its {part} contains invisible characters."
     return None
+
+
+def _has_invisible_key(raw: Raw) -> bool:
+    """Whether a key contains an invisible character. It cannot be removed: the server expects the parameter's name as it is."""
+    text = bytes(raw)
+    if text.isascii() and b"\\" not in text:
+        return False
+    values: list[Json] = [msgspec.json.decode(text)]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            if any(not key.isprintable() or strip_invisible(key) != key for key in value):
+                return True
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    return False
 
 
 def _is_listed(approved: Mapping[str, frozenset[str]] | None, tool: str, digest: str) -> bool:
@@ -204,7 +224,7 @@ def _is_listed(approved: Mapping[str, frozenset[str]] | None, tool: str, digest:
 
 
 def _without_claims(tool: Tool) -> Tool:
-    """The tool as if it said nothing about itself: by MCP's defaults it may then change and destroy things."""
+    """The tool without its title and hints. By MCP's defaults, such a tool may change and destroy things."""
     return msgspec.structs.replace(tool, title=None, annotations=UNSET)
 
 
@@ -221,11 +241,12 @@ def _as_dict(tool: Tool) -> dict[str, Any]:
 def _clean_text(text: str | None, part: str, notes: set[str]) -> str | None:
     if text is None:
         return None
-    clean = strip_invisible(text)
-    if clean != text:
+    start = text[: 2 * MAX_TEXT_LENGTH]  # cut first: cleaning takes a microsecond per character
+    clean = strip_invisible(start)
+    if clean != start:
         notes.add(f"invisible characters were removed from {part}")
-    if len(clean) > MAX_TEXT_LENGTH:
-        notes.add(f"a text of {len(clean)} characters in {part} was shortened to {MAX_TEXT_LENGTH}")
+    if len(clean) > MAX_TEXT_LENGTH or len(text) > len(start):
+        notes.add(f"a text of {len(text)} characters in {part} was shortened to {MAX_TEXT_LENGTH}")
         clean = clean[:MAX_TEXT_LENGTH] + "…"
     return clean
 

@@ -8,11 +8,11 @@ from typing import Literal
 import msgspec
 
 from holdfast.model.json import Json
-from holdfast.model.server import Lifetime, Source
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
 # Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
 # anything.
-HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "asks")
+HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "cwd", "asks")
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
     '"elicitation".'
@@ -36,6 +36,24 @@ class ServerEntry:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def server_identity(spec: ServerSpec) -> str:
+    """A hash that identifies a server: of its origin, its name, and its command or address as written (`${VAR}`).
+
+    Variables, headers and what `${VAR}` stands for are left out: they change when a token is renewed.
+    """
+    if spec.identity:
+        return spec.identity
+    match spec.transport:
+        case Stdio(command=command, args=args):
+            words = [command, *args]
+        case Http(url=url) | Sse(url=url):
+            words = [url]
+        case InProcess(service=service):
+            words = [service]
+    text = json.dumps([spec.origin, spec.name, words])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other programs use them."""
 
@@ -50,6 +68,7 @@ class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     network: list[str] = []
     readable: list[str] = []
     writable: list[str] = []
+    cwd: str = ""
     tools: Literal["all", "none"] | list[str] = "all"
     asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
     disabled: bool = False

@@ -1,13 +1,15 @@
 """Names of servers: which are allowed, and which look alike."""
 
 import unicodedata
+from functools import lru_cache
 
 from holdfast.model.visible_text import strip_invisible
 
 MAX_NAME_LENGTH = 128
+_CACHED_NAMES = 512
 _MARKS = ("Mn", "Me", "Cf")  # accents, enclosing marks, and characters that only choose the form of another
 
-# Letters that look like an ASCII letter and that NFKC and case folding leave as they are. Lower case is enough.
+# Letters that look like an ASCII letter but are changed neither by NFKC nor by case folding. Lower case is enough.
 _LOOK_ALIKES = {
     look_alike: letter
     for letter, look_alikes in {
@@ -42,32 +44,40 @@ _LOOK_ALIKES = {
     }.items()
     for look_alike in look_alikes
 }
-_TO_LOOK = str.maketrans(_LOOK_ALIKES)
+_TO_ASCII = str.maketrans(_LOOK_ALIKES)
 
 
 def why_bad_name(name: str) -> str | None:
-    """Why a server cannot have this name: it is empty or too long, or has characters that nobody sees."""
+    """Why a server cannot have this name: it is empty or too long, or has invisible characters."""
     if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return f"A server's name must have 1 to {MAX_NAME_LENGTH} printable characters."
     if name != name.strip():
         return "A server's name must not begin or end with a blank."
     if strip_invisible(name) != name or "  " in name:
         return "A server's name must not contain invisible characters or several blanks in a row."
+    if len(normal_form(name)) > MAX_NAME_LENGTH:  # one character may stand for up to 18
+        return (
+            f"A server's name must have at most {MAX_NAME_LENGTH} characters when ligatures are written out."
+        )
     return None
 
 
+@lru_cache(_CACHED_NAMES)
 def normal_form(name: str) -> str:
-    """The form in which names are compared: without regard to upper and lower case, and to other forms of a letter (`ﬁ`)."""
+    """The form in which names are compared: case-folded, and with compatibility characters such as `ﬁ` replaced."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
-def look(name: str) -> str:
-    """What a name looks like: the same for names that a reader could take for each other."""
+@lru_cache(_CACHED_NAMES)
+def skeleton(name: str) -> str:
+    """The skeleton of a name: equal for names that look alike (compare Unicode TR 39)."""
     decomposed = unicodedata.normalize("NFKD", normal_form(name))
     shapes = "".join(char for char in decomposed if unicodedata.category(char) not in _MARKS)
-    return shapes.translate(_TO_LOOK)
+    return shapes.translate(_TO_ASCII)
 
 
 def looks_like_tool_of(name: str, server: str) -> bool:
     """Whether a server's name looks like the name of another server's tool: `files.read`, `files__read`."""
-    return look(name).startswith((f"{look(server)}.", f"{look(server)}__", f"{look(server)}/"))
+    return skeleton(name).startswith(
+        (f"{skeleton(server)}.", f"{skeleton(server)}__", f"{skeleton(server)}/")
+    )

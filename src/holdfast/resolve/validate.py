@@ -5,6 +5,7 @@ An invalid entry is refused alone, with a reason that says what to do.
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,8 +19,14 @@ from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand_servers import find_variables
 from holdfast.resolve.load import LoadedEntries
-from holdfast.resolve.server_entry import ASKS_HELP, HOST_AND_USER_KEYS, EntryFields, ServerEntry
-from holdfast.resolve.server_names import look, looks_like_tool_of, why_bad_name
+from holdfast.resolve.server_entry import (
+    ASKS_HELP,
+    HOST_AND_USER_KEYS,
+    EntryFields,
+    ServerEntry,
+    server_identity,
+)
+from holdfast.resolve.server_names import looks_like_tool_of, skeleton, why_bad_name
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
@@ -51,7 +58,7 @@ def _check_name(entry: ServerEntry, reserved_names: Collection[str]) -> None:
     if entry.name in reserved_names:
         raise RefusedEntryError("A built-in server has this name. Choose another name.")
     for name in reserved_names:
-        if look(entry.name) == look(name) or looks_like_tool_of(entry.name, name):
+        if skeleton(entry.name) == skeleton(name) or looks_like_tool_of(entry.name, name):
             raise RefusedEntryError(
                 f"Its name looks like that of the built-in server {name}. Choose another name."
             )
@@ -90,6 +97,7 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         tools=_allowlist(fields.tools),
         allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
     )
+    server = replace(server, identity=server_identity(server))
     if not find_variables(server):  # otherwise `expand_servers` checks the expanded values
         check_transport(server.transport)
     return server
@@ -129,6 +137,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
         network=tuple(fields.network) if is_trusted else (),
         readable=tuple(fields.readable) if is_trusted else (),
         writable=tuple(fields.writable) if is_trusted else (),
+        cwd=fields.cwd if is_trusted else "",
     )
 
 

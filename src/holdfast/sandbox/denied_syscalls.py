@@ -23,7 +23,7 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
-    # Rules of its own, and memory that nobody else can read.
+    # Rules of its own, and memory that no other process can read.
     "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
     "memfd_secret": (447, 447),
     # The clock.
@@ -32,11 +32,11 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
-    "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277),
+    "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277), "fcntl": (72, 25),
 }  # fmt: skip
 SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
-    | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp"}
+    | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp", "fcntl"}
 )
 """Calls that are denied for some arguments only, or, like `clone3` and `openat2`, always with ENOSYS.
 

@@ -1,142 +1,111 @@
-"""Which paths inside its roots a confined server may not change: those that a person's own programs obey or execute.
+"""Which names in its roots a confined server may not change: those that the user's own programs read or execute.
 
-A guarded path is mounted read-only on itself. The folders on the way to it are mounted on themselves, writable: the
-kernel does not let a mount point be renamed, so a server cannot move them away and put others in their place.
+Only names directly in a root are guarded. Each is mounted read-only on itself, by its path, so no folder on that path
+may be one that another server can write to: for deeper names that cannot be ensured.
 """
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 
 from holdfast.model import codes
+from holdfast.model.confined_locks import lock_root
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, Confinement
 from holdfast.sandbox.held_path import HeldPath, PathHolder
 from holdfast.sandbox.placeholders import hold_placeholders, is_placeholder
+from holdfast.sandbox.protected_folders import is_within
 
-_DEPTH = 3
-_ENTRIES = 2000
-_NESTED_MOUNTS = 40
-_READ_ONLY_MOUNTS = 20
-_SKIPPED = frozenset({*GUARDED_NAMES, "node_modules", ".venv", "__pycache__"})
+_GIT_FILE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """A path to mount on itself."""
+    """A path to mount on itself: a root, or a name in one."""
 
     held: HeldPath
     is_read_only: bool = True
-    """Otherwise it can be written, but not renamed or removed."""
+    """False for a name that the server may change in a root that is read-only otherwise."""
     is_placeholder: bool = False
-    """Whether it is an empty folder, made because nothing has this name."""
+    """Whether it is an empty folder that was created for a missing name."""
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths that lie in none of the others. A root inside another one needs no mount of its own."""
+    unique = tuple(dict.fromkeys(paths))
+    return tuple(
+        path for path in unique if not any(path != other and is_within(path, other) for other in unique)
+    )
 
 
 def guard_roots(
-    roots: Iterable[HeldPath], confinement: Confinement, holder: PathHolder, until_gone: ExitStack
+    roots: Iterable[HeldPath],
+    confinement: Confinement,
+    holder: PathHolder,
+    after_setup: ExitStack,
+    after_exit: ExitStack,
 ) -> tuple[Guard, ...]:
-    """What to mount read-only in the roots. Names that do not exist yet get placeholders until the server has ended."""
-    guards: dict[str, Guard] = {}
+    """Lock the roots, and return the paths to mount in them.
+
+    A name that does not exist yet gets a placeholder, which `after_exit` removes. A root in which a name can be neither
+    opened nor created is read-only as a whole: its owner, also the server, could change the root's mode.
+    """
+    guards: list[Guard] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
-    roots = tuple(roots)
     for root in roots:
-        until_gone.enter_context(hold_placeholders(root, names))
-        for guard in _guard_top(root, names, holder):
-            guards[guard.held.path] = guard
-    for root in roots:
-        budget = _NESTED_MOUNTS
-        for path in _read_only_below(root, confinement.read_only):
-            _add(guards, _guard_with_parents(root, path, holder))
-        for path in _find_repositories(root, names):
-            nested = tuple(_guard_with_parents(root, path, holder))
-            budget -= sum(guard.held.path not in guards for guard in nested)
-            if budget >= 0:
-                _add(guards, nested)
-    return tuple(guards.values())
+        locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
+        after_exit.enter_context(locks.running)
+        after_setup.enter_context(locks.setup)
+        held: list[HeldPath | None] = [None]
+        if not any(is_within(path, root.path) for path in confinement.read_only):
+            after_exit.enter_context(hold_placeholders(root, names, locks))
+            held = [holder.child(root, name) for name in names]
+        found = [child for child in held if child is not None]
+        if len(found) < len(held):
+            guards += _guard_all_but(root, confinement.writable, holder)
+        else:
+            guards += _guard_names(root, found, confinement)
+    return tuple(guards)
 
 
-def _add(guards: dict[str, Guard], more: Iterable[Guard]) -> None:
-    for guard in more:
-        if guard.is_read_only or guard.held.path not in guards:
-            guards[guard.held.path] = guard
+def _guard_all_but(root: HeldPath, writable: Iterable[str], holder: PathHolder) -> Iterator[Guard]:
+    """Make a whole root read-only, except for the names that the server may change."""
+    yield Guard(held=root)
+    for name in writable:
+        held = holder.child(root, name) if name in GUARDED_NAMES else None
+        if held is not None and (held.is_folder or held.is_file):
+            yield Guard(held=held, is_read_only=False)
 
 
-def _guard_top(root: HeldPath, names: Iterable[str], holder: PathHolder) -> Iterator[Guard]:
-    for name in names:
-        held = holder.child(root, name)
-        if held is None:
-            continue
+def _guard_names(root: HeldPath, found: Iterable[HeldPath], confinement: Confinement) -> Iterator[Guard]:
+    for held in found:
         if not held.is_folder and not held.is_file:
             kind = "a symbolic link" if held.is_link else "neither a file nor a folder"
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{held.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
-                f' or folder, or add "writable": ["{name}"] to the server\'s entry in your own list of servers.',
+                f' or folder, or add "writable": ["{held.name}"] to the server\'s entry in your own list of servers.',
             )
+        if held.name == ".git" and held.is_file:
+            _check_git_file(root, held, confinement)
         yield Guard(held=held, is_placeholder=is_placeholder(held))
 
 
-def _guard_with_parents(root: HeldPath, names: tuple[str, ...], holder: PathHolder) -> Iterator[Guard]:
-    here = root
-    if not names:
-        yield Guard(held=root)
-    for position, name in enumerate(names, 1):
-        child = holder.child(here, name)
-        if child is None or not (child.is_folder or child.is_file):
-            return  # missing, or a link: it can only be guarded as far as this
-        here = child
-        yield Guard(held=here, is_read_only=position == len(names))
-
-
-def _read_only_below(root: HeldPath, paths: Iterable[str]) -> Iterable[tuple[str, ...]]:
-    """The read-only paths below a root. Of many, the folders that contain them, in the end the root itself."""
-    inside = f"{root.path}/"
-    found = {tuple(path.removeprefix(inside).split("/")) for path in paths if path.startswith(inside)}
-    while len(found) > _READ_ONLY_MOUNTS:
-        deepest = max(map(len, found))
-        found = {names[: deepest - 1] for names in found}
-    return sorted(found)
-
-
-def _find_repositories(root: HeldPath, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The guarded names in subfolders that are repositories, found in a search of bounded depth and cost."""
-    if ".git" not in names:
-        return
-    folders: deque[tuple[str, ...]] = deque([()])
-    budget = _ENTRIES
-    while folders and budget > 0:
-        folder = folders.popleft()
-        found, subfolders, count = _list_folder(root, folder, budget)
-        budget -= count
-        if folder and ".git" in found:
-            yield from ((*folder, name) for name in names if name in found)
-        if len(folder) < _DEPTH:
-            folders.extend((*folder, name) for name in subfolders)
-
-
-def _list_folder(root: HeldPath, names: tuple[str, ...], limit: int) -> tuple[set[str], list[str], int]:
-    """The guarded names in a folder, the subfolders to search, and the number of entries read."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    found: set[str] = set()
-    subfolders: list[str] = []
-    count = 0
-    with ExitStack() as opened:
-        try:
-            fd = root.open_to_read()
-            opened.callback(os.close, fd)
-            for name in names:
-                fd = os.open(name, flags, dir_fd=fd)
-                opened.callback(os.close, fd)
-            with os.scandir(fd) as entries:
-                for entry in islice(entries, limit):
-                    count += 1
-                    if entry.name in GUARDED_NAMES:
-                        found.add(entry.name)
-                    elif entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False):
-                        subfolders.append(entry.name)
-        except OSError:  # not readable, or gone since it was listed
-            pass
-    return found, sorted(subfolders), count
+def _check_git_file(root: HeldPath, held: HeldPath, confinement: Confinement) -> None:
+    """Refuse a `.git` file that names a repository which the server can write to: git would execute its hooks."""
+    fd = held.open_to_read()
+    try:
+        text = os.read(fd, _GIT_FILE_BYTES).decode(errors="surrogateescape")
+    finally:
+        os.close(fd)
+    target = os.path.realpath(os.path.join(root.path, text.removeprefix("gitdir:").strip()))  # noqa: PTH118 - not a path yet
+    guarded = [f"{folder}/{name}" for folder in confinement.roots for name in GUARDED_NAMES]
+    if any(is_within(target, folder) for folder in confinement.roots) and not any(
+        is_within(target, path) for path in guarded
+    ):
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{held.path!r} names {target!r} as the repository, which a confined server could change, with its hooks. Move"
+            ' the repository out of the folder, or add ".git" to "writable" in the server\'s entry in your own list of servers.',
+        )

@@ -1,4 +1,4 @@
-"""Open paths step by step, and hold each step by a descriptor, so that what was checked is what is used later."""
+"""Open paths step by step, and keep a descriptor of each step open, so that a checked path cannot be replaced later."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ from typing import Literal
 
 Identity = tuple[int, int]
 """A file's device and inode."""
-Links = Literal["refuse", "in folders", "follow"]
-"""What to do with symbolic links: fail, follow those that lead to the last step, or follow all."""
+SymlinkPolicy = Literal["refuse", "in folders", "follow"]
+"""What to do with symbolic links: fail, follow all but a link at the end, or follow all."""
 
 _MAX_LINKS = 40
 _MAX_STEPS = 400  # of one holder; each holds a descriptor
@@ -29,7 +29,7 @@ class HeldPath:
     folder: "HeldPath | None"
     """The folder that contains it; None for `/`."""
     rest: tuple[str, ...] = ()
-    """The steps that were not taken, because this is one of the folders to stop at."""
+    """The rest of the path, which was not opened because this is a folder in `stop_at`."""
 
     @property
     def identity(self) -> Identity:
@@ -56,7 +56,7 @@ class HeldPath:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
 
-    def lineage(self) -> Iterator["HeldPath"]:
+    def self_and_parents(self) -> Iterator["HeldPath"]:
         """Itself, its folder, and so on up to `/`."""
         step: HeldPath | None = self
         while step is not None:
@@ -74,7 +74,7 @@ class HeldPath:
 
 
 class PathHolder:
-    """Opens paths, and stops at some folders: what lies in them decides nothing."""
+    """Opens paths. It does not look into the folders in `stop_at`, whose content a confined server can change."""
 
     def __init__(self, opened: ExitStack, stop_at: Collection[Identity] = ()) -> None:
         self._opened = opened
@@ -83,8 +83,8 @@ class PathHolder:
         self._top: HeldPath | None = None
         self._steps = 0
 
-    def open(self, path: str, *, links: Links, start: HeldPath | None = None) -> HeldPath:
-        """Open a path, which may be relative to `start`. If it enters a folder to stop at, return that, with the `rest`."""
+    def open(self, path: str, *, links: SymlinkPolicy, start: HeldPath | None = None) -> HeldPath:
+        """Open a path, which may be relative to `start`. If it leads into a folder in `stop_at`, return that folder."""
         names = deque(path.split("/"))
         here = self._root() if path.startswith("/") or start is None else start
         followed = 0
@@ -112,7 +112,7 @@ class PathHolder:
         return here
 
     def open_below(self, folder: HeldPath, names: Collection[str]) -> HeldPath:
-        """Open what is at `names` below a folder. Return the first symbolic link on the way. Fail at a folder to stop at."""
+        """Open what is at `names` below a folder. Return the first symbolic link on the way. Fail at a folder in `stop_at`."""
         here = folder
         for name in names:
             if here.is_link:
@@ -125,7 +125,7 @@ class PathHolder:
         return here
 
     def child(self, folder: HeldPath, name: str) -> HeldPath | None:
-        """What has this name in a folder; None if nothing has, or if it is a folder to stop at. A link is not followed."""
+        """The file with this name in a folder; None if it is missing, or a folder in `stop_at`. Links are not followed."""
         try:
             return self.open_below(folder, (name,))
         except OSError:

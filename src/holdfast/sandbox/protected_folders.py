@@ -18,41 +18,42 @@ class MountPoint:
     device: str
     source: str
     path: str
+    is_read_only: bool = False
 
 
 class ProtectedFolders:
-    """The folders that no sandbox may show, checked right before each mount."""
+    """The folders that must not be visible in any sandbox. Checked right before each mount."""
 
     def __init__(
         self, paths: Iterable[str], opened: ExitStack, mounts: Iterable[MountPoint] | None = None
     ) -> None:
         self._paths = {path: _existing_part(PathHolder(opened), path) for path in dict.fromkeys(paths)}
-        self._mounts = () if not self._paths else tuple(_read_mounts() if mounts is None else mounts)
+        self._mounts = () if not self._paths else tuple(read_mounts() if mounts is None else mounts)
         self._locations = {path: self._location(path) for path in self._paths}
 
     def check(self, held: HeldPath) -> None:
         """Raise if this path contains a protected folder or lies in one."""
         if not self._paths:
             return
-        inside: set[Identity] = {step.identity for step in held.lineage()}
+        inside: set[Identity] = {step.identity for step in held.self_and_parents()}
         shown = tuple(self._shown_locations(held.path))
         for path, (existing, is_whole) in self._paths.items():
             if (
-                held.identity in {step.identity for step in existing.lineage()}
+                held.identity in {step.identity for step in existing.self_and_parents()}
                 or (is_whole and existing.identity in inside)
                 or any(_overlap(self._locations[path], location) for location in shown)
             ):
                 raise _refused(held.path, path)
 
     def _shown_locations(self, path: str) -> Iterator[tuple[str, str]]:
-        """Every place in a file system that is visible below this path, through bind mounts too."""
+        """The locations in file systems that are visible below this path, also through bind mounts."""
         yield self._location(path)
         for mount in self._mounts:
             if mount.path.startswith(f"{path}/"):
                 yield mount.device, mount.source
 
     def _location(self, path: str) -> tuple[str, str]:
-        """A path's file system and place in it, which is the same for all bind mounts of a folder."""
+        """A path's file system and its path in there, which are the same for all bind mounts of a folder."""
         found = MountPoint(device="", source="/", path="/")
         for mount in self._mounts:  # a later mount covers an earlier one
             if is_within(path, mount.path) and len(mount.path) >= len(found.path):
@@ -70,13 +71,19 @@ def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
     """The mount points, in the order in which they were mounted."""
     fields = (line.split(" ") for line in text.splitlines())
     return tuple(
-        MountPoint(device=line[2], source=_unescape(line[3]), path=_unescape(line[4]))
+        MountPoint(
+            device=line[2],
+            source=_unescape(line[3]),
+            path=_unescape(line[4]),
+            is_read_only="ro" in line[5].split(","),
+        )
         for line in fields
-        if len(line) > 4
+        if len(line) > 5
     )
 
 
-def _read_mounts() -> tuple[MountPoint, ...]:
+def read_mounts() -> tuple[MountPoint, ...]:
+    """The mount points of this process."""
     return parse_mountinfo(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
 
 
@@ -89,7 +96,7 @@ def _overlap(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 
 def _existing_part(holder: PathHolder, path: str) -> tuple[HeldPath, bool]:
-    """The path, or the innermost folder on the way to it that exists; and whether it is the whole path."""
+    """The path, or its innermost parent that exists; and whether it is the whole path."""
     for part in (Path(path), *Path(path).parents):
         try:
             return holder.open(str(part), links="in folders"), part == Path(path)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,7 +30,13 @@ class PreparedProcess:
     """The sandbox writes here once it is set up; end of file without data means that the set-up failed."""
     egress_channel: socket.socket | None = None
     """The sandbox sends the listening socket of its egress proxy here."""
-    until_gone: ExitStack = field(default_factory=ExitStack)
+    finish_setup: Callable[[int], bool] | None = None
+    """Waits until the sandbox of this pid is set up, and checks it. False if it has ended. Raises if it is not as planned. Blocks."""
+    start_fd: int | None = None
+    """The server is executed once something is written here, or once it is closed."""
+    after_setup: ExitStack = field(default_factory=ExitStack)
+    """Close it once the sandbox is set up, or has failed. Blocks."""
+    after_exit: ExitStack = field(default_factory=ExitStack)
     """Close it once no process of the server is left, or if it is not started."""
 
 

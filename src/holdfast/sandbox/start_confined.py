@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
@@ -54,7 +56,7 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
         with prepared.resources:
             child = await _start(starter, sandbox, prepared.request)
             child.on_gone(release)
-        await _wait_until_ready(prepared, child)
+        await _wait_until_ready(prepared, child, _owner(spec))
         if proxy is not None and prepared.egress_channel is not None:
             async with asyncio.timeout(_SETUP_SECONDS):
                 await proxy.open(prepared.egress_channel)
@@ -65,7 +67,11 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
         if child is not None:
             child.terminate()
             child.close()
+            if prepared.start_fd is not None:  # closing it would start the server
+                child.on_gone(partial(os.close, prepared.start_fd))
         else:
+            if prepared.start_fd is not None:
+                os.close(prepared.start_fd)
             release()
         if isinstance(error, OSError):  # includes TimeoutError
             text = str(error) or f"it was not ready within {_SETUP_SECONDS:g} seconds"
@@ -73,20 +79,24 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
                 codes.NO_SANDBOX, f"{sandbox.name} could not set up the sandbox: {text}."
             ) from None
         raise
+    else:
+        if prepared.start_fd is not None:
+            os.close(prepared.start_fd)
     finally:
         _close_channels(prepared)
+        _run_later(prepared.after_setup, _owner(spec))
     return child
 
 
 async def wait_released() -> None:
-    """Wait until everything that was kept until a server's end is released."""
+    """Wait until the cleanup of all ended servers is done."""
     loop = asyncio.get_running_loop()
     if mine := {task for task in _releases if task.get_loop() is loop}:
         await asyncio.wait(mine, timeout=_SETUP_SECONDS)
 
 
 async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
-    """Prepare the process in a thread. If the caller does not wait for it, close what the thread has opened when it finishes."""
+    """Prepare the process in a thread. If the caller stops waiting, close the opened files when the thread finishes."""
     work = asyncio.ensure_future(_THREADS.run(sandbox.prepare, spec, owner=_owner(spec)))
     try:
         async with asyncio.timeout(_PREPARE_SECONDS):
@@ -109,7 +119,7 @@ async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
 
 
 def _owner(spec: ProcessSpec) -> str:
-    """Whose turn it is in the threads: the session's folder, which decides how long the work takes."""
+    """The owner of the work in the threads: the session's folder, because a slow file system should delay only its own servers."""
     return spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else ""
 
 
@@ -119,12 +129,19 @@ def _discard(work: "asyncio.Future[PreparedProcess]", *, owner: str) -> None:
     prepared = work.result()
     prepared.resources.close()
     _close_channels(prepared)
+    if prepared.start_fd is not None:
+        os.close(prepared.start_fd)
+    _run_later(prepared.after_setup, owner)
     _release(prepared, owner)
 
 
 def _release(prepared: PreparedProcess, owner: str) -> None:
-    """Close what was kept until the server's end, in a thread: it may change files."""
-    task = asyncio.get_running_loop().create_task(_THREADS.run(prepared.until_gone.close, owner=owner))
+    _run_later(prepared.after_exit, owner)
+
+
+def _run_later(cleanup: ExitStack, owner: str) -> None:
+    """Run a cleanup in a thread, because it changes files."""
+    task = asyncio.get_running_loop().create_task(_THREADS.run(cleanup.close, owner=owner))
     _releases.add(task)
     task.add_done_callback(_releases.discard)
 
@@ -143,8 +160,11 @@ async def _start(starter: ProcessStarter, sandbox: Sandbox, request: SpawnReques
         raise HoldfastError(codes.NO_SANDBOX, f"The sandbox failed. {error.message}") from None
 
 
-async def _wait_until_ready(prepared: PreparedProcess, child: Child) -> None:
-    """Wait until the sandbox is set up. Raise if it closes the pipe without writing: then it failed."""
+async def _wait_until_ready(prepared: PreparedProcess, child: Child, owner: str) -> None:
+    """Wait until the sandbox is set up as planned, then let the server start.
+
+    Raise if the sandbox closes the pipe without writing the pid of its process: then it failed.
+    """
     if prepared.ready_fd is None:
         return
     received = b""
@@ -155,11 +175,22 @@ async def _wait_until_ready(prepared: PreparedProcess, child: Child) -> None:
             if not data:
                 break
             received += data
-    if received:
+    if received and await _finish_setup(prepared, json.loads(received)["child-pid"], owner):
         return
     await child.wait()
     reason = _read_stderr(child) or "it printed no error"
     raise HoldfastError(codes.NO_SANDBOX, f"The sandbox could not be set up: {reason}.")
+
+
+async def _finish_setup(prepared: PreparedProcess, pid: int, owner: str) -> bool:
+    """Check the sandbox, and let the server start. False if the sandbox has ended."""
+    assert prepared.finish_setup is not None
+    assert prepared.start_fd is not None
+    if not await _THREADS.run(prepared.finish_setup, pid, owner=owner):
+        return False
+    with contextlib.suppress(BrokenPipeError):  # it was killed at this moment
+        os.write(prepared.start_fd, b"1")
+    return True
 
 
 def _read_stderr(child: Child) -> str:

@@ -6,26 +6,34 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from holdfast.agent.agent import Agent, ServerStatus
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
+from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Planned, Prompted, Replied, StopReason, Thought, Titled, TurnEnded
 from holdfast.model.ids import new_call_id, new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
+from holdfast.model.limits import STORED
 from holdfast.model.mask import Mask
 from holdfast.model.mask_prompt import mask_prompts
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.session import Session, encode_arguments
+from holdfast.wire.strict_json import has_more_values
 
 log = logging.getLogger(__name__)
 
 BeforeTurn = Callable[[], Awaitable[str]]
 """Runs before each turn; the text it returns is sent before the agent's reply."""
+MAX_WAITING_PROMPTS = 16
 _TITLE_LENGTH = 80
+_TITLE_SOURCE = 4 * 1024  # characters of each text that are masked for the title
+_TITLE_BLOCKS = 20
 INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
 
 
@@ -59,6 +67,15 @@ class Conversation:
 
         A prompt that is already `cancelled` is stored, but not answered.
         """
+        if len(self._turns) > MAX_WAITING_PROMPTS:
+            raise HoldfastError(
+                codes.BUSY,
+                f"{MAX_WAITING_PROMPTS} prompts already wait in this session. Wait for an answer, or cancel.",
+            )
+        if has_more_values(msgspec.json.encode(blocks), STORED.values):
+            raise HoldfastError(
+                codes.TOO_LARGE, f"The prompt has more than {STORED.values} values. Send less at once."
+            )
         prompt = _PendingPrompt(blocks, cancelled=cancelled)
         task = asyncio.create_task(self._run_in_order(prompt))
         self._turns[task] = prompt
@@ -116,7 +133,7 @@ class Conversation:
             return await self.agent.run_turn(blocks, turn)
         except HoldfastError as error:
             await record.append(
-                Replied(message_id=new_message_id(), text=record.mask.mask_line(error.message))
+                Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
             )
         except Exception:
             log.exception("turn crashed")
@@ -197,7 +214,7 @@ class _TurnContext:
             available=session.available,
             starting=session.starting,
             refusals=tuple(
-                replace(refusal, reason=session.record.mask.mask_line(refusal.reason))
+                replace(refusal, reason=session.record.mask.mask_all(refusal.reason))
                 for refusal in session.refusals
             ),
             warnings=session.warnings,
@@ -215,6 +232,18 @@ def _valid_text(text: str) -> str:
 
 def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
     """The beginning of the prompt. It is masked before it is cut, since half a secret would not be recognised."""
-    texts = (str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    texts = (
+        _cut(str(block.get("text", "")), mask)
+        for block in blocks[:_TITLE_BLOCKS]
+        if block.get("type") == "text"
+    )
     words = " ".join(" ".join(mask_prompts(texts, mask)).split())
     return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"
+
+
+def _cut(text: str, mask: Mask) -> str:
+    """The beginning of a long text, without the beginning of a secret at its end."""
+    if len(text) <= _TITLE_SOURCE:
+        return text
+    start = text[:_TITLE_SOURCE]
+    return start[: mask.find_partial_at_end(start)]

@@ -16,7 +16,7 @@ from holdfast.model.call import ToolCall
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Outcome
-from holdfast.model.json import Json, JsonObject
+from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
 from holdfast.model.visible_text import to_line
 from holdfast.session.record import Record
@@ -101,17 +101,18 @@ class PermissionPolicy:
 
     async def _ask(self, door: Door, tool_call: ToolCall, tool: CatalogTool) -> Decision:
         await self._record.wait_published()  # the user sees what the question is about
-        decision = await door.request_permission(self._mask_arguments(tool_call), permission_title(tool))
+        decision = await door.request_permission(await self._shown_call(tool_call), permission_title(tool))
         await self._record.add_decision(tool_call, decision)
         if decision is Decision.ALLOW_ALWAYS:
             self._always_allowed.add(_key(tool))
         return decision
 
-    def _mask_arguments(self, tool_call: ToolCall) -> ToolCall:
-        arguments: Json = msgspec.json.decode(tool_call.arguments)
-        return replace(
-            tool_call, arguments=msgspec.json.encode(self._record.mask.mask_all_in_json(arguments))
-        )
+    async def _shown_call(self, tool_call: ToolCall) -> ToolCall:
+        """The call with its arguments as they will be sent, but for the user's secrets.
+
+        Nothing is masked because of its name: the server chooses the names of its parameters.
+        """
+        return replace(tool_call, arguments=await self._record.mask_for_question(tool_call.arguments))
 
 
 def stored_mode(settings: JsonObject) -> Mode:
@@ -123,7 +124,7 @@ def stored_mode(settings: JsonObject) -> Mode:
 
 
 def decide_access(tool: CatalogTool, mode: Mode) -> Access:
-    """Decide by the mode and the tool's read-only hint. Screening has removed the hints of definitions that nobody approved."""
+    """Decide by the mode and the tool's read-only hint. Screening has removed the hints of definitions that are not approved."""
     if mode is Mode.AUTO or is_read_only(tool):
         return Access.ALLOWED
     return Access.MUST_ASK if mode is Mode.ASK else Access.REFUSED
@@ -155,14 +156,14 @@ def tool_label(tool: CatalogTool, after_name: str = "") -> str:
     server = (
         tool.server.name
         if _PLAIN_NAME.fullmatch(tool.server.name)
-        else _quote_foreign(tool.server.name, _MAX_NAME)
+        else _quote_untrusted(tool.server.name, _MAX_NAME)
     )
-    title = _quote_foreign(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
+    title = _quote_untrusted(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
     return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
 
 
-def _quote_foreign(text: str, limit: int) -> str:
-    """Somebody else's text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
+def _quote_untrusted(text: str, limit: int) -> str:
+    """Put untrusted text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
     line = to_line(text).replace("“", "'").replace("”", "'").replace('"', "'")
     return f"“{line if len(line) <= limit else line[: limit - 1] + '…'}”"
 

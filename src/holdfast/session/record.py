@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.audit import Audit
-from holdfast.audit.record import AuditKind, Subject, hash_arguments, limit_arguments, make_record
+from holdfast.audit.record import (
+    AuditKind,
+    Subject,
+    hash_arguments,
+    limit_arguments,
+    make_record,
+    omit_arguments,
+)
 from holdfast.connect.call import ToolResult
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -31,11 +38,12 @@ from holdfast.model.event import (
     ToolStarted,
 )
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import ON_LOOP, STORED, Budget
 from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.event_stream import BatchListener, EventStream, Listener
-from holdfast.session.message_pieces import ENDS_OF_MESSAGES, MessagePieces
+from holdfast.session.message_masker import ENDS_OF_MESSAGES, MessageMasker
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.store.appender import OnAppend, PendingEvent
 from holdfast.store.errors import is_transient
@@ -43,30 +51,34 @@ from holdfast.store.interrupted import missing_ends
 from holdfast.store.masking import mask_event
 from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import SessionChange
+from holdfast.wire.strict_json import is_over
 
 log = logging.getLogger(__name__)
 
-# One writer serves every session, so the size of a stored result is limited: it must not delay other sessions' commits.
-MAX_RESULT_BYTES = 2 * 1024 * 1024
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
+_MAX_COMMANDS_ON_LOOP = 4 * 1024
 
 _RESULT_NOT_STORED: tuple[JsonObject, ...] = (
     {"type": "text", "text": "The result could not be stored when it arrived, and was not kept."},
 )
-_THREAD_BYTES = 1024 * 1024  # a larger result is decoded in a thread
+_NO_MASK = Mask()
 _MASK_THREADS = WorkerThreads("mask", threads=4, per_owner=1)
 
 
 class Record:
     """The events of one session, in order, with their audit records. No event is published before it is on disk."""
 
-    def __init__(self, context: SessionContext, store: Store, audit: Audit, mask: Mask) -> None:
+    def __init__(
+        self, context: SessionContext, store: Store, audit: Audit, mask: Mask, question_mask: Mask = _NO_MASK
+    ) -> None:
         self._context = context
         self._audit = audit
         self.mask = mask
         """Masks the secrets in everything that is written."""
-        self._pieces = MessagePieces(mask)
+        self.question_mask = question_mask
+        """Masks secrets in the arguments that a question shows: only those of the host, the user and the environment."""
+        self._message_masker = MessageMasker(mask)
         self._stream = EventStream(context.session_id, store)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
@@ -97,33 +109,44 @@ class Record:
         await (await self.append(event)).wait_durable()
 
     async def append(
-        self, event: Event, on_append: OnAppend | None = None, *, depends_on: PendingEvent | None = None
+        self,
+        event: Event,
+        on_append: OnAppend | None = None,
+        *,
+        depends_on: PendingEvent | None = None,
+        is_slow: bool = False,
     ) -> PendingEvent:
-        """Append an event without waiting for the disk."""
+        """Append an event without waiting for the disk. One that is slow to mask is masked in a thread."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-        if self._pieces.has_held and isinstance(event, ENDS_OF_MESSAGES):
-            await self._append_held()
+        if self._message_masker.has_pending and isinstance(event, ENDS_OF_MESSAGES):
+            await self._append_pending()
         # Masked here, so that the published event equals the stored one.
-        if isinstance(event, Prompted) and self._is_slow_to_mask(_text_size(event.blocks)):
+        if is_slow or (isinstance(event, Prompted) and _is_slow_prompt(event.blocks, self._loop_budget)):
             masked = await _MASK_THREADS.run(mask_event, event, self.mask, owner=self._context.session_id)
         else:
             masked = mask_event(event, self.mask)
         return await self._stream.append(masked, on_append, depends_on=depends_on)
 
-    def _is_slow_to_mask(self, size: int) -> bool:
-        """Whether masking so much would occupy the event loop for too long."""
-        return size * (1 + len(self.mask.secrets) // 100) > _THREAD_BYTES
+    @property
+    def _loop_budget(self) -> Budget:
+        """What may be masked without occupying the event loop for too long."""
+        share = 1 + self.mask.size // 100
+        return (
+            ON_LOOP
+            if share == 1
+            else Budget(bytes=ON_LOOP.bytes // share, values=max(1, ON_LOOP.values // share))
+        )
 
     async def append_piece(self, event: Replied | Thought) -> None:
         """Append a piece of a message. Its end waits for the next piece while a known secret may begin there."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-        for shown in self._pieces.feed(event):
+        for shown in self._message_masker.feed(event):
             await self._stream.append(shown)
 
-    async def _append_held(self) -> None:
-        for event in self._pieces.flush():
+    async def _append_pending(self) -> None:
+        for event in self._message_masker.flush():
             await self._stream.append(event)
 
     @asynccontextmanager
@@ -164,13 +187,13 @@ class Record:
         An end that the store has deferred may be among them. It is written only once, as both have the same key.
         """
         return [
-            _EventWrite(end.event, self._audit_interrupted(end.called))
+            _EventWrite(end.event, self._audit_interrupted(end.call))
             for end in missing_ends(tx, self._context.session_id)
-            if end.called is None or end.called.call_id not in running
+            if end.call is None or end.call.call_id not in running
         ]
 
-    def _audit_interrupted(self, called: ToolCalled | None) -> OnAppend | None:
-        return None if called is None else lambda tx: self._audit.add_interrupted(tx, self._context, called)
+    def _audit_interrupted(self, call: ToolCalled | None) -> OnAppend | None:
+        return None if call is None else lambda tx: self._audit.append_interrupted(tx, self._context, call)
 
     async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
         """Store which servers are available and which were refused; each new refusal is audited in the same commit."""
@@ -192,7 +215,7 @@ class Record:
 
         def on_append(tx: Tx) -> None:
             for record in records:
-                self._audit.add(tx, record, self.mask)
+                self._audit.append(tx, record, self.mask)
 
         return on_append
 
@@ -211,15 +234,27 @@ class Record:
     async def add_call(self, tool_call: ToolCall, *, title: str = "", kind: str = "other") -> None:
         """Append the request for a call, without waiting for the disk: later events of the call are stored after it."""
         await self.recover()
+        arguments = tool_call.arguments
+        whole = not is_over(arguments, STORED)
         event = ToolCalled(
             call_id=tool_call.call_id,
             server=tool_call.server,
             tool=tool_call.tool,
-            arguments=_as_object(tool_call.arguments),
+            arguments=_as_object(arguments) if whole else omit_arguments(arguments),
             title=title,
             kind=kind,
         )
-        self._running_calls[tool_call.call_id] = await self.append(event)
+        is_slow = whole and is_over(arguments, self._loop_budget)
+        self._running_calls[tool_call.call_id] = await self.append(event, is_slow=is_slow)
+
+    async def mask_for_question(self, arguments: bytes) -> bytes:
+        """The arguments of a call as a question shows them. Raise TOO_LARGE if they are too large to be shown."""
+        if is_over(arguments, STORED):
+            raise HoldfastError(codes.TOO_LARGE, f"The arguments have {len(arguments)} bytes.")
+        if is_over(arguments, self._loop_budget):
+            owner = self._context.session_id
+            return await _MASK_THREADS.run(_mask_arguments, arguments, self.question_mask, owner=owner)
+        return _mask_arguments(arguments, self.question_mask)
 
     async def add_decision(self, tool_call: ToolCall, decision: Decision) -> None:
         """Store the user's decision about a call, with its audit record."""
@@ -229,7 +264,7 @@ class Record:
         )
         event = PermissionDecided(call_id=tool_call.call_id, decision=decision)
         await run_to_completion(
-            self._write_or_defer(_EventWrite(event, self._audit.recorder(record, self.mask)))
+            self._write_or_defer(_EventWrite(event, self._audit.append_callback(record, self.mask)))
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
@@ -239,10 +274,9 @@ class Record:
 
     async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Store the end of a call and its audit record, in one commit."""
-        large = self._is_slow_to_mask(result.size)
         event = (
             await _MASK_THREADS.run(self._end_event, tool_call, result, owner=self._context.session_id)
-            if large
+            if result.is_over(self._loop_budget)
             else self._end_event(tool_call, result)
         )
         record = replace(
@@ -256,17 +290,17 @@ class Record:
         called = self._running_calls.get(tool_call.call_id)
         try:
             if called is not None and await called.wait_settled():
-                await self._write_or_defer(_EventWrite(event, self._audit.recorder(record, self.mask)))
+                await self._write_or_defer(_EventWrite(event, self._audit.append_callback(record, self.mask)))
             else:  # the request was not stored, so the call was not made
-                await self._audit.record(record, self.mask)
+                await self._audit.write(record, self.mask)
         finally:
             self._running_calls.pop(tool_call.call_id, None)
 
     async def close(self, *last: tuple[Event, OnAppend | None]) -> None:
         """End the record with these events. If they cannot be stored now, the store writes them later."""
-        held = [_EventWrite(event, None) for event in self._pieces.flush()]
+        pending = [_EventWrite(event, None) for event in self._message_masker.flush()]
         writes = [
-            *held,
+            *pending,
             *(_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last),
         ]
         self._is_closed = True
@@ -308,14 +342,14 @@ class Record:
                 write.on_append(tx)
 
     def _end_event(self, tool_call: ToolCall, result: ToolResult) -> Event:
-        whole = result.size <= MAX_RESULT_BYTES
+        whole = not result.is_over(STORED)
         event = ToolEnded(
             call_id=tool_call.call_id,
             outcome=result.outcome,
             content=tuple(
                 result.content
                 if whole
-                else (_shorten_block(block, self.mask) for block in result.content[:_MAX_BLOCKS])
+                else (_shorten_block(block, self.mask) for block in result.first_blocks(_MAX_BLOCKS))
             ),
             structured=result.data if whole else None,
             code=result.code,
@@ -335,7 +369,7 @@ class Record:
             arguments_hash=hash_arguments(tool_call.arguments),
             arguments=self._audit_arguments(tool_call),
         )
-        await run_to_completion(self._audit.record(record, self.mask))
+        await run_to_completion(self._audit.write(record, self.mask))
 
     def _audit_arguments(self, tool_call: ToolCall) -> JsonObject | None:
         return limit_arguments(tool_call.arguments) if self._audit.keeps_arguments else None
@@ -363,7 +397,7 @@ def _shorten_block(block: dict[str, Any], mask: Mask) -> JsonObject:
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str):
         if len(text) <= _MAX_TEXT:
-            return block
+            return {"type": "text", "text": text}  # not the block: its other members may be large
         return {
             "type": "text",
             "text": f"{mask.mask_start(text, _MAX_TEXT)}… ({len(text)} characters; the rest was not kept)",
@@ -371,12 +405,19 @@ def _shorten_block(block: dict[str, Any], mask: Mask) -> JsonObject:
     return {"type": "text", "text": f"({str(block.get('type'))[:40]}; too large to be kept)"}
 
 
-def _text_size(blocks: Sequence[JsonObject]) -> int:
-    return sum(len(value) for block in blocks for value in block.values() if isinstance(value, str))
+def _is_slow_prompt(blocks: Sequence[JsonObject], budget: Budget) -> bool:
+    """Whether masking a prompt takes long. Each line of one with a `/call` is looked at."""
+    text = msgspec.json.encode(blocks)
+    return len(text) > _MAX_COMMANDS_ON_LOOP and (b"/call" in text or is_over(text, budget))
 
 
 def _subject(tool_call: ToolCall) -> Subject:
     return Subject(server=tool_call.server, tool=tool_call.tool, call_id=tool_call.call_id)
+
+
+def _mask_arguments(arguments: bytes, mask: Mask) -> bytes:
+    value: Json = msgspec.json.decode(arguments)
+    return msgspec.json.encode(mask.mask_known_in_json(value))
 
 
 def _as_object(raw: bytes | msgspec.Raw) -> JsonObject:

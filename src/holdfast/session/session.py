@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import msgspec
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import Catalog, CatalogTool, build_catalog, could_belong_to
 from holdfast.connect.connection import ConnectOptions
-from holdfast.connect.links import Links
+from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope, current_scope
 from holdfast.model import codes
@@ -24,7 +25,7 @@ from holdfast.model.event import Event, Outcome, ServersResolved, SessionClosed,
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
-from holdfast.model.server import ServerSpec
+from holdfast.model.server import Lifetime, ServerSpec
 from holdfast.model.trust import Trust
 from holdfast.resolve.screen_tools import ScreenedTools, UnconfirmedTool, WithheldTool
 from holdfast.session.permission import tool_kind, tool_label
@@ -33,6 +34,7 @@ from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.server_tools import ServerTools
 from holdfast.store.appender import OnAppend
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.strict_json import has_more_values
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ Screen = Callable[[ServerSpec, Sequence[Tool]], Awaitable[ScreenedTools]]
 class SessionDeps:
     """What a session needs from its host."""
 
-    links: Links
+    links: LinkPool
     options: ConnectOptions
     resolve: Resolve
     screen: Screen
@@ -219,6 +221,7 @@ class Session:
         began = time.monotonic()
         try:
             tool = await self._find(tool_call.tool)
+            self._check_arguments(tool_call)
         except HoldfastError as error:
             result = failed_result(error)
             await self._record.add_unknown_tool(tool_call, result)
@@ -251,6 +254,14 @@ class Session:
             # The end of a call is stored even if the caller is cancelled.
             await run_to_completion(self._record.add_end(tool_call, result, time.monotonic() - began))
         return result
+
+    def _check_arguments(self, tool_call: ToolCall) -> None:
+        """Refuse arguments with so many values that storing them would delay other sessions."""
+        values = self._deps.options.limits.values
+        if has_more_values(tool_call.arguments, values):
+            raise HoldfastError(
+                codes.TOO_LARGE, f"The arguments have more than {values} values. Nothing was called."
+            )
 
     async def list_resources(self, server: str) -> list[dict[str, Any]]:
         """List a server's resources."""
@@ -413,19 +424,26 @@ class Session:
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} returned more than {_MAX_PAGES} pages of {key}.")
 
     async def _request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
-        link, connection = await self._deps.links.connect(self._run_scope(), self.server(server))
+        scope, spec = self._run_scope(), self.server(server)
+        link, connection = await self._deps.links.connect(scope, spec)
+        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         with link.use():
-            raw = await connection.request(method, params, timeout=self._deps.options.list_seconds)
+            raw = await connection.request(
+                method, params, timeout=self._deps.options.list_seconds, owner=owner
+            )
         result: Json = msgspec.json.decode(raw)
         return result if isinstance(result, dict) else {}
 
 
 def _new_refusals(refusals: Sequence[Refusal], stored: Sequence[Refusal]) -> list[Refusal]:
-    left = [*refusals]
-    for refusal in stored:
-        if refusal in left:
-            left.remove(refusal)
-    return left
+    known = Counter(stored)
+    new: list[Refusal] = []
+    for refusal in refusals:
+        if known[refusal]:
+            known[refusal] -= 1
+        else:
+            new.append(refusal)
+    return new
 
 
 def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:

@@ -100,7 +100,8 @@ class LinkSettings:
     max_open: int = field(
         default=1000,
         metadata={
-            "help": "The maximum number of servers that are connected at once, over all sessions.",
+            "help": "The maximum number of servers that are connected at once, over all sessions, without built-in ones."
+            " A session may connect a further server only if as many as it has stay free for other sessions.",
             "min": 1,
             "max": 100_000,
         },

@@ -18,18 +18,18 @@ OnInterruptedCall = Callable[[ToolCalled], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingEnd:
-    """The missing end of a call (then `called` is its request) or of a turn."""
+    """The missing end of a call (then `call` is its request) or of a turn."""
 
     event: ToolEnded | TurnEnded
-    called: ToolCalled | None = None
+    call: ToolCalled | None = None
 
 
 def end_interrupted(tx: Tx, session_id: SessionId, on_call: OnInterruptedCall | None = None) -> None:
     """End the session's open calls and its open turn as interrupted. The caller must hold the lease."""
     for end in missing_ends(tx, session_id):
         appended = tx.append(session_id, end.event)
-        if end.called is not None and appended.is_new and on_call is not None:
-            on_call(end.called)
+        if end.call is not None and appended.is_new and on_call is not None:
+            on_call(end.call)
 
 
 def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
@@ -37,18 +37,18 @@ def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
     session = tx.session(session_id)
     if session is None:
         return ()
-    calls = tuple(_missing_call_end(called) for called in tx.open_calls(session_id))
+    calls = tuple(_missing_call_end(call) for call in tx.open_calls(session_id))
     if not session.open_turn:
         return calls
     ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
     return (*calls, MissingEnd(event=ended))
 
 
-def _missing_call_end(called: ToolCalled) -> MissingEnd:
+def _missing_call_end(call: ToolCalled) -> MissingEnd:
     ended = ToolEnded(
-        call_id=called.call_id,
+        call_id=call.call_id,
         outcome=Outcome.CANCELLED,
         content=({"type": "text", "text": _INTERRUPTED_TEXT},),
         code=INTERRUPTED,
     )
-    return MissingEnd(event=ended, called=called)
+    return MissingEnd(event=ended, call=call)

@@ -33,21 +33,22 @@ def mask_event(event: Event, mask: Mask) -> Event:
     arguments of a call, or in a command that the user typed.
     """
     match event:
-        case ToolCalled(arguments=arguments, title=title):
-            return replace(
-                event, arguments=_as_object(mask.mask_all_in_json(arguments)), title=mask.mask_text(title)
-            )
+        case ToolCalled(arguments=arguments):
+            return replace(_mask_names(event, mask), arguments=_as_object(mask.mask_all_in_json(arguments)))
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
-        case ServersResolved(refusals=refusals):
-            masked = tuple(replace(refusal, reason=mask.mask_line(refusal.reason)) for refusal in refusals)
-            return replace(event, refusals=masked)
+        case ServersResolved(servers=servers, refusals=refusals):
+            masked = tuple(
+                replace(refusal, server=mask.mask_known(refusal.server), reason=mask.mask_all(refusal.reason))
+                for refusal in refusals
+            )
+            return replace(event, servers=tuple(map(mask.mask_known, servers)), refusals=masked)
         case SessionClosed(reason=reason):
-            return replace(event, reason=mask.mask_line(reason))
-        case _ if not mask.secrets:
+            return replace(event, reason=mask.mask_all(reason))
+        case _ if not mask.size:
             return event
         case Replied(text=text) | Thought(text=text):
-            return replace(event, text=mask.mask_text(text))
+            return replace(event, text=mask.mask_known(text))
         case Planned(entries=entries):
             return replace(event, entries=_mask_objects(entries, mask))
         case ToolEnded(content=content, structured=structured):
@@ -55,11 +56,22 @@ def mask_event(event: Event, mask: Mask) -> Event:
                 event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured)
             )
         case Titled(title=title):
-            return replace(event, title=mask.mask_text(title))
+            return replace(event, title=mask.mask_known(title))
         case TurnEnded(usage=usage):
             return replace(event, usage=_as_object(mask.mask_known_in_json(usage)))
         case SessionOpened() | TrustLowered() | ModeChanged() | ToolStarted() | PermissionDecided():
             return event
+
+
+def _mask_names(event: ToolCalled, mask: Mask) -> ToolCalled:
+    if not mask.find(f"{event.server}\n{event.tool}\n{event.title}"):
+        return event
+    return replace(
+        event,
+        server=mask.mask_known(event.server),
+        tool=mask.mask_known(event.tool),
+        title=mask.mask_known(event.title),
+    )
 
 
 def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
@@ -68,9 +80,9 @@ def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject
 
 def _mask_blocks(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
     """Mask content blocks. A secret may be spread over the texts of several."""
-    if not mask.secrets:
+    if not mask.size:
         return blocks
-    return _mask_objects(_with_texts(blocks, mask.mask_texts(_texts(blocks))), mask)
+    return _mask_objects(_with_texts(blocks, mask.mask_known_in_texts(_texts(blocks))), mask)
 
 
 def _texts(blocks: tuple[JsonObject, ...]) -> list[str]:

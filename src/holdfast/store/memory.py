@@ -335,6 +335,10 @@ class _MemoryTx:
     def approve(self, approval: Approval) -> None:
         self._db.put(self._db.approvals, (approval.key, approval.content_hash), approval)
 
+    def remove_approvals(self, prefix: str) -> None:
+        for approval in self.approvals(prefix):
+            self._db.drop(self._db.approvals, (approval.key, approval.content_hash))
+
     def audit_append(self, row: AuditRow) -> None:
         if row.seq != len(self._db.audit) + 1:
             raise ValueError(f"The audit's next row is {len(self._db.audit) + 1}, not {row.seq}.")

@@ -263,6 +263,14 @@ class SqlTx(SqlReadTx):
             (approval.key, approval.content_hash, approval.by, to_microseconds(approval.at)),
         )
 
+    def remove_approvals(self, prefix: str) -> None:
+        """Remove the approvals whose key starts with this prefix."""
+        for approval in self.approvals(prefix):
+            self._db.execute(
+                "DELETE FROM approvals WHERE what = ? AND content_hash = ?",
+                (approval.key, approval.content_hash),
+            )
+
     def audit_append(self, row: AuditRow) -> None:
         """Append a row to the audit; its number must be the next one."""
         head = self._one("SELECT max(seq) FROM audit")[0] or 0

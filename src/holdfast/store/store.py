@@ -121,6 +121,10 @@ class Tx(ReadTx, Protocol):
         """Store an approval."""
         ...
 
+    def remove_approvals(self, prefix: str) -> None:
+        """Remove the approvals whose key starts with this prefix."""
+        ...
+
     def audit_append(self, row: AuditRow) -> None:
         """Append a row to the audit; its number must be the next one."""
         ...

@@ -36,7 +36,7 @@ class ParsedToken:
     """The parts of a token whose signature is not verified yet."""
 
     key_id: str
-    signed: bytes = field(repr=False)
+    signing_input: bytes = field(repr=False)
     payload: bytes = field(repr=False)
     signature: bytes = field(repr=False)
 
@@ -48,17 +48,17 @@ def token_error(reason: Reason, message: str) -> HoldfastError:
 
 def encode_header(key_id: str) -> bytes:
     """The encoded header of every token that this key signs."""
-    return _encode(_encode_json({"alg": ALGORITHM, "kid": key_id, "typ": TYPE}))
+    return _b64encode(_encode_json({"alg": ALGORITHM, "kid": key_id, "typ": TYPE}))
 
 
-def signing_input(header: bytes, payload: JsonObject) -> bytes:
+def encode_signing_input(header: bytes, payload: JsonObject) -> bytes:
     """The bytes to sign: the encoded header and payload."""
-    return b".".join((header, _encode(_encode_json(payload))))
+    return b".".join((header, _b64encode(_encode_json(payload))))
 
 
-def join_token(signed: bytes, signature: bytes) -> str:
+def join_token(signing_input: bytes, signature: bytes) -> str:
     """The token as text."""
-    return b".".join((signed, _encode(signature))).decode("ascii")
+    return b".".join((signing_input, _b64encode(signature))).decode("ascii")
 
 
 def parse_token(text: str) -> ParsedToken:
@@ -66,9 +66,9 @@ def parse_token(text: str) -> ParsedToken:
     if len(text) > MAX_TOKEN_BYTES:
         raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
     try:
-        signed, _, last = text.encode("ascii").rpartition(b".")
-        first, middle = signed.split(b".")
-        header, payload, signature = parse_object(_decode(first)), _decode(middle), _decode(last)
+        signing_input, _, last = text.encode("ascii").rpartition(b".")
+        first, middle = signing_input.split(b".")
+        header, payload, signature = parse_object(_b64decode(first)), _b64decode(middle), _b64decode(last)
     except ValueError:
         raise token_error(
             "malformed",
@@ -79,13 +79,13 @@ def parse_token(text: str) -> ParsedToken:
     key_id = header.get("kid")
     if header.get("typ") != TYPE or not isinstance(key_id, str) or header.keys() != _HEADER_NAMES:
         raise token_error("malformed", f"The token's header is not the header of a {TYPE}.")
-    return ParsedToken(key_id=key_id, signed=signed, payload=payload, signature=signature)
+    return ParsedToken(key_id=key_id, signing_input=signing_input, payload=payload, signature=signature)
 
 
 def parse_object(text: bytes) -> JsonObject:
     """Parse a JSON object with unique names; raises ValueError for anything else."""
     try:
-        value: Json = _DECODER.decode(text.decode("utf-8"))
+        value: Json = _JSON_DECODER.decode(text.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
@@ -95,16 +95,16 @@ def parse_object(text: bytes) -> JsonObject:
 
 def encode_base64url(data: bytes) -> str:
     """Encode bytes as base64url without padding."""
-    return _encode(data).decode("ascii")
+    return _b64encode(data).decode("ascii")
 
 
 def decode_base64url(text: str) -> bytes:
     """Decode base64url without padding; raises ValueError unless the encoding is canonical."""
-    return _decode(text.encode("ascii"))
+    return _b64decode(text.encode("ascii"))
 
 
 def _encode_json(value: JsonObject) -> bytes:
-    return _ENCODER.encode(value).encode("ascii")
+    return _JSON_ENCODER.encode(value).encode("ascii")
 
 
 def _reject_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
@@ -114,17 +114,17 @@ def _reject_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
     return value
 
 
-def _encode(data: bytes) -> bytes:
+def _b64encode(data: bytes) -> bytes:
     return urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _decode(text: bytes) -> bytes:
+def _b64decode(text: bytes) -> bytes:
     data = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
     # Python skips characters that are not base64 and ignores spare bits, so one token would have many encodings.
-    if _encode(data) != text:
+    if _b64encode(data) != text:
         raise ValueError("not base64url")
     return data
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
-_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicates)
+_JSON_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_JSON_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicates)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.private_folder import make_private_folder
 from holdfast.model.untrusted_file import (
     UnusableFileError,
     open_untrusted_file,
@@ -63,7 +64,7 @@ class KeyFile:
             self._write(change(self._read()[0]))
 
     def _create(self) -> tuple[tuple[Key, ...], FileVersion]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         _check_private(self._folder, self._folder.stat(), "700")
         with self._locked():
             if not self._private.exists():  # otherwise another process has just created it

@@ -10,9 +10,10 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.token.claims import MAX_LIFETIME
 from holdfast.token.jws import ALGORITHM, decode_base64url, encode_base64url, parse_object
-from holdfast.token.replay import REPLAY_MARGIN
+from holdfast.token.replay import EXPIRY_MARGIN
 
 _KEY_TYPE = {"kty": "OKP", "crv": "Ed25519"}
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ def generate_key() -> Key:
 
 def rotate_keys(keys: tuple[Key, ...], new: Key, now: float) -> tuple[Key, ...]:
     """The keys after a rotation: the new key signs; the others lose their secret, and verify until their tokens expire."""
-    expires_at = now + MAX_LIFETIME + REPLAY_MARGIN
+    expires_at = now + MAX_LIFETIME + EXPIRY_MARGIN
     kept = (
         replace(key, secret=None, expires_at=key.expires_at or expires_at)
         for key in keys
@@ -103,10 +104,10 @@ def _parse_jwks(text: bytes) -> tuple[Key, ...]:
     try:
         listed = parse_object(text).get("keys")
         if not isinstance(listed, list):
-            raise ValueError("keys is not a list")
+            raise ValueError('"keys" is not a list')
         return tuple(key for jwk in listed if (key := _parse_jwk(jwk)))
-    except ValueError:
-        raise _bad_key_set('It is not a JSON Web Key Set: {"keys": [...]}.') from None
+    except ValueError as error:
+        raise _bad_key_set(f"It is not a valid JSON Web Key Set: {error}.") from None
 
 
 def _parse_jwk(jwk: Json) -> Key | None:
@@ -116,18 +117,22 @@ def _parse_jwk(jwk: Json) -> Key | None:
         return None
     key_id, public, secret, expires_at = jwk.get("kid"), jwk.get("x"), jwk.get("d"), jwk.get("exp")
     if not isinstance(key_id, str) or not isinstance(public, str):
-        raise ValueError("a key without an id or a public part")
+        raise ValueError("a key has no id or no public part")
     if not isinstance(secret, str | None) or not isinstance(expires_at, int | float | None):
-        raise ValueError("a key whose secret or expiry has the wrong type")
-    halves = [decode_base64url(half) for half in (public, secret) if half is not None]
-    if any(len(half) != 32 for half in halves):
-        raise ValueError("a key of the wrong length")
+        raise ValueError("the secret or expiry of a key has the wrong type")
     return Key(
         key_id=key_id,
-        public=halves[0],
-        secret=halves[1] if secret is not None else None,
+        public=_decode_key(public),
+        secret=None if secret is None else _decode_key(secret),
         expires_at=expires_at,
     )
+
+
+def _decode_key(text: str) -> bytes:
+    key = decode_base64url(text)
+    if len(key) != _KEY_BYTES:
+        raise ValueError(f"a key does not have {_KEY_BYTES} bytes")
+    return key
 
 
 def _key_id(public: bytes) -> str:

@@ -9,8 +9,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.token.claims import Claims
 
-REPLAY_MARGIN = 60
-"""For how many seconds an expired token is remembered: longer than the leeway of any verifier."""
+EXPIRY_MARGIN = 60
+"""For how many seconds after its expiry a token is remembered and its key kept: longer than the leeway of any verifier."""
 
 
 class ReplayCache:
@@ -34,7 +34,7 @@ class ReplayCache:
 
     def check(self, claims: Claims, now: float | None = None) -> None:
         """Record a verified token as used; raises TOKEN_REPLAYED if it was used before, and BUSY if the cache is full."""
-        token, until = f"{claims.issuer}\0{claims.token_id}", claims.expires_at + REPLAY_MARGIN
+        token, until = f"{claims.issuer}\0{claims.token_id}", claims.expires_at + EXPIRY_MARGIN
         session_id = claims.context.session_id
         with self._lock:
             self._forget(time.time() if now is None else now)

@@ -12,7 +12,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, to_payload
-from holdfast.token.jws import MAX_TOKEN_BYTES, encode_header, join_token, signing_input
+from holdfast.token.jws import MAX_TOKEN_BYTES, encode_header, encode_signing_input, join_token
 from holdfast.token.key_file import FileVersion, KeyFile
 from holdfast.token.keys import Key, generate_key, public_jwks, rotate_keys
 
@@ -91,8 +91,8 @@ class Signer:
         self._file.update(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 
     def _sign(self, loaded: LoadedKeys, payload: JsonObject) -> str:
-        signed = signing_input(loaded.header, payload)
-        return join_token(signed, loaded.private.sign(signed))
+        signing_input = encode_signing_input(loaded.header, payload)
+        return join_token(signing_input, loaded.private.sign(signing_input))
 
     def _current_keys(self) -> LoadedKeys:
         loaded = self._loaded

@@ -37,7 +37,8 @@ class Verifier:
         self._file = jwks if isinstance(jwks, Path) else None
         self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
-        self._public_keys: dict[str, Ed25519PublicKey] = {}
+        self._ed25519_keys: dict[str, Ed25519PublicKey] = {}
+        """The same keys as objects of `cryptography`, made on first use."""
         if isinstance(jwks, Path):
             self._reload(jwks)
         else:
@@ -45,7 +46,7 @@ class Verifier:
 
     def replace(self, jwks: Mapping[str, object] | str | bytes) -> None:
         """Accept only these keys from now on. Call this after you have fetched the key set again."""
-        self._keys, self._public_keys = read_public(jwks), {}
+        self._keys, self._ed25519_keys = read_public(jwks), {}
 
     def verify(
         self,
@@ -81,7 +82,7 @@ class Verifier:
         parts = parse_token(token)
         key = self._find_key(parts.key_id, now)
         try:
-            self._public_key(key).verify(parts.signature, parts.signed)
+            self._ed25519_key(key).verify(parts.signature, parts.signing_input)
         except InvalidSignature:
             raise token_error("signature", "The token's signature is not valid.") from None
         return parts.payload
@@ -109,11 +110,11 @@ class Verifier:
         if claims.expires_at + self._leeway <= now:
             raise token_error("expired", "The token has expired.")
 
-    def _public_key(self, key: Key) -> "Ed25519PublicKey":
-        if (public_key := self._public_keys.get(key.key_id)) is None:
+    def _ed25519_key(self, key: Key) -> "Ed25519PublicKey":
+        if (public_key := self._ed25519_keys.get(key.key_id)) is None:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-            self._public_keys[key.key_id] = public_key = Ed25519PublicKey.from_public_bytes(key.public)
+            self._ed25519_keys[key.key_id] = public_key = Ed25519PublicKey.from_public_bytes(key.public)
         return public_key
 
     def _reload(self, file: Path) -> None:

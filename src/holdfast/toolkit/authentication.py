@@ -52,7 +52,7 @@ class CallerIdentity:
     session: SessionContext | None = None
     announced_workspace: str = ""
     connection: str = ""
-    """The connection, if nobody but this caller uses it: it tells anonymous callers apart."""
+    """The connection, if only this caller uses it. It distinguishes anonymous callers."""
 
 
 class Authenticator(Protocol):

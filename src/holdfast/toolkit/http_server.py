@@ -1,5 +1,7 @@
 """Serve an ASGI application with uvicorn, and limit what clients can hold: connections, unfinished heads, unread answers.
 
+The time to parse what a client sends is limited, too.
+
 uvicorn itself waits for the head of a request (its line and headers) without a limit, and for clients to read their
 answers. `BoundedConnection` wraps uvicorn's protocol of each connection, and uses only the interfaces of asyncio and ASGI:
 it forwards every event to uvicorn, and takes a head as complete when uvicorn calls the application.
@@ -12,20 +14,28 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeAlias, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.app import ACCEPT_EXTENSION
+from holdfast.wire.loop_throttle import LoopThrottle
 
 HEAD_SECONDS = 10.0
 WRITE_SECONDS = 30.0
 HEAD_BYTES = 64 * 1024
+MAX_HEAD_LINES = 600
 MAX_CONNECTIONS = 4096
 _SHUTDOWN_SECONDS = 3
-_BODY_BYTES = 256 * 1024  # the chunk that completes a head may contain this much of the body
+_PIECE_BYTES = 4 * 1024  # parsed at once: up to a millisecond of work
+_SLICE_SECONDS = 0.001  # how long pieces are parsed before the event loop does other work
+MAX_PIPELINED = 16
+"""How many requests a client may send before it has the answer to the first one."""
+_BURST_SECONDS = 0.02  # how much parsing a client may cause at once before it is read more slowly
 _BACKLOG = 1024
 _OTHER_FILES = 128  # files that a server may open besides its connections
 
@@ -82,18 +92,24 @@ class Connections:
 class BoundedConnection(asyncio.Protocol):
     """The protocol of one connection.
 
-    It aborts the connection if a head takes too long or is too large, or if the client does not read its answers.
+    It aborts the connection if a head takes too long or is too large or has too many lines, if the client does not read its answers, or if it
+    sends many requests at once. A client whose bytes take long to parse is read more slowly.
     """
 
-    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
+    def __init__(self, protocol: HttpToolsProtocol, connections: Connections) -> None:
         self.peername: Peername = ("", 0)
         self._protocol = protocol
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._size = 0
+        self._lines = 0
+        self._last_bytes = b""
         self._running = 0
         self._has_unread = False
+        self._unparsed = b""
+        self._is_parse_scheduled = False
+        self._throttle = LoopThrottle(burst_seconds=_BURST_SECONDS)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer at once, for clients that connect and send nothing."""
@@ -101,7 +117,7 @@ class BoundedConnection(asyncio.Protocol):
         if peername := transport.get_extra_info("peername"):
             self.peername = (str(peername[0]), int(peername[1]))
         self._start_head_timer()
-        self._protocol.connection_made(transport)
+        self._protocol.connection_made(self._transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,17 +127,52 @@ class BoundedConnection(asyncio.Protocol):
         self._protocol.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Parse in pieces. While some wait, reading is paused, unless uvicorn resumes it."""
+        self._unparsed += data
+        if not self._is_parse_scheduled:
+            self._parse()
+
+    def _parse(self) -> None:
+        self._is_parse_scheduled = False
+        started = monotonic()
+        while self._unparsed and not self._transport.is_closing():
+            piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
+            self._parse_piece(piece)
+            # After a piece of a head, let the application start: the rest may be a body.
+            if not self._running or monotonic() - started > _SLICE_SECONDS:
+                break
+        rest_seconds = self._throttle.begin_rest() if self._throttle.count(started) else 0.0
+        if self._transport.is_closing():
+            return
+        if self._unparsed or rest_seconds:
+            self._is_parse_scheduled = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(rest_seconds, self._parse)
+        elif not self._protocol.flow.read_paused:
+            self._transport.resume_reading()
+
+    def _parse_piece(self, piece: bytes) -> None:
         """Count the bytes of a head. While the application runs, bytes belong to the body or to the next request."""
         if self._running:
             self._has_unread = True
         else:
             if self._head_timer is None:
                 self._start_head_timer()
-            self._size += len(data)
-            if self._size > HEAD_BYTES + _BODY_BYTES:
+            self._size += len(piece)
+            self._lines += self._count_lines(piece)
+            if self._size > HEAD_BYTES + _PIECE_BYTES or self._lines > MAX_HEAD_LINES:
                 self.abort()
                 return
-        self._protocol.data_received(data)
+        self._protocol.data_received(piece)
+        if len(self._protocol.pipeline) > MAX_PIPELINED:
+            self.abort()
+
+    def _count_lines(self, piece: bytes) -> int:
+        """How many lines of the head are in this piece. The piece may also contain a part of the body."""
+        text = self._last_bytes + piece
+        self._last_bytes = text[-3:]
+        end = text.find(b"\r\n\r\n")
+        return text.count(b"\n", 0, end if end >= 0 else len(text))
 
     def eof_received(self) -> bool | None:
         return self._protocol.eof_received()
@@ -161,7 +212,8 @@ class BoundedConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _start_head_timer(self) -> None:
-        self._size = 0
+        self._size = self._lines = 0
+        self._last_bytes = b""
         seconds = self._connections.limits.head_seconds
         self._head_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 

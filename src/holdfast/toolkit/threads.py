@@ -8,7 +8,7 @@ from holdfast.model.worker_threads import WorkerThreads
 T = TypeVar("T")
 
 MAX_THREADS = 128
-THREADS_PER_CALLER = 64
+THREADS_PER_CALLER = 64  # if nobody else needs them
 
 _THREADS = WorkerThreads("tool", threads=MAX_THREADS, per_owner=THREADS_PER_CALLER)
 

@@ -50,6 +50,9 @@ class _MemoryTransport:
         self.opposite._is_paused = False
         self._loop.call_soon(self.opposite._deliver)
 
+    def has_hung_up(self) -> bool:
+        return False  # the end is delivered even while reading is paused
+
     async def close(self) -> None:
         self._is_paused = False  # deliver everything: the reader keeps it in its backlog
         self._deliver()

@@ -4,17 +4,22 @@ The peer does no I/O. The `pipe` and `memory` modules pass it the received bytes
 give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;
-* a slow handler does not block other messages; at the limit of requests in flight, reading pauses until one ends,
-  unless a request of our own waits for its response;
+* a slow handler does not block other messages: requests over the limit of requests in flight are refused, so that
+  cancellations and the end of input are always read. Only a remote peer that does not read its answers makes reading
+  pause;
+* a flood of messages takes at most a third of the event loop's time;
+* sessions that share the connection take turns;
 * every waiting caller gets a response or a clear error.
 """
 
 import asyncio
 import itertools
 import logging
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol, assert_never
 
 import msgspec
@@ -41,15 +46,17 @@ from holdfast.wire.frame import (
     result_line,
 )
 from holdfast.wire.lines import Line, LineSplitter
-from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
+from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.parse_threads import LONG_BYTES, parse_in_thread
+from holdfast.wire.request_slots import RequestSlots
+from holdfast.wire.send_queue import SendQueue
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
-# A batch of small messages takes up to 1 ms. With the pause after it, a flood of them takes at most a third of the event
-# loop's time.
-_BATCH_LINES = 100
-_BATCH_PAUSE_SECONDS = 0.002
+_BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
+_HANG_UP_SECONDS = 0.5  # how often to check whether a remote peer that does not read is gone
+_BURST_SECONDS = 0.01  # how much work may arrive at once before reading pauses
 _numbers = itertools.count(1)
 _MAX_LOGGED = 5  # malformed lines that are logged; the others are only counted
 
@@ -89,6 +96,10 @@ class PeerTransport(Protocol):
 
     def resume_reading(self) -> None:
         """Call `data_received` again."""
+        ...
+
+    def has_hung_up(self) -> bool:
+        """Whether the remote peer has ended its output, although reading is paused."""
         ...
 
     async def close(self) -> None:
@@ -132,6 +143,10 @@ def _timeout_error(method: str, seconds: float) -> HoldfastError:
     return HoldfastError(codes.TIMEOUT, f"{method} was not answered within {seconds:g} s.")
 
 
+def _closed_error() -> HoldfastError:
+    return HoldfastError(codes.CONNECTION_CLOSED, "The connection is closed.")
+
+
 class Peer:
     """A connection to a remote peer: send with `request` and `notify`, receive with `on_request` and `on_notification`."""
 
@@ -154,19 +169,25 @@ class Peer:
         self._splitter = LineSplitter(limits.line_bytes)
         self._backlog: deque[Line] = deque()
         self._parse_task: asyncio.Task[None] | None = None
+        self._throttle = LoopThrottle(burst_seconds=_BURST_SECONDS)
         self._is_resume_scheduled = False
         self._is_reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
+        self._unsent = SendQueue()
         self._unread_errors = 0  # errors written since the remote peer stopped reading
-        self._slots = asyncio.Semaphore(limits.in_flight)
+        self._slots = RequestSlots(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._deadlines = Deadlines(self._loop, self._expire)
-        self._next_id = 0
+        # Not the same for all peers: HTTP links share connections, and a response may belong to another link's request.
+        self._next_id = secrets.randbits(31)
         self._running: dict[Id, asyncio.Task[None]] = {}
         self._not_started_ids: set[Id] = set()
         self._cancelled_ids: set[Id] = set()
+        self._ending_ids: set[Id] = set()  # handlers that were cancelled, or whose answer is written
         self._is_eof = False
+        self._has_hung_up = False
+        self._hang_up_check: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.owner = f"peer {next(_numbers)}"
         """Long messages of one owner are parsed in a limited number of threads."""
@@ -176,41 +197,43 @@ class Peer:
 
     # Sending
 
-    async def request(self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None) -> Raw:
-        """Send a request and wait for the result; send a cancellation if the caller times out or is cancelled."""
+    async def request(
+        self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None, owner: str = ""
+    ) -> Raw:
+        """Send a request and wait for the result; send a cancellation if the caller times out or is cancelled.
+
+        If sessions share the connection, `owner` is the session: no session can use up the connection for the others.
+        """
         self._next_id += 1
         request_id = self._next_id
         line = self._check_size(request_line(request_id, method, params))
-        if timeout is None:
-            async with self._slots:
-                return await self._send_request(request_id, line)
-        if self._writable.is_set() and not self._slots.locked():
+        if self._writable.is_set() and self._slots.try_acquire(owner):
             # The request can be sent at once. Only the response can take long, and `_deadlines` limits that.
             try:
-                async with self._slots:
-                    return await self._send_request(request_id, line, timeout)
+                return await self._send_request(request_id, line, owner, timeout)
             except _DeadlineError:
-                raise _timeout_error(method, timeout) from None
+                raise _timeout_error(method, timeout or 0.0) from None
+            finally:
+                self._slots.release(owner)
         try:
-            async with asyncio.timeout(timeout), self._slots:
-                return await self._send_request(request_id, line)
+            async with asyncio.timeout(timeout):
+                await self._slots.acquire(owner)
+                try:
+                    return await self._send_request(request_id, line, owner)
+                finally:
+                    self._slots.release(owner)
         except TimeoutError:
-            raise _timeout_error(method, timeout) from None
+            raise _timeout_error(method, timeout or 0.0) from None
 
     async def notify(self, method: str, params: Any = EMPTY_OBJECT) -> None:
         """Send a notification. Waits only while the remote peer does not read."""
-        line = self._check_size(notification_line(method, params))
-        if not self._writable.is_set():
-            await self._writable.wait()
-        self._write(line)
+        await self._write_in_turn(self._check_size(notification_line(method, params)))
 
     async def notify_all(self, method: str, params: Iterable[Any]) -> None:
         """Send many notifications in one write."""
         lines = [self._check_size(notification_line(method, each)) for each in params]
-        if not self._writable.is_set():
-            await self._writable.wait()
         if lines:
-            self._write(b"".join(lines))
+            await self._write_in_turn(b"".join(lines))
 
     async def wait_idle(self) -> None:
         """Wait until every received request is answered, except the one whose handler calls this."""
@@ -227,6 +250,7 @@ class Peer:
         finally:
             self._is_closed = True
             self._writable.set()
+            self._write_unsent()
             tasks = self._other_handlers()
             for task in tasks:
                 task.cancel()
@@ -245,25 +269,31 @@ class Peer:
         current = asyncio.current_task()
         return [task for task in self._running.values() if task is not current]
 
-    async def _send_request(self, request_id: Id, line: bytes, seconds: float | None = None) -> Raw:
+    async def _send_request(
+        self, request_id: Id, line: bytes, owner: str, seconds: float | None = None
+    ) -> Raw:
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The remote peer closed the connection.")
         future: asyncio.Future[Raw] = self._loop.create_future()
         self._pending[request_id] = future
         if seconds is not None:
             self._deadlines.add(request_id, seconds)
-        sent = False
+        written: asyncio.Future[None] | None = None
+        is_sent = False
         try:
             if self._is_reading_paused:
-                self._process_backlog()  # the response may come after requests that wait in the backlog
-            if not self._writable.is_set():
-                await self._wait_writable_or(future)
-            if not future.done():
+                self._process_backlog(monotonic())  # the response may come after what waits in the backlog
+            if self._writable.is_set() and not self._unsent:
                 self._write(line)
-                sent = True
+                is_sent = True
+            else:
+                written = self._unsent.add(line, owner)
+                await asyncio.wait([written, future], return_when=asyncio.FIRST_COMPLETED)
+                if not written.cancel():
+                    written.result()
             return await future
         except (asyncio.CancelledError, _DeadlineError):
-            if sent:
+            if is_sent or (written is not None and not written.cancel()):
                 self._send_cancel(request_id)
             raise
         finally:
@@ -276,12 +306,19 @@ class Peer:
         if future is not None and not future.done():
             future.set_exception(_DeadlineError())
 
-    async def _wait_writable_or(self, future: asyncio.Future[Raw]) -> None:
-        writable = self._loop.create_task(self._writable.wait())
-        try:
-            await asyncio.wait([writable, future], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            writable.cancel()
+    async def _write_in_turn(self, line: bytes) -> None:
+        if self._writable.is_set() and not self._unsent:
+            self._write(line)
+        else:
+            await self._unsent.add(line, "")
+
+    def _write_unsent(self) -> None:
+        """Write waiting lines until the remote peer reads too slowly again."""
+        while self._unsent and self._writable.is_set():
+            if self._is_closed or self._transport is None:
+                self._unsent.fail(_closed_error)
+                return
+            self._unsent.write_next(self._transport.write)
 
     def _send_cancel(self, request_id: Id) -> None:
         if not self._is_closed and not self._is_eof:
@@ -297,7 +334,7 @@ class Peer:
 
     def _write(self, line: bytes) -> None:
         if self._is_closed or self._transport is None:
-            raise HoldfastError(codes.CONNECTION_CLOSED, "The connection is closed.")
+            raise _closed_error()
         self._transport.write(line)
 
     # Called by the transport
@@ -308,15 +345,16 @@ class Peer:
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes; a chunk need not be a whole line."""
+        started = monotonic()
         self._backlog.extend(self._splitter.feed(data))
-        self._process_backlog()
+        self._process_backlog(started)
 
     def eof_received(self) -> None:
         """The remote peer sends no more. What has arrived is still handled."""
         if not self._is_eof:
             self._backlog.extend(self._splitter.end())
             self._is_eof = True
-            self._process_backlog()
+            self._process_backlog(monotonic())
 
     def connection_lost(self) -> None:
         """The connection is gone: write no more, and handle what has arrived."""
@@ -343,45 +381,64 @@ class Peer:
         """Let senders continue."""
         self._writable.set()
         self._unread_errors = 0
+        self._write_unsent()
         if self._backlog:
-            self._process_backlog()
+            self._process_backlog(monotonic())
 
     # Receiving
 
-    def _process_backlog(self) -> None:
+    def _process_backlog(self, started: float) -> None:
+        """Handle the lines that have arrived. A link that takes too much of the event loop's time has to rest."""
         if self._is_resume_scheduled:
             return
         backlog = self._backlog
-        left = _BATCH_LINES
+        until = started + _BATCH_SECONDS
         while backlog and self._parse_task is None:
-            if max(len(self._running), self._unread_errors) >= self._limits.in_flight and not self._pending:
-                break  # back-pressure. With a request pending, read on: its response may come later in the backlog.
-            if not left:
-                self._is_resume_scheduled = True
-                self._loop.call_later(_BATCH_PAUSE_SECONDS, self._resume)
+            if self._has_too_many_unread():
+                if self._hang_up_check is None:
+                    self._hang_up_check = self._loop.call_later(_HANG_UP_SECONDS, self._check_hang_up)
                 break
-            left -= 1
             line = backlog.popleft()
             if isinstance(line, bytes) and len(line) > LONG_BYTES:
-                self._parse_task = self._loop.create_task(self._parse_in_thread(line))
+                self._parse_task = self._loop.create_task(self._parse_long(line))
             else:
                 self._dispatch(parse_line(line, self._limits))
-        is_behind = bool(backlog) or self._parse_task is not None
+                if backlog and monotonic() > until:
+                    break
+        if self._throttle.count(started) or (backlog and self._parse_task is None):
+            seconds = self._throttle.begin_rest()
+            if seconds or (backlog and not self._has_too_many_unread()):
+                self._is_resume_scheduled = True
+                self._loop.call_later(seconds, self._resume)
+        is_behind = self._is_resume_scheduled or bool(backlog) or self._parse_task is not None
         self._set_reading(paused=is_behind)
-        if self._is_eof and not is_behind:
+        if self._is_eof and not backlog and self._parse_task is None:
             self._end("The remote peer closed the connection.")
+
+    def _has_too_many_unread(self) -> bool:
+        """Whether the remote peer must first read its answers. Not if we wait for one of its own, or if it has hung up."""
+        if self._writable.is_set() or self._pending or self._has_hung_up:
+            return False
+        return max(len(self._ending_ids), self._unread_errors) >= self._limits.in_flight
+
+    def _check_hang_up(self) -> None:
+        self._hang_up_check = None
+        if self._backlog and self._transport is not None:
+            self._has_hung_up = self._transport.has_hung_up()
+            self._process_backlog(monotonic())
 
     def _resume(self) -> None:
         self._is_resume_scheduled = False
-        self._process_backlog()
+        self._process_backlog(monotonic())
 
-    async def _parse_in_thread(self, line: bytes) -> None:
+    async def _parse_long(self, line: bytes) -> None:
         try:
-            message = await PARSE_THREADS.run(parse_line, line, self._limits, owner=self.owner)
+            message = await parse_in_thread(line, self._limits, owner=self.owner, throttle=self._throttle)
         finally:
             self._parse_task = None
+        started = monotonic()
         self._dispatch(message)
-        self._process_backlog()
+        self._process_backlog(started)
 
     def _set_reading(self, *, paused: bool) -> None:
         if paused is self._is_reading_paused:
@@ -426,7 +483,7 @@ class Peer:
             self._send_error(
                 request.id, codes.INVALID_REQUEST.rpc_code, "A request with this id is still in flight."
             )
-        elif len(self._running) >= self._limits.in_flight:
+        elif self._is_full():
             self.stats.refused_requests += 1
             self._send_error(
                 request.id, codes.BUSY.rpc_code, f"{self._limits.in_flight} requests are already in flight."
@@ -434,6 +491,11 @@ class Peer:
         else:
             self._not_started_ids.add(request.id)
             self._running[request.id] = self._loop.create_task(self._run_handler(request))
+
+    def _is_full(self) -> bool:
+        """Whether too many requests are in flight. For the remote peer, one ends with its answer or its cancellation."""
+        running, limit = len(self._running), self._limits.in_flight
+        return running >= limit and (running - len(self._ending_ids) >= limit or running >= 2 * limit)
 
     async def _run_handler(self, request: Request) -> None:
         request_id = request.id
@@ -455,12 +517,12 @@ class Peer:
             if line is not None and self._transport is not None:
                 self._transport.write(line)
                 if not self._writable.is_set():
+                    self._ending_ids.add(request_id)
                     await self._writable.wait()
         finally:
             del self._running[request_id]
             self._cancelled_ids.discard(request_id)
-            if self._backlog:
-                self._process_backlog()
+            self._ending_ids.discard(request_id)
 
     def _cancelled_line(self, request_id: Id) -> bytes | None:
         if request_id in self._cancelled_ids:
@@ -481,6 +543,7 @@ class Peer:
         task = self._running.get(request_id)
         if task is not None:
             self._cancelled_ids.add(request_id)
+            self._ending_ids.add(request_id)
             if request_id in self._not_started_ids:
                 # A task that is cancelled before its first step runs no `finally`, so let it start first.
                 self._loop.call_soon(task.cancel)

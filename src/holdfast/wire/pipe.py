@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import stat
 import sys
 import threading
@@ -13,7 +14,10 @@ from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
 _FLUSH_SECONDS = 2.0
+_FLUSH_BYTES = 64 * 1024
 _CHUNK = 256 * 1024
+# A poll always reports the hang-up of a pipe; that of a socket must be asked for, and only Linux can.
+_HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 
 
 @asynccontextmanager
@@ -72,6 +76,7 @@ class _PipeTransport:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._buffer: list[bytes] = []
+        self._size = 0
         self.closed = asyncio.Event()
         self.reader: asyncio.ReadTransport | None = None
         self.writer: asyncio.WriteTransport | None = None
@@ -80,6 +85,9 @@ class _PipeTransport:
         if not self._buffer:
             self._loop.call_soon(self._flush)
         self._buffer.append(data)
+        self._size += len(data)
+        if self._size > _FLUSH_BYTES:
+            self._flush()  # at once, so that the writer can pause the peer before its next line
 
     def pause_reading(self) -> None:
         if self.reader is not None and not self.reader.is_closing():
@@ -88,6 +96,13 @@ class _PipeTransport:
     def resume_reading(self) -> None:
         if self.reader is not None and not self.reader.is_closing():
             self.reader.resume_reading()
+
+    def has_hung_up(self) -> bool:
+        if self.reader is None or self.reader.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self.reader.get_extra_info("pipe").fileno(), _HANG_UP_EVENTS)
+        return bool(poll.poll(0))
 
     async def close(self) -> None:
         self._flush()
@@ -117,6 +132,7 @@ class _PipeTransport:
 
     def _flush(self) -> None:
         buffered, self._buffer = self._buffer, []
+        self._size = 0
         if buffered and self.writer is not None and not self.closed.is_set():
             self.writer.write(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 

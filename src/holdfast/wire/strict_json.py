@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.model.limits import Limits
+from holdfast.model.limits import Budget, Limits
 
 T = TypeVar("T")
 
@@ -51,6 +51,22 @@ def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
         raise StrictJsonError("an object has a duplicate key")
 
 
+def is_over(raw: bytes | msgspec.Raw, budget: Budget) -> bool:
+    """Whether a document has more bytes or values than the budget. It is not decoded for that."""
+    return len(raw) > budget.bytes or has_more_values(raw, budget.values)
+
+
+def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
+    """Whether a document has more values than this. Each begins after a comma or an opening bracket."""
+    if len(raw) <= values:
+        return False
+    text = bytes(raw)
+    head = text[: 16 * values]  # enough to recognise a document that consists of tiny values
+    if _count_values(head) > values and _strip_few_strings(head, values) is None:
+        return True
+    return len(text) > len(head) and _count_values(text) > values and _strip_few_strings(text, values) is None
+
+
 def is_nested_within(text: bytes, depth: int) -> bool:
     """Whether a valid document is nested at most this deep."""
     if text.count(b"{") + text.count(b"[") <= depth:
@@ -81,18 +97,28 @@ def describe_decode_error(error: BaseException) -> str:
 
 
 def _check_limits(text: bytes, limits: Limits) -> bytes:
-    # Count the quotes before splitting at them: millions of strings must not become millions of objects.
-    if text.count(b'"') - text.count(rb"\"") > 4 * limits.values:
-        raise StrictJsonError(_too_many_values(limits))
-    bare = strip_strings(text)
-    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > limits.values:
-        raise StrictJsonError(_too_many_values(limits))
+    bare = _strip_few_strings(text, limits.values)
+    if bare is None:
+        raise StrictJsonError(f"it has more than {limits.values} values")
     # Only the first digit of a number begins a match: otherwise many long numbers would cost `digits` steps per byte.
     if re.search(rb"(?<![0-9])[0-9]{%d}" % (limits.digits + 1), bare):
         raise StrictJsonError(f"a number has more than {limits.digits} digits")
     if _is_nested_deeper(bare, limits.depth):
         raise StrictJsonError(f"it is nested more than {limits.depth} levels deep")
     return bare
+
+
+def _strip_few_strings(text: bytes, values: int) -> bytes | None:
+    """The document without its strings; None if it has more values than this."""
+    # Count the quotes before splitting at them: millions of strings must not become millions of objects.
+    if text.count(b'"') - text.count(rb"\"") > 4 * values:
+        return None
+    bare = strip_strings(text)
+    return bare if _count_values(bare) <= values else None
+
+
+def _count_values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _is_nested_deeper(bare: bytes, depth: int) -> bool:
@@ -105,7 +131,3 @@ def _is_nested_deeper(bare: bytes, depth: int) -> bool:
             break  # the brackets are not balanced, which the decoder reports
         brackets = inner
     return b"()" in brackets
-
-
-def _too_many_values(limits: Limits) -> str:
-    return f"it has more than {limits.values} values"

@@ -79,8 +79,8 @@ def _build_workspace(slug: str, reader: "_TableReader") -> Workspace:
         name=reader.get("name", check_name, slug),
         path=reader.require("path", _path, ""),
         trust=reader.get("trust", _trust, Trust.SANDBOXED),
-        servers=reader.get("servers", _choice, ALLOW_ALL),
-        tools=reader.get("tools", _choice, ALLOW_ALL),
+        servers=reader.get("servers", _allowlist, ALLOW_ALL),
+        tools=reader.get("tools", _allowlist, ALLOW_ALL),
         quota=Quota(**quota),
         env=_read_env(_TableReader(reader.get("env", _table, {}), "env.", reader.problems)),
         model=reader.get("model", _text, "") or None,
@@ -161,7 +161,7 @@ def _trust(raw: object) -> Trust:
     return parse_trust(raw)
 
 
-def _choice(raw: object) -> Allowlist:
+def _allowlist(raw: object) -> Allowlist:
     if raw == "all":
         return ALLOW_ALL
     if raw == "none":
@@ -199,8 +199,8 @@ def _lines(workspace: Workspace) -> Iterator[str]:
     yield f"name = {_quote(workspace.name)}"
     yield f"path = {_quote(workspace.path)}"
     yield f"trust = {_quote(workspace.trust.value)}"
-    yield f"servers = {_format_choice(workspace.servers)}"
-    yield f"tools = {_format_choice(workspace.tools)}"
+    yield f"servers = {_format_allowlist(workspace.servers)}"
+    yield f"tools = {_format_allowlist(workspace.tools)}"
     if workspace.model is not None:
         yield f"model = {_quote(workspace.model)}"
     if workspace.quota != Quota():
@@ -211,10 +211,10 @@ def _lines(workspace: Workspace) -> Iterator[str]:
         yield from (f"{_quote(name)} = {_quote(value)}" for name, value in variables.items())
 
 
-def _format_choice(choice: Allowlist) -> str:
-    if choice.names is None:
+def _format_allowlist(allowlist: Allowlist) -> str:
+    if allowlist.names is None:
         return '"all"'
-    return f"[{', '.join(map(_quote, sorted(choice.names)))}]" if choice.names else '"none"'
+    return f"[{', '.join(map(_quote, sorted(allowlist.names)))}]" if allowlist.names else '"none"'
 
 
 def _quote(text: str) -> str:

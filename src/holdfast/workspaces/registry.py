@@ -10,9 +10,10 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.private_folder import make_private_folder
 from holdfast.model.trust import Trust
 from holdfast.model.untrusted_file import open_untrusted_file, read_descriptor
-from holdfast.model.workspace import Workspace, is_slug, parse_slug, slug_for
+from holdfast.model.workspace import Workspace, is_slug, parse_slug, slugify, unique_slug
 from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
 
@@ -27,7 +28,7 @@ class InvalidWorkspace:
 
     file: Path
     message: str
-    folder: str = ""
+    path: str = ""
     """The path in the file; empty if none was found."""
 
     def to_error(self) -> HoldfastError:
@@ -92,13 +93,13 @@ class Registry:
             display_name = check_name(folder.name if name is None else name)
         except ValueError as error:
             raise HoldfastError(codes.BAD_WORKSPACE, f"The name {error}.") from None
-        base = slug_for(display_name)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        base = slugify(display_name)
+        make_private_folder(self._folder)
         with self._lock():
             self._check_unregistered(folder)
             taken = {_slug(entry).lower() for entry in self._scan()}
             workspace = Workspace(
-                slug=slug_for(base, taken),
+                slug=unique_slug(base, taken),
                 name=display_name,
                 path=str(folder),
                 trust=trust,
@@ -119,7 +120,7 @@ class Registry:
         return tuple(entry.content for entry in self._scan() if isinstance(entry.content, InvalidWorkspace))
 
     def get(self, slug: str) -> Workspace:
-        entry = self._read(slug)
+        entry = self._entry_of(slug)
         if entry is None:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
         return _require_valid(entry)
@@ -180,7 +181,7 @@ class Registry:
         return tuple(overlaps)
 
     def _find_by_slug_or_name(self, name: str) -> Workspace | None:
-        if is_slug(name) and (entry := self._read(name)):
+        if is_slug(name) and (entry := self._entry_of(name)):
             return _require_valid(entry)
         named = tuple(
             entry
@@ -213,27 +214,28 @@ class Registry:
             raise HoldfastError(
                 codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
             ) from None
-        entries = {name: self._load(name) for name in sorted(names) if not name.startswith(".")}
+        entries = {name: self._load_cached(name) for name in sorted(names) if not name.startswith(".")}
         self._entries = {name: entry for name, entry in entries.items() if entry}
         return tuple(self._entries.values())
 
-    def _read(self, slug: str) -> _CachedFile | None:
-        """The cached file of one slug; None if there is no such file."""
+    def _entry_of(self, slug: str) -> _CachedFile | None:
+        """The entry of one slug; None if it has no file."""
         name = self.file_of(slug).name
-        if entry := self._load(name):
+        if entry := self._load_cached(name):
             self._entries[name] = entry
         return entry
 
-    def _load(self, name: str) -> _CachedFile | None:
+    def _load_cached(self, name: str) -> _CachedFile | None:
+        """Look up a file in the cache; read it if it has changed. None if it does not exist."""
         try:
             status = os.lstat(f"{self._folder}/{name}")
         except FileNotFoundError:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
         cached = self._entries.get(name)
-        return cached if cached and cached.stamp == stamp else self._parse(self._folder / name, stamp)
+        return cached if cached and cached.stamp == stamp else self._read_file(self._folder / name, stamp)
 
-    def _parse(self, file: Path, stamp: tuple[int, ...]) -> _CachedFile:
+    def _read_file(self, file: Path, stamp: tuple[int, ...]) -> _CachedFile:
         text = ""
         try:
             text = _read_text(file)
@@ -249,7 +251,7 @@ class Registry:
                 folder = None
             return _CachedFile(
                 stamp=stamp,
-                content=InvalidWorkspace(file=file, message=error.message, folder=path),
+                content=InvalidWorkspace(file=file, message=error.message, path=path),
                 folder=folder,
             )
 

@@ -15,6 +15,7 @@ from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.pools import Pool
 from holdfast.model.errors import HoldfastError
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import connect_options, serve
 
@@ -52,7 +53,11 @@ async def open_endpoint(web: Web, path: str = "/mcp", **headers: str) -> AsyncIt
         pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
         spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=f"{url}{path}", headers=headers))
         yield Endpoint(
-            pool, spec=spec, options=connect_options(), context=lambda: None, sign=lambda context, body: ""
+            pool,
+            spec=spec,
+            options=connect_options(),
+            sign=lambda context, body: "",
+            obtained=ObtainedSecrets(),
         )
         await pool.close()
 

@@ -32,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.cli.servers.login import login
+from holdfast.cli.servers.login import login, logout
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.login import log_in
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, read_login, write_login
@@ -40,6 +40,7 @@ from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pool
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.conftest import HostFactory
 from tests.connect.web import (
@@ -352,6 +353,39 @@ async def test_login_command_opens_the_browser_and_saves_the_login(
         assert (await session.call("web.secret")).text == "42"
 
 
+async def test_logout_command_removes_the_login_and_says_so(
+    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = make_host({}).settings
+    settings.servers.user_file.write_text(
+        json.dumps({"mcpServers": {"web": http_entry("https://web.example"), "local": {"command": "cat"}}})
+    )
+    monkeypatch.setenv("HOLDFAST_DATA_DIR", str(settings.data_dir))
+    monkeypatch.setenv("HOLDFAST_SERVERS_USER_FILE", str(settings.servers.user_file))
+    monkeypatch.chdir(folder)
+    logins = settings.data_dir / LOGIN_FOLDER
+    saved = SavedLogin(url="https://web.example/mcp", tokens={"access_token": "a", "token_type": "Bearer"})
+    for url in ("https://web.example/mcp", "https://other.example/mcp"):
+        write_login(login_file(logins, url), saved)
+
+    first, second, local = [
+        await asyncio.to_thread(CliRunner().invoke, logout, [name]) for name in ("web", "web", "local")
+    ]
+
+    assert first.stdout.startswith("Logged out of web: removed the saved login to https://web.example/mcp.\n")
+    assert second.stdout == "There is no saved login to web.\n"
+    assert "local program" in str(local.exception)
+    assert [*logins.iterdir()] == [login_file(logins, "https://other.example/mcp")]
+
+
+def test_first_login_creates_a_data_folder_that_only_its_owner_can_open(tmp_path: Path):
+    file = login_file(tmp_path / "data" / LOGIN_FOLDER, "https://web.example/mcp")
+    write_login(file, SavedLogin(url="https://web.example/mcp", tokens={}))
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file.parent.parent, file.parent, file)]
+    assert modes == [0o700, 0o700, 0o600]
+
+
 # Where a login is refreshed
 
 
@@ -378,7 +412,7 @@ async def expired_credentials(
     pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
     yield OAuthCredentials(
         spec,
-        LoginProvider(url, file, ignore_saved=False),
+        LoginProvider(url, file, obtained=ObtainedSecrets()),
         lambda url: pool,
         connect_options(connect_seconds=seconds),
     )

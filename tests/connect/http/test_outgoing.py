@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import pytest
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.inbound import decode_header_value, encode_header_value, mcp_param_headers, x_mcp_header_map
+from mcp.shared.inbound import decode_header_value, mcp_param_headers, x_mcp_header_map
+from mcp.shared.inbound import encode_header_value as sdk_encode_header_value
 from pydantic import Field
 
-from holdfast.connect.http.outgoing import encode_header, parse_outgoing
+from holdfast.connect.http.outgoing import encode_header_value, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.host.host import KEYS
 from holdfast.model.context import META_KEY
@@ -45,8 +46,8 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_header_value_is_encoded_as_in_the_sdk(text: str):
-    assert (encode_header(text), decode_header_value(encode_header(text))) == (
-        encode_header_value(text),
+    assert (encode_header_value(text), decode_header_value(encode_header_value(text))) == (
+        sdk_encode_header_value(text),
         text,
     )
 

@@ -2,11 +2,13 @@
 
 import os
 import secrets
-import stat
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.builtin.files.attributes import copy_attributes, keep_owner
+from holdfast.builtin.files.file_locks import FileLock, FileLocks
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model import codes
@@ -26,8 +28,9 @@ class FileSnapshot:
     real: str
     text: str | None
     version: tuple[int, ...] = ()
-    mode: int | None = None
     is_from_editor: bool = False
+    note: str = ""
+    """What to tell the model about the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +53,11 @@ class FolderListing:
     """False if the folder has more entries than were read: then `total` is not all, and `entries` may not be the first."""
 
 
-def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> FileSnapshot:
+def read_file(
+    roots: Roots, path: str, *, to_change: bool = False, max_bytes: int = MAX_FILE_BYTES
+) -> FileSnapshot:
     """Read a text file; the text is None if there is no such file."""
-    with open_path(roots, path) as handle:
+    with open_path(roots, path, to_change=to_change) as handle:
         try:
             descriptor = open_file(handle)
         except FileNotFoundError:
@@ -69,41 +74,100 @@ def read_file(roots: Roots, path: str, *, max_bytes: int = MAX_FILE_BYTES) -> Fi
         real=handle.real,
         text=decode_text(path, data[:max_bytes]),
         version=_version(status),
-        mode=status.st_mode,
     )
 
 
 def make_parents(roots: Roots, path: str) -> FileSnapshot:
     """Create the missing parent folders of a new file, and return its empty snapshot."""
-    with open_path(roots, path, make=True) as handle:
+    with open_path(roots, path, to_change=True, make=True) as handle:
         return FileSnapshot(real=handle.real, text=None)
 
 
-def write_file(roots: Roots, path: str, text: str, before: FileSnapshot) -> None:
-    """Replace the file atomically, unless it has changed since `before` was read."""
+def lock_file(roots: Roots, locks: FileLocks, path: str, before: FileSnapshot) -> FileLock | None:
+    """Lock a file that the editor will write, unless it has changed since `before` was read.
+
+    None if another session is writing it.
+    """
+    with open_path(roots, path, to_change=True) as handle:
+        lock = locks.acquire(handle.folder_fd, handle.name)
+        if lock is not None:
+            try:
+                _check_unchanged(handle, path, before)
+            except BaseException:
+                lock.release()
+                raise
+        return lock
+
+
+def write_file(roots: Roots, locks: FileLocks, path: str, text: str, before: FileSnapshot) -> bool:
+    """Replace the file atomically, unless it has changed since `before` was read. False if another session is writing it."""
     data = encode_text(path, text)
-    with open_path(roots, path, make=True) as handle:
-        if handle.real != before.real or _version_at(handle) != before.version:
-            raise HoldfastError(
-                codes.FILE_CHANGED, f"{path!r} has changed since it was read. Nothing was written."
-            )
-        if before.version:
-            _check_writable(handle)
-        # Write under a temporary name first, so that readers see either the old text or the new one.
-        temporary = f".holdfast-{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666, dir_fd=handle.folder_fd)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                if before.mode is not None:
-                    os.fchmod(descriptor, stat.S_IMODE(before.mode) & 0o777)
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, handle.name, src_dir_fd=handle.folder_fd, dst_dir_fd=handle.folder_fd)
-        except BaseException:
-            os.unlink(temporary, dir_fd=handle.folder_fd)
-            raise
+    with open_path(roots, path, to_change=True, make=True) as handle:
+        lock = locks.acquire(handle.folder_fd, handle.name)
+        if lock is None:
+            return False
+        with lock:
+            _check_unchanged(handle, path, before)
+            # Write under a temporary name first, so that readers see either the old text or the new one.
+            temporary = f".holdfast-{secrets.token_hex(8)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            mode = 0o600 if before.version else 0o666  # the mode of an existing file is copied below
+            descriptor = os.open(temporary, flags, mode, dir_fd=handle.folder_fd)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    if before.version:
+                        _copy_attributes(handle, path, before, descriptor)
+                    else:
+                        keep_owner(descriptor, os.fstat(handle.folder_fd))
+                    file.write(data)
+                    file.flush()
+                    now = time.time_ns()  # more exact than the file system's own, so that it is a new version
+                    os.utime(descriptor, ns=(now, now))
+                    os.fsync(descriptor)
+                _check_unchanged(handle, path, before)
+                _move_into_place(temporary, handle, is_new=not before.version)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=handle.folder_fd)
+                raise
+    return True
+
+
+def _check_unchanged(handle: PathHandle, path: str, before: FileSnapshot) -> None:
+    if handle.real != before.real or _version_at(handle) != before.version:
+        raise changed_error(path)
+
+
+def changed_error(path: str) -> HoldfastError:
+    """The error for a file that was changed by somebody else."""
+    return HoldfastError(codes.FILE_CHANGED, f"{path!r} has changed since it was read. Nothing was written.")
+
+
+def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, descriptor: int) -> None:
+    """Copy the attributes of the file that was read. Raise if it is read-only: its folder alone would permit to replace it."""
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    replaced = os.open(handle.name, flags, dir_fd=handle.folder_fd)
+    try:
+        if _version(os.fstat(replaced)) != before.version:
+            raise changed_error(path)
+        copy_attributes(replaced, descriptor)
+    finally:
+        os.close(replaced)
+
+
+def _move_into_place(temporary: str, handle: PathHandle, *, is_new: bool) -> None:
+    folder_fd = handle.folder_fd
+    if is_new:
+        try:  # a link replaces nothing: another program may have made the file by now
+            os.link(temporary, handle.name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
+        except FileExistsError:
+            raise changed_error(handle.real) from None
+        except OSError:
+            pass  # a file system without hard links
+        else:
+            os.unlink(temporary, dir_fd=folder_fd)
+            return
+    os.replace(temporary, handle.name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
 
 
 def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]:
@@ -162,12 +226,6 @@ def too_large_error(path: str, size: int) -> HoldfastError:
     )
 
 
-def _check_writable(handle: PathHandle) -> None:
-    """Raise if the file is read-only: replacing it would need write permission for its folder only."""
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    os.close(os.open(handle.name, flags, dir_fd=handle.folder_fd))
-
-
 def _version_at(handle: PathHandle) -> tuple[int, ...]:
     try:
         return _version(os.stat(handle.name, dir_fd=handle.folder_fd, follow_symlinks=False))
@@ -176,7 +234,7 @@ def _version_at(handle: PathHandle) -> tuple[int, ...]:
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _kind(entry: "os.DirEntry[str]") -> str:

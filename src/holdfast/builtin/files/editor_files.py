@@ -1,23 +1,28 @@
-"""Read and write files through the editor, where its path cannot lead elsewhere in the meantime.
+"""Read and write files through the editor, unless a confined server could redirect the path.
 
-The editor opens a file by its name, after Holdfast has checked the name. A confined server that can write a folder on
-the way could replace this folder by a link in between, and the editor would follow it. So the editor is asked only
-about paths in which no confined server can change anything; for the others, the file on disk is used.
+The editor opens a file by its path, after Holdfast has checked the path. In between, a confined server that can write
+to a folder in the path could replace it with a link, and the editor would follow the link. So the editor is used only
+for paths that no confined server can change; for the others, the file on disk is used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
-from holdfast.builtin.files.disk import MAX_FILE_BYTES, FileSnapshot
+from holdfast.builtin.files.disk import MAX_FILE_BYTES, FileSnapshot, changed_error
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
+from holdfast.model.confined_locks import runs_confined_server
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
+from holdfast.model.worker_threads import WorkerThreads
 
 DISK_NOTE = (
     "This is the file on disk: changes that are not saved in the editor are not included, because a confined server "
     "can change this folder."
 )
+_STARTED = "A confined server was started that can change the folder of"
+_THREADS = WorkerThreads("confined-folders", threads=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +33,23 @@ class EditorFiles:
     trust: Trust
     confined_folders: ConfinedFolders
 
-    def is_allowed(self, real: str) -> bool:
+    async def is_allowed(self, real: str) -> bool:
         """Whether the editor may be asked about this path. A sandboxed session can start confined servers at any time."""
-        return self.trust is Trust.DIRECT and not self.confined_folders.contain(real)
-
-    def note(self, real: str) -> str:
-        """What to tell the model if the editor's text is not used; empty if it is."""
-        capabilities = self.door.capabilities
-        if not (capabilities.read_files or capabilities.write_files) or self.is_allowed(real):
-            return ""
-        return DISK_NOTE
+        if self.trust is not Trust.DIRECT or self.confined_folders.contain(real):
+            return False
+        return not await _THREADS.run(runs_confined_server, str(PurePosixPath(real).parent))
 
     async def read(self, path: str, found: FileSnapshot, *, to_change: bool) -> FileSnapshot:
         """The editor's text of a file that was found on disk, or `found` if the editor does not have the file.
 
         A change must be based on unsaved text, so the disk is used only if the editor does not have the file.
         """
-        if not self.door.capabilities.read_files or not self.is_allowed(found.real):
+        capabilities = self.door.capabilities
+        if not (capabilities.read_files or capabilities.write_files):
+            return found
+        if not await self.is_allowed(found.real):
+            return replace(found, note=DISK_NOTE)
+        if not capabilities.read_files:
             return found
         try:
             text = await self.door.read_text(found.real)
@@ -54,30 +59,37 @@ class EditorFiles:
             if error.code is codes.NO_FILE or is_missing:
                 return found
             raise _refused_error("read", path, error) from None
-        if not self.is_allowed(found.real):  # a confined server was started meanwhile
-            return found
+        if not await self.is_allowed(found.real):  # a confined server was started in between
+            return replace(found, note=DISK_NOTE)
         if len(text) > MAX_FILE_BYTES:
             raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
-        return FileSnapshot(
-            real=found.real, text=text, version=found.version, mode=found.mode, is_from_editor=True
-        )
+        return replace(found, text=text, is_from_editor=True)
+
+    async def can_write(self, real: str) -> bool:
+        """Whether `write` would ask the editor."""
+        return self.door.capabilities.write_files and await self.is_allowed(real)
 
     async def write(self, path: str, text: str, before: FileSnapshot) -> bool:
         """Write the file through the editor. False if it must be written to disk instead."""
-        if not self.is_allowed(before.real):
+        if not await self.is_allowed(before.real):
             if before.is_from_editor:
                 raise HoldfastError(
-                    codes.FILE_CHANGED,
-                    f"A confined server that can change the folder of {path!r} was started after the file was read. "
-                    "Nothing was written.",
+                    codes.FILE_CHANGED, f"{_STARTED} {path!r} after the file was read. Nothing was written."
                 )
             return False
         if not self.door.capabilities.write_files:
             return False
+        if before.is_from_editor and (await self.read(path, before, to_change=True)).text != before.text:
+            raise changed_error(path)
         try:
             await self.door.write_text(before.real, text)
         except HoldfastError as error:
             raise _refused_error("write", path, error) from None
+        if not await self.is_allowed(before.real):
+            raise HoldfastError(
+                codes.FILE_CHANGED,
+                f"{_STARTED} {path!r} while the editor wrote the file. Check in the editor which file was written.",
+            )
         return True
 
 

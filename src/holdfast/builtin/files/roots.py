@@ -2,8 +2,9 @@
 
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,6 +48,8 @@ class RootedPath:
 
     root: str
     steps: tuple[str, ...]
+    is_by_link: bool = False
+    """Whether a link was followed to find the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,45 @@ class Roots:
 
     folders: tuple[str, ...]
     protected: ProtectedPaths = ProtectedPaths()
+    guarded_names: frozenset[str] = frozenset()
+    """Names of files and folders that the session may read, but not change."""
+    folder_ids: tuple[tuple[int, int] | None, ...] = ()
+    """Device and inode of each folder when the session got it; None if it did not exist."""
+
+    @classmethod
+    def of(
+        cls, folders: Sequence[str], protected: ProtectedPaths, guarded_names: Collection[str] = ()
+    ) -> "Roots":
+        """Remember which folders are at these paths now."""
+        return cls(
+            tuple(folders),
+            protected,
+            frozenset(map(_plain_name, guarded_names)),
+            tuple(map(_folder_id, folders)),
+        )
+
+    def check_same_folder(self, root: str, folder_fd: int | None) -> None:
+        """Raise if this is not the folder that was at the root's path when the session got it; None if there is none."""
+        expected = dict(zip(self.folders, self.folder_ids, strict=False)).get(root)
+        if expected is not None and (folder_fd is None or _device_and_inode(os.fstat(folder_fd)) != expected):
+            raise HoldfastError(
+                codes.FILE_ERROR,
+                f"The session's folder {root!r} was moved, deleted or replaced since the session got it. "
+                "Nothing was read or written. Put the folder back, or open a new session.",
+            )
+
+    def is_guarded(self, name: str) -> bool:
+        """Whether the session may not change what has this name, or is in a folder with this name."""
+        return bool(self.guarded_names) and _plain_name(name) in self.guarded_names
 
     def resolve(self, path: str) -> RootedPath:
         """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
         _check_path(path)
         if not path.startswith("/"):
             return RootedPath(self.folders[0], _steps(path))
-        found = self._find_root(path) or self._find_root(os.path.realpath(path))
+        found = self._find_root(path) or self._find_root_above(path)
+        if found is None and (found := self._find_root(os.path.realpath(path))) is not None:
+            found = replace(found, is_by_link=True)
         if found is None:
             raise outside_error(path, self.folders)
         return found
@@ -77,6 +112,13 @@ class Roots:
         """The session's folders that are not inside this one."""
         within = real.rstrip("/") + "/"
         return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
+
+    def _find_root_above(self, path: str) -> RootedPath | None:
+        """The root of a path that names it through a link outside of the roots, such as /tmp on macOS."""
+        for parent in reversed([Path(path), *Path(path).parents]):
+            if (real := os.path.realpath(parent)) in self.folders:
+                return RootedPath(real, _steps(path.removeprefix(str(parent))))
+        return None
 
     def _find_root(self, path: str) -> RootedPath | None:
         for root in sorted(self.folders, key=len, reverse=True):
@@ -99,6 +141,29 @@ def protected_error(path: str) -> HoldfastError:
         f"{path[:200]!r} belongs to Holdfast: sessions cannot read or change its data, keys or settings. "
         "You can, outside of Holdfast.",
     )
+
+
+def guarded_error(path: str, real: str) -> HoldfastError:
+    """The error for a change of a file that the user's own programs obey."""
+    return HoldfastError(
+        codes.DENIED,
+        f"{path[:200]!r} is, or is in, {real!r}. Your version control, editors or agents obey such files, so a "
+        "sandboxed session cannot change them. Change it yourself, or in a direct session.",
+    )
+
+
+def link_error(path: str, target: str | None) -> HoldfastError:
+    """The error for a change through a link."""
+    advice = f"Use the path of the file itself: {target!r}." if target else "Use a path without links."
+    return HoldfastError(
+        codes.BAD_PATH,
+        f"{path[:200]!r} leads through a link, and files are not changed through links. {advice}",
+    )
+
+
+def _plain_name(name: str) -> str:
+    """The same for all spellings that a file system may take for the same name."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _steps(path: str) -> tuple[str, ...]:

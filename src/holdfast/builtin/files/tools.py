@@ -1,7 +1,9 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders, through its editor if it has one."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
@@ -11,6 +13,7 @@ from holdfast import __version__
 from holdfast.builtin.files import disk
 from holdfast.builtin.files.edit import Replacement, describe_change
 from holdfast.builtin.files.editor_files import EditorFiles
+from holdfast.builtin.files.file_locks import FileLocks
 from holdfast.builtin.files.lines import count_lines, line_start
 from holdfast.builtin.files.roots import ProtectedPaths, Roots
 from holdfast.builtin.files.search import SKIPPED, Search
@@ -22,6 +25,8 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.process import GUARDED_NAMES
+from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.operation import Annotations
@@ -33,6 +38,8 @@ T = TypeVar("T")
 KIND = "dev.holdfast/kind"
 _MAX_TEXT_CHARS = 256 * 1024
 _INLINE_CHARS = 16 * 1024  # texts up to this length are processed on the event loop
+_LOCK_SECONDS = 10.0  # how long to wait for another session that is writing the same file
+_LOCK_PAUSE = 0.01
 _MAX_CALLS = 4  # calls of one session that run at a time
 # Few threads: they do not only wait for the disk, and a busy thread slows the event loop.
 _FILE_THREADS = WorkerThreads("files", threads=6, per_owner=1)
@@ -57,26 +64,29 @@ Folder = Annotated[str, "The folder to list or search."]
 def files_service(
     context: SessionContext,
     door: Door | None,
+    locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
 ) -> Service:
     """The file tools of one session, which deny access to the `protected` paths."""
-    toolbox = files_toolbox(context, door, protected, confined_folders)
+    toolbox = files_toolbox(context, door, locks, protected, confined_folders)
     return toolbox.server(EnvironmentAuthenticator(context))
 
 
 def files_toolbox(
     context: SessionContext,
     door: Door | None,
+    locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
 ) -> Toolbox:
     """The file tools for the folders of one session. `confined_folders` are those of the host."""
-    roots = Roots(context.roots or (context.cwd,), ProtectedPaths.of(protected))
+    guarded_names = GUARDED_NAMES if context.trust_level is Trust.SANDBOXED else ()
+    roots = Roots.of(context.roots or (context.cwd,), ProtectedPaths.of(protected), guarded_names)
     editor = None
     if door is not None:
         editor = EditorFiles(door, context.trust_level, confined_folders or ConfinedFolders())
-    tools = _Files(context, roots, editor)
+    tools = _Files(context, roots, locks, editor)
     box = Toolbox(
         "files",
         version=__version__,
@@ -113,9 +123,12 @@ class _Files:
     Work runs in threads, in which sessions take turns. At most a few calls of one session have texts in memory.
     """
 
-    def __init__(self, context: SessionContext, roots: Roots, editor: EditorFiles | None) -> None:
+    def __init__(
+        self, context: SessionContext, roots: Roots, locks: FileLocks, editor: EditorFiles | None
+    ) -> None:
         self._owner = str(context.session_id)
         self._roots = roots
+        self._locks = locks
         self._editor = editor
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._searches = asyncio.Semaphore(1)
@@ -136,7 +149,7 @@ class _Files:
                 raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
             text = snapshot.text
             part = await self._process(len(text), _read_lines, text, first_line, lines)
-            return {"path": path, **part, **self._note(snapshot)}
+            return {"path": path, **part, **_note(snapshot)}
 
     async def write(
         self, path: PathName, text: Annotated[str, "The whole text of the file."]
@@ -148,7 +161,7 @@ class _Files:
             size = len(before.text or "") + len(text)
             change = await self._process(size, describe_change, before.real, before.text, text)
             await self._write(path, text, before)
-            return {"path": path, "created": before.text is None, **change, **self._note(before)}
+            return {"path": path, "created": before.text is None, **change, **_note(before)}
 
     async def edit(
         self,
@@ -168,7 +181,7 @@ class _Files:
             size = len(before.text) + len(text)
             change = await self._process(size, describe_change, before.real, before.text, text)
             await self._write(path, text, before)
-            return {"path": path, "replaced": count, **change, **self._note(before)}
+            return {"path": path, "replaced": count, **change, **_note(before)}
 
     async def list(self, path: Folder = ".") -> dict[str, Any]:
         """List a folder."""
@@ -223,12 +236,12 @@ class _Files:
 
     async def _snapshot(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.FileSnapshot:
         """The file at the path: the editor's text if it has one, else the text on disk."""
-        found = await _FILE_THREADS.run(self._read_disk, path, make, owner=self._owner)
+        found = await _FILE_THREADS.run(self._read_disk, path, make, to_change, owner=self._owner)
         return found if self._editor is None else await self._editor.read(path, found, to_change=to_change)
 
-    def _read_disk(self, path: str, make: bool) -> disk.FileSnapshot:  # noqa: FBT001
+    def _read_disk(self, path: str, make: bool, to_change: bool) -> disk.FileSnapshot:  # noqa: FBT001
         try:
-            return disk.read_file(self._roots, path)
+            return disk.read_file(self._roots, path, to_change=to_change)
         except HoldfastError as error:
             if error.code is not codes.NO_FILE or not make:
                 raise
@@ -236,8 +249,24 @@ class _Files:
         return disk.make_parents(self._roots, path)
 
     async def _write(self, path: str, text: str, before: disk.FileSnapshot) -> None:
-        if self._editor is None or not await self._editor.write(path, text, before):
-            await _FILE_THREADS.run(disk.write_file, self._roots, path, text, before, owner=self._owner)
+        file = (self._roots, self._locks, path)
+        if self._editor is not None:
+            is_locked = await self._editor.can_write(before.real)
+            with await self._once_free(path, disk.lock_file, *file, before) if is_locked else nullcontext():
+                if await self._editor.write(path, text, before):
+                    return
+        await self._once_free(path, disk.write_file, *file, text, before)
+
+    async def _once_free(self, path: str, function: Callable[..., T | None], *args: Any) -> T:
+        """Call a function of `disk` until the file is not locked by another session."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not (done := await _FILE_THREADS.run(function, *args, owner=self._owner)):
+            if time.monotonic() > deadline:
+                raise HoldfastError(
+                    codes.FILE_CHANGED, f"Another session is writing {path!r}. Nothing was written."
+                )
+            await asyncio.sleep(_LOCK_PAUSE)
+        return done
 
     async def _process(self, size: int, function: Callable[..., T], *args: Any) -> T:
         """Call a function that processes texts of this size: in a thread if they are long."""
@@ -245,9 +274,9 @@ class _Files:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)
 
-    def _note(self, snapshot: disk.FileSnapshot) -> dict[str, Any]:
-        note = "" if self._editor is None else self._editor.note(snapshot.real)
-        return {"note": note} if note else {}
+
+def _note(snapshot: disk.FileSnapshot) -> dict[str, Any]:
+    return {"note": snapshot.note} if snapshot.note else {}
 
 
 def _read_lines(text: str, first_line: int, lines: int) -> JsonObject:

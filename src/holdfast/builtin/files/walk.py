@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from holdfast.builtin.files.roots import Roots, outside_error, protected_error
+from holdfast.builtin.files.roots import Roots, guarded_error, link_error, outside_error, protected_error
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
@@ -35,9 +35,15 @@ class PathHandle:
 
 
 @contextmanager
-def open_path(roots: Roots, path: str, *, make: bool = False) -> Iterator[PathHandle]:
-    """Walk to a path; with `make`, create its missing parent folders."""
-    walk = _Walk(roots, path, make=make)
+def open_path(
+    roots: Roots, path: str, *, to_change: bool = False, make: bool = False
+) -> Iterator[PathHandle]:
+    """Walk to a path; with `make`, create its missing parent folders.
+
+    A path `to_change` may contain no link and no guarded name: the user who permits the change sees this path, and
+    must see the file that is changed.
+    """
+    walk = _Walk(roots, path, to_change=to_change, make=make)
     try:
         yield walk.run()
     except OSError as error:
@@ -84,16 +90,32 @@ def os_error(path: str, error: OSError) -> HoldfastError:
 class _Walk:
     """Walks one path, and keeps only the current folder open."""
 
-    def __init__(self, roots: Roots, path: str, *, make: bool) -> None:
+    def __init__(self, roots: Roots, path: str, *, to_change: bool, make: bool) -> None:
         self._roots = roots
         self._path = path
+        self._to_change = to_change
         self._make = make
+        self._is_by_link = False
         self._folder_fd = -1
         self._names: list[str] = []
         self._root = ""
         self._steps: deque[str] = deque()
 
     def run(self) -> PathHandle:
+        try:
+            handle = self._walk()
+        except FileNotFoundError:
+            if self._to_change and self._is_by_link:
+                raise link_error(self._path, None) from None
+            raise
+        if self._to_change and self._is_by_link:
+            raise link_error(self._path, self._roots.display_path(handle.real))
+        return handle
+
+    def close(self) -> None:
+        self._move_to(-1)
+
+    def _walk(self) -> PathHandle:
         self._start_at(self._path)
         links = walked = 0
         while self._steps:
@@ -117,18 +139,21 @@ class _Walk:
                 self._enter(step)
         return PathHandle(self._folder_fd, ".", self._real())
 
-    def close(self) -> None:
-        self._move_to(-1)
-
     def _start_at(self, path: str) -> None:
         rooted = self._roots.resolve(path)
+        self._is_by_link |= rooted.is_by_link
         self._restart(rooted.root, rooted.steps)
 
     def _restart(self, root: str, steps: Sequence[str]) -> None:
         """Go to a root, to walk these steps first."""
         self._names.clear()
         self._root = root
-        self._move_to(_open_root(root))
+        try:
+            self._move_to(_open_root(root))
+        except FileNotFoundError:
+            self._roots.check_same_folder(root, None)
+            raise
+        self._roots.check_same_folder(root, self._folder_fd)
         self._check_protected(".")
         self._steps.extendleft(reversed(steps))
 
@@ -146,6 +171,7 @@ class _Walk:
             raise
 
     def _follow(self, target: str) -> None:
+        self._is_by_link = True
         if target.startswith("/"):
             try:
                 self._start_at(target)
@@ -165,9 +191,11 @@ class _Walk:
         real = self._real() if step == "." else self._real(step)
         if self._roots.protected.contains(real, status):
             raise protected_error(self._path)
+        if self._to_change and step != "." and self._roots.is_guarded(step):
+            raise guarded_error(self._path, self._roots.display_path(real))
 
     def _enter(self, step: str) -> None:
-        if self._make:
+        if self._make and not self._is_by_link:
             with suppress(FileExistsError):
                 os.mkdir(step, dir_fd=self._folder_fd)
         self._move_to(os.open(step, _FOLDER, dir_fd=self._folder_fd))

@@ -1,4 +1,4 @@
-"""`holdfast servers`: list, explain, approve, import and log in to MCP servers."""
+"""`holdfast servers`: list, explain, approve, import, log in to and log out of MCP servers."""
 
 import click
 
@@ -26,10 +26,13 @@ _HERE = "holdfast.cli.servers"
             target=f"{_HERE}.import_:import_servers", help="Import the servers of another program."
         ),
         "login": LazyCommand(target=f"{_HERE}.login:login", help="Log in to a remote server."),
+        "logout": LazyCommand(
+            target=f"{_HERE}.login:logout", help="Remove the saved login to a remote server."
+        ),
     },
 )
 def servers() -> None:
-    """List, explain, approve, import and log in to MCP servers.
+    """List, explain, approve, import, log in to and log out of MCP servers.
 
     Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
     the client that opens a session. A project's servers run only after you approve them.

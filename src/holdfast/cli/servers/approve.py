@@ -14,10 +14,13 @@ import click
 import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import confirm, print_line
-from holdfast.cli.servers.list import describe_entry
+from holdfast.cli.output import confirm, print_for_review, print_line, print_wrapped
+from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry
+from holdfast.host.approvals import mask_definition
 from holdfast.host.host import Host
+from holdfast.model.mask import Mask
 from holdfast.model.resolution import Stage
+from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import Source
 from holdfast.resolve.entry_summary import command_words, expand_command, summarize
 from holdfast.resolve.program import Program
@@ -47,7 +50,8 @@ def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> No
     """
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(
-            "Cannot ask for approval without a terminal. Review with `holdfast servers list`, then add --yes."
+            "Cannot ask for approval without a terminal. Review each server with `holdfast servers explain NAME`, "
+            "then add --yes."
         )
 
     async def work(host: Host) -> None:
@@ -78,11 +82,14 @@ async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
     program = await host.approvals.read_program(words, folder)
     if await host.approvals.is_approved(entry, program):
         return False
-    print_line(f"{entry.name}, from {entry.origin}")
-    for line in (*describe_entry(summarize(entry)), *_describe_program(program)):
-        print_line(f"  {line}")
+    summary = summarize(entry)
+    lines = [f"{entry.name}, from {entry.origin}"]
+    lines += (f"  {line}" for line in (*describe_entry(summary), *_describe_program(program)))
     if change := await host.approvals.describe_program_change(entry, program):
-        print_line(f"  since you approved it: {change}")
+        lines.append(f"  since you approved it: {change}")
+    if not print_for_review(lines):
+        print_line("This is longer than the screen: scroll up and read all of it. In short:")
+        print_wrapped(f"  {describe_briefly(summary)}")
     if program.problem:
         print_line("  not approved: its program cannot be checked")
         return True
@@ -92,8 +99,7 @@ async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
     complete = await host.approvals.read_program(expand_command(words, os.environ), folder)
     if complete.files != program.files:
         print_line("  with its variables filled in:")
-        for line in _describe_program(complete):
-            print_line(f"  {line}")
+        print_for_review(f"  {line}" for line in _describe_program(complete))
         if complete.problem or not (yes or confirm("Allow this program too?")):
             print_line("  not approved")
             return True
@@ -117,10 +123,10 @@ async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *,
         if names and name not in names:
             continue
         if waiting := session.awaiting_approval.get(name, ()):
-            print_line(f"{name} has tools that are new or have changed since you approved them:")
+            print_wrapped(f"{name} has tools that are new or have changed since you approved them:")
             decided += await _review_definitions(host, session, name, waiting, yes=yes)
         if unconfirmed:
-            print_line(
+            print_wrapped(
                 f"{name} says this about its tools. Until you approve it, Holdfast believes no hints, "
                 "and asks before a tool runs that says that it only reads:"
             )
@@ -132,12 +138,14 @@ async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | UnconfirmedTool], *, yes: bool
 ) -> int:
     spec, owner = session.server(server), session.context.user_id or ""
+    lines: list[str] = []
     for tool in tools:
-        print_line(f"  {tool.name}")
         before = await host.approvals.last_definition(spec, tool.name, owner=owner)
         now = [*describe_tool(tool.definition)]
-        for line in _differences([*describe_tool(before)], now):
-            print_line(f"    {line}")
+        stored = _unmask([*describe_tool(before)], tool.definition, Mask.of(secrets_in_spec(spec)))
+        lines += (f"  {tool.name}", *(f"    {line}" for line in _differences(stored, now)))
+    if not print_for_review(lines):
+        print_line(f"These {len(tools)} tools are longer than the screen: scroll up and read all of it.")
     if yes or confirm("Approve them as they are shown?"):
         await host.approvals.approve_tools(
             spec,
@@ -148,6 +156,15 @@ async def _review_definitions(
         )
         print_line("  approved")
     return 1
+
+
+def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]:
+    """The lines of a stored definition. Where secrets were masked, but nothing else has changed, the line of the current one."""
+    if definition is None:
+        return stored
+    masked = describe_tool(mask_definition(definition, mask))
+    current = dict(zip(masked, describe_tool(definition), strict=False))
+    return [current.get(line, line) for line in stored]
 
 
 def _differences(before: list[str], now: list[str]) -> Iterator[str]:

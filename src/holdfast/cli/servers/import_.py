@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli.output import print_line, print_table
+from holdfast.cli.output import print_for_review, print_line, print_table
+from holdfast.cli.servers.describe_entry import describe_entry
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Source
 from holdfast.model.untrusted_file import read_untrusted_file
-from holdfast.resolve.entry_summary import summarize
+from holdfast.resolve.entry_summary import summarize_whole
 from holdfast.resolve.importers import CLIENT_APPS, ClientApp, ImportedServer, read_servers
 from holdfast.resolve.json_with_comments import read_json
 from holdfast.resolve.server_entry import ServerEntry
@@ -41,8 +42,8 @@ def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another program.
 
     Adds them to your servers file (the setting servers.user_file): from then on they run without approval, in every
-    folder. Import only servers that you trust; --dry-run shows what they run. Servers that are already in it stay
-    unchanged, and so does the other program's file.
+    folder. Import only servers that you trust; --dry-run shows everything in them, also secrets. Servers that are already
+    in it stay unchanged, and so does the other program's file.
 
     \b
     Example:
@@ -56,24 +57,25 @@ def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f'{target} has no object "mcpServers".', hint="Fix the file first."
         )
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     for server in found:
         is_new = server.name not in servers
         if is_new:
             servers[server.name] = server.entry
         status = ("would be added" if dry_run else "added") if is_new else "already there, unchanged"
-        rows.append((server.name, status, _target(server, target), "; ".join(server.remarks)))
-    print_table(("server", "status", "command or URL", "remarks"), rows)
+        rows.append((server.name, status, "; ".join(server.remarks)))
+        if dry_run and is_new:
+            print_for_review((server.name, *(f"  {line}" for line in _describe(server, target))))
+    print_table(("server", "status", "remarks"), rows)
     if not dry_run and any(status == "added" for _, status, *_ in rows):
         _write(target, own)
         print_line(f"Written to {target}.")
 
 
-def _target(server: ImportedServer, target: Path) -> str:
-    """What the server would run or contact, as written."""
+def _describe(server: ImportedServer, target: Path) -> list[str]:
+    """What the server would run or contact, as written. Nothing is masked: nobody must be able to hide a part of it."""
     entry = ServerEntry(name=server.name, source=Source.USER, origin=str(target), value=server.entry)
-    summary = summarize(entry)
-    return " ".join(summary.command) or summary.url
+    return describe_entry(summarize_whole(entry))
 
 
 def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:

@@ -1,20 +1,19 @@
 """`holdfast servers list` and `explain`: which servers a session gets, and why others are refused."""
 
-import json
 from typing import Any
 
 import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
-from holdfast.cli.output import json_option, print_json, print_line, print_table
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.output import json_option, print_json, print_line, print_table, print_wrapped
+from holdfast.cli.servers.describe_entry import ascii_host, describe_entry
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
 from holdfast.model.secret_text import mask_listing
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
-from holdfast.resolve.entry_summary import EntrySummary, summarize
+from holdfast.resolve.entry_summary import summarize
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import ServerEntry
 
@@ -94,9 +93,9 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
         print_json(document)
     else:
         for entry in entries:
-            print_line(f"{name} is configured in {entry.origin} ({entry.source}).")
+            print_wrapped(f"{name} is configured in {entry.origin} ({entry.source}).")
             for line in describe_entry(summarize(entry)):
-                print_line(f"  {line}")
+                print_wrapped(f"  {line}")
         if spec is not None:
             print_line(f"A session here gets {name}: {_confinement(spec)}.")
         for refusal in refusals:
@@ -107,24 +106,6 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def describe_entry(summary: EntrySummary) -> list[str]:
-    """Describe a configuration entry for review: everything in it except secret values."""
-    lines: list[str] = []
-    if summary.command:
-        lines.append(
-            "command:   " + " ".join(replace_unprintable(json.dumps(word)) for word in summary.command)
-        )
-    if summary.url:
-        lines.append(f"url:       {replace_unprintable(summary.url)}")
-    if summary.env_names:
-        lines.append(f"env:       {', '.join(map(replace_unprintable, summary.env_names))}")
-    if summary.header_names:
-        lines.append(f"headers:   {', '.join(map(replace_unprintable, summary.header_names))}")
-    if summary.host_variables:
-        lines.append(f"uses:      {', '.join(summary.host_variables)} from your environment")
-    return lines
-
-
 def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
     async def work(host: Host) -> tuple[LoadedEntries, Resolution]:
         return await host.plan(options.to_open_options())
@@ -133,12 +114,12 @@ def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
 
 
 def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
-    """The command or URL as it is written in the entry, where variables are not expanded, with secrets masked."""
+    """The command or URL as it is written in the entry, where variables are not expanded."""
     if isinstance(server.transport, InProcess):
         return "(built in)"
     entries = (entry for entry in loaded.entries if entry.name == server.name)
     summary = next((summarize(entry) for entry in entries if entry.origin == server.origin), None)
-    return (" ".join(summary.command) or summary.url) if summary is not None else ""
+    return (" ".join(summary.command) or ascii_host(summary.url)) if summary is not None else ""
 
 
 def _confinement(server: ServerSpec) -> str:
@@ -185,8 +166,8 @@ def _entry_to_json(entry: ServerEntry) -> dict[str, Any]:
         "origin": entry.origin,
         "command": list(summary.command),
         "url": summary.url,
-        "env": list(summary.env_names),
-        "headers": list(summary.header_names),
+        "env": list(summary.env),
+        "headers": list(summary.headers),
         "uses": list(summary.host_variables),
         "digest": entry.digest,
     }

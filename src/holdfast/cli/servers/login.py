@@ -1,4 +1,4 @@
-"""`holdfast servers login`: log in to a remote server."""
+"""`holdfast servers login` and `logout`: save and remove logins to remote servers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +63,39 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
         print_line(f"Logged in to {name}.")
     else:
         print_line(f"{name} does not require a login.")
+
+
+@click.command()
+@click.argument("name")
+def logout(name: str) -> None:
+    """Remove the saved login to a remote server.
+
+    Sessions that are opened from now on are not logged in. Open sessions, and the server itself, may accept the
+    login until it expires; to end it at once, revoke it on the server's website.
+
+    \b
+    Example:
+      holdfast servers logout github
+    """
+    import asyncio
+
+    from holdfast import settings as settings_module
+    from holdfast.connect.http.login_store import LOGIN_FOLDER, login_file, remove_login
+    from holdfast.connect.http.url import display_url, read_url
+    from holdfast.model import codes
+    from holdfast.model.errors import HoldfastError
+    from holdfast.model.server import Http, Sse
+
+    settings = settings_module.load()
+    spec = asyncio.run(_find_server(name, settings))
+    if not isinstance(spec.transport, Http | Sse):
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{name!r} has no login: it is a local program.")
+    url = spec.transport.url
+    if remove_login(login_file(settings.data_dir / LOGIN_FOLDER, url)):
+        print_line(f"Logged out of {name}: removed the saved login to {display_url(read_url(url))}.")
+        print_line("To end it on the server, too, revoke it on the server's website.")
+    else:
+        print_line(f"There is no saved login to {name}.")
 
 
 async def _find_server(name: str, settings: "Settings") -> "ServerSpec":

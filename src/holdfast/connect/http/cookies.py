@@ -21,6 +21,11 @@ class Cookies:
         """The value of the `Cookie` header; empty if there are no cookies."""
         return "; ".join(f"{name}={value}" for name, value in self._by_name.items())
 
+    @property
+    def values(self) -> Iterable[str]:
+        """The values of the cookies."""
+        return self._by_name.values()
+
     def update(self, set_cookies: Iterable[str]) -> None:
         """Apply the values of `Set-Cookie` headers: store new cookies, remove expired ones."""
         for line in set_cookies:

@@ -18,11 +18,13 @@ from holdfast.connect.http.url import display_url, join_url, read_url
 from holdfast.model import codes
 from holdfast.model.context import CONTEXT_HEADER, SessionContext
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mask import Mask
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Sse
 
 EVENT_STREAM = "text/event-stream"
-Sign: TypeAlias = Callable[[SessionContext, bytes | None], str]
-"""Returns a token for the session with this context, signed for one request with this body."""
+Sign: TypeAlias = Callable[[SessionContext | None, bytes | None], str]
+"""Returns a token for the session with this context (or else the link's), signed for one request with this body; or ""."""
 
 
 class Credentials(Protocol):
@@ -70,8 +72,8 @@ class Endpoint:
         *,
         spec: ServerSpec,
         options: ConnectOptions,
-        context: Callable[[], SessionContext | None],
         sign: Sign,
+        obtained: ObtainedSecrets,
         credentials: Credentials | None = None,
     ) -> None:
         assert isinstance(spec.transport, Http | Sse)
@@ -82,14 +84,19 @@ class Endpoint:
         self._cookies = None if "cookie" in self._headers else Cookies()
         self._uses_login = uses_login(spec)
         self._options = options
-        self._context = context
         self._sign = sign
+        self._obtained = obtained
+        self._link = object()
         self._credentials = credentials
 
     @property
     def display_url(self) -> str:
         """The address without its query, which may hold secrets."""
         return display_url(self._url)
+
+    def mask(self, value: str) -> None:
+        """Mask a value from now on that the server chose for this link, such as a cookie, if it looks random."""
+        self._obtained.add_from_server(self._link, value)
 
     def join(self, reference: str) -> URL | None:
         """Resolve a reference that the server sent. None if its scheme, host or port differs from the server's."""
@@ -142,7 +149,7 @@ class Endpoint:
                 codes.PEER_ERROR,
                 f"{self.display_url} answered 401: the Authorization header in the server's entry is missing or not accepted.",
             )
-        reason = f" {response.reason[:_MAX_TEXT]}" if response.reason else ""
+        reason = f" {_clean(response.reason)}" if response.reason else ""
         return HoldfastError(codes.PEER_ERROR, f"{self.display_url} answered {status}{reason}.")
 
     async def _send_authorized(
@@ -175,14 +182,15 @@ class Endpoint:
         all_headers = {**self._headers, **headers}
         if self._cookies is not None and (cookie := self._cookies.header):
             all_headers["cookie"] = cookie
-        sender = context or self._context()
-        if sender is not None:
-            all_headers[CONTEXT_HEADER] = self._sign(sender, body)
+        if token := self._sign(context, body):
+            all_headers[CONTEXT_HEADER] = token
         response = await self._pool.request(
             method, url, headers=all_headers, body=body, connect_seconds=self._options.connect_seconds
         )
-        if self._cookies is not None:
-            self._cookies.update(response.set_cookies)
+        if self._cookies is not None and (set_cookies := response.set_cookies):
+            self._cookies.update(set_cookies)
+            for value in self._cookies.values:
+                self.mask(value)
         return response
 
     def _connection_error(
@@ -231,4 +239,9 @@ def _drop_reserved(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _error_text(error: Exception) -> str:
-    return str(error)[:_MAX_TEXT].rstrip(".") or type(error).__name__
+    return _clean(str(error)).rstrip(".") or type(error).__name__
+
+
+def _clean(text: str) -> str:
+    """The beginning of a text from a server, which may have repeated a secret in it."""
+    return Mask().mask_all(text[: 4 * _MAX_TEXT])[:_MAX_TEXT]

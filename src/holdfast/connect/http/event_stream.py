@@ -10,12 +10,13 @@ from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse_line
 from holdfast.wire.lines import OversizedLine
-from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.parse_threads import LONG_BYTES, parse_in_thread
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
 _MAX_ID_LENGTH = 1024
+_MAX_NAME_BYTES = 1024
 _PIECE_BYTES = 8 * 1024  # parsed at once: up to a millisecond of work
 
 
@@ -49,12 +50,12 @@ class StreamPosition:
             self.retry_seconds = min(max(seconds, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
 
 
-async def read_message(text: bytes, limits: Limits) -> Message:
+async def read_message(text: bytes, limits: Limits, throttle: LoopThrottle | None = None) -> Message:
     """Parse one message, as strictly as a line from a pipe."""
     if len(text) > limits.line_bytes:
         message = parse_line(OversizedLine(len(text), text[:1024], text[-256:]), limits)
     elif len(text) > LONG_BYTES:
-        message = await PARSE_THREADS.run(parse_line, text, limits, owner=link_owner.get())
+        message = await parse_in_thread(text, limits, owner=link_owner.get(), throttle=throttle)
     else:
         message = parse_line(text, limits)
     return Malformed(codes.PARSE_ERROR, "It is empty.") if message is None else message
@@ -75,9 +76,11 @@ async def read_events(
             piece = chunk if len(chunk) <= _PIECE_BYTES else chunk[start : start + _PIECE_BYTES]
             for event in parser.feed(piece):
                 position.update(event)
+                throttle.count(started)
+                started = monotonic()
                 if event.data:
                     yield event
-                if throttle.count(started):
+                if throttle.count(started, may_wait=True):
                     await throttle.rest()
                 started = monotonic()
             if throttle.count(started):
@@ -91,7 +94,7 @@ async def read_messages(
     """The messages in a stream of events. Events with another name than `message` are skipped."""
     async for event in read_events(response, position, limits, throttle):
         if event.name == "message":
-            yield await read_message(event.data, limits)
+            yield await read_message(event.data, limits, throttle)
 
 
 @dataclass(slots=True)
@@ -139,9 +142,10 @@ class EventParser:
             case b"data":
                 self._append_data(value)
             case b"event":
-                event.name = value[: self.limit].decode("utf-8", "replace") or "message"
+                event.name = value[:_MAX_NAME_BYTES].decode("utf-8", "replace") or "message"
             case b"id" if b"\0" not in value:
-                event.id = value[: self.limit].decode("utf-8", "replace")
+                # A longer one is kept too long, so that it is ignored.
+                event.id = value[: _MAX_ID_LENGTH + 1].decode("utf-8", "replace")
             case b"retry" if value.isdigit() and len(value) < 10:
                 event.retry_ms = int(value)
             case _:

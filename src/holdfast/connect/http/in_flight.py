@@ -9,8 +9,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Message, Request
-from holdfast.wire.peer import Peer
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""Whose work the current task does for a remote link: that of a session, or of a server that sessions share."""
+"""The owner of the work that the current task does for a remote link: a session, or a server that sessions share."""
 
 from contextvars import ContextVar
 
 link_owner: ContextVar[str] = ContextVar("holdfast_link_owner", default="")
-"""Look-ups of names and the parsing of long messages are limited for each owner. Requests of a `Pool` set it."""
+"""Name look-ups and the parsing of long messages are limited per owner. A `Pool` sets it for each request."""

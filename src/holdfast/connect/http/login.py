@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import compare_digest
@@ -17,12 +17,12 @@ from holdfast.connect.http.login_origin import check_encrypted
 from holdfast.connect.http.login_store import login_file, read_login, uses_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pools
-from holdfast.connect.http.sse import open_sse
-from holdfast.connect.http.streamable import open_http
+from holdfast.connect.http.transport import open_transport
 from holdfast.connect.http.url import read_url
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Sse
 
 _HEAD_BYTES = 16 * 1024
@@ -55,8 +55,10 @@ async def log_in(
     file = login_file(folder, spec.transport.url)
     before = read_login(file)
     options = ConnectOptions(connect_seconds=seconds)
-    open_transport = open_http if isinstance(spec.transport, Http) else open_sse
-    async with _serve_callback() as callback, Pools(reachable) as pools:
+    async with AsyncExitStack() as stack:
+        obtained = stack.enter_context(ObtainedSecrets())
+        callback = await stack.enter_async_context(_serve_callback())
+        pools = await stack.enter_async_context(Pools(reachable))
 
         async def open_login_page(url: str) -> None:
             parts = urlsplit(url)
@@ -69,7 +71,7 @@ async def log_in(
         provider = LoginProvider(
             spec.transport.url,
             file,
-            ignore_saved=True,
+            obtained=obtained,
             redirect_uri=callback.uri,
             on_redirect=open_login_page,
             on_callback=callback.wait,
@@ -79,8 +81,8 @@ async def log_in(
             pools.pool(guarded=False, owner="login"),
             spec=spec,
             options=options,
-            context=lambda: None,
             sign=lambda context, request: "",
+            obtained=obtained,
             credentials=OAuthCredentials(spec, provider, choose_pool, options, is_interactive=True),
         )
         async with open_transport(

@@ -8,6 +8,7 @@ from tempfile import mkstemp
 import msgspec
 
 from holdfast.model.json import Json
+from holdfast.model.private_folder import make_private_folder
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import audience_of
@@ -48,9 +49,18 @@ def read_login(file: Path) -> SavedLogin | None:
         return None
 
 
+def remove_login(file: Path) -> bool:
+    """Remove the login. Return whether there was one."""
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def write_login(file: Path, login: SavedLogin) -> None:
     """Write the login to the file, atomically."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(file.parent)
     descriptor, name = mkstemp(dir=file.parent, prefix=".login-")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as temporary:

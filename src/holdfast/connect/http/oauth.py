@@ -29,11 +29,15 @@ from holdfast.connect.http.url import display_url, join_url, read_url
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.mask import Mask
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import ServerSpec
 
 ChoosePool: TypeAlias = Callable[[URL], Pool]
 """Returns the pool for requests to this address."""
 
+_MAX_REASON = 200
+_MAX_REASON_READ = 16 * 1024
 _EXPIRED = 1.0  # an expiry time in the distant past
 _HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}"}
 
@@ -42,7 +46,7 @@ class LoginProvider(OAuthClientProvider):
     """The SDK's OAuth provider. It also saves when the tokens expire, and the metadata of the authorization server.
 
     The SDK saves neither. Without the expiry, an expired token would count as valid; without the metadata, it would
-    be refreshed at a guessed address. With `ignore_saved`, the login starts from the beginning.
+    be refreshed at a guessed address. With `on_callback`, the login starts from the beginning.
     """
 
     def __init__(
@@ -50,14 +54,15 @@ class LoginProvider(OAuthClientProvider):
         url: str,
         file: Path,
         *,
-        ignore_saved: bool,
+        obtained: ObtainedSecrets,
         redirect_uri: str = "http://127.0.0.1/callback",
         on_redirect: Callable[[str], Awaitable[None]] | None = None,
         on_callback: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
     ) -> None:
         self._file = file
+        self._obtained = obtained
         self._on_callback = on_callback
-        self._ignore_saved = ignore_saved
+        self._ignore_saved = on_callback is not None
         self._refused = ""
         self._client: OAuthClientInformationFull | None = None
         metadata = OAuthClientMetadata(
@@ -94,6 +99,7 @@ class LoginProvider(OAuthClientProvider):
         if saved is None:
             return None
         tokens = OAuthToken.model_validate(saved.tokens)
+        self._mask_tokens(tokens)
         is_refused = self._refused == f"Bearer {tokens.access_token}"
         self.context.token_expiry_time = _EXPIRED if is_refused else saved.expires_at
         if saved.server is not None:
@@ -109,14 +115,17 @@ class LoginProvider(OAuthClientProvider):
         if saved is None or saved.client is None:
             return None
         self._client = OAuthClientInformationFull.model_validate(saved.client)
+        self._obtained.add_credentials([self._client.client_secret])
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep the registration in memory; `set_tokens` saves it."""
+        self._obtained.add_credentials([client_info.client_secret])
         self._client = client_info
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Save the tokens with everything that is needed to refresh them."""
+        self._mask_tokens(tokens)
         login = SavedLogin(
             url=self.context.server_url,
             tokens=_as_json(tokens) or {},
@@ -133,8 +142,12 @@ class LoginProvider(OAuthClientProvider):
     async def _wait_for_code(self) -> AuthorizationCodeResult:
         assert self._on_callback is not None
         result = await self._on_callback()
+        self._obtained.add_credentials([result.code])
         check_code_origin(result, self.context.oauth_metadata)
         return result
+
+    def _mask_tokens(self, tokens: OAuthToken) -> None:
+        self._obtained.add_credentials([tokens.access_token, tokens.refresh_token])
 
     def _read_saved(self) -> SavedLogin | None:
         return None if self._ignore_saved else read_login(self._file)
@@ -265,7 +278,7 @@ def _redirect_request(
 
 def login_needed_error(name: str, why: str = "") -> HoldfastError:
     """The error if no login is saved, or the server did not accept it."""
-    reason = f": {why[:200].rstrip('.')}" if why else ""
+    reason = f": {_clean_reason(why)}" if why else ""
     return HoldfastError(
         codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: holdfast servers login {name}"
     )
@@ -274,9 +287,14 @@ def login_needed_error(name: str, why: str = "") -> HoldfastError:
 def _login_failed_error(name: str, why: str) -> HoldfastError:
     return HoldfastError(
         codes.LOGIN_NEEDED,
-        f"The login to {name!r} failed: {why[:200].rstrip('.')}. Try again, or put a token into the Authorization header "
+        f"The login to {name!r} failed: {_clean_reason(why)}. Try again, or put a token into the Authorization header "
         "of the server's entry.",
     )
+
+
+def _clean_reason(why: str) -> str:
+    """A reason to quote. The authorization server may have repeated a token or a code in it."""
+    return Mask().mask_all(why[:_MAX_REASON_READ])[:_MAX_REASON].rstrip(".")
 
 
 def _as_json(model: BaseModel | None) -> dict[str, Json] | None:

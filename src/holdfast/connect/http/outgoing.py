@@ -47,10 +47,10 @@ def parse_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
         headers = {VERSION_HEADER: version, "Mcp-Method": message.method}
         name = {"name": params.name, "uri": params.uri}.get(_NAME_FIELDS.get(message.method, ""))
         if isinstance(name, str):
-            headers["Mcp-Name"] = encode_header(name)
+            headers["Mcp-Name"] = encode_header_value(name)
             if message.method == "tools/call":
                 headers |= {
-                    key: encode_header(value)
+                    key: encode_header_value(value)
                     for key, value in param_headers.headers(name, params.arguments).items()
                 }
     return OutgoingMessage(
@@ -64,7 +64,7 @@ def parse_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
     )
 
 
-def encode_header(text: str) -> str:
+def encode_header_value(text: str) -> str:
     """Encode a text as the value of a header: unchanged if possible, else as `=?base64?…?=`."""
     if _PLAIN_TEXT.fullmatch(text):
         return text

@@ -161,7 +161,7 @@ class BoundedProtocol(ResponseHandler):
     def _set_read_size(self, size: int) -> None:
         self._read_size = size
         # Of asyncio's transports, which have no public setting for it. Those of other event loops ignore it.
-        target = getattr(self.transport, "_ssl_protocol", self.transport)
+        target: Any = getattr(self.transport, "_ssl_protocol", self.transport)
         if hasattr(target, "max_size"):
             target.max_size = size
 

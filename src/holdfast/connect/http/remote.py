@@ -13,6 +13,7 @@ from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.context import SessionContext
 from holdfast.model.json import JsonObject
+from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source, Sse
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 class RemoteConnector:
     """Opens connections to remote servers. Imports aiohttp when it opens the first one."""
 
-    def __init__(self, *, signer: Signer, logins: Path, reachable: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, signer: Signer, logins: Path, obtained: ObtainedSecrets, reachable: tuple[str, ...] = ()
+    ) -> None:
         self._signer = signer
+        self._obtained = obtained
         self._logins = logins
         self._reachable = reachable
         self._loading = asyncio.Lock()
@@ -58,15 +62,16 @@ class RemoteConnector:
         """Connect to a remote server. On exit, idle sockets of the shared pools stay open."""
         pools = await self._load_pools()
         from holdfast.connect.http.endpoint import Endpoint
-        from holdfast.connect.http.sse import open_sse
-        from holdfast.connect.http.streamable import open_http
+        from holdfast.connect.http.transport import open_transport
         from holdfast.connect.http.url import read_url
 
         assert isinstance(spec.transport, Http | Sse)
         audience = audience_of(spec.transport.url)
+        self._obtained.add_context_tokens()
 
-        def sign(context: SessionContext, request: bytes | None) -> str:
-            return self._signer.sign(context, audience, request)
+        def sign(context: SessionContext | None, request: bytes | None) -> str:
+            sender = context or (scope.context if scope is not None else None)
+            return self._signer.sign(sender, audience, request) if sender is not None else ""
 
         guarded = is_guarded(spec, scope)
         # A server that sessions share has an owner of its own.
@@ -76,11 +81,10 @@ class RemoteConnector:
             pools.pool(guarded=guarded, owner=owner),
             spec=spec,
             options=options,
-            context=lambda: scope.context if scope is not None else None,
             sign=sign,
+            obtained=self._obtained,
             credentials=self._credentials(spec, choose_pool, options),
         )
-        open_transport = open_http if isinstance(spec.transport, Http) else open_sse
         async with open_transport(
             spec, endpoint, server_requests=server_requests, meta=meta, options=options
         ) as connection:
@@ -100,7 +104,9 @@ class RemoteConnector:
         # All links with one login share a provider, because a refresh token can be used only once.
         provider = self._providers.get(file)
         if provider is None:
-            provider = self._providers[file] = LoginProvider(spec.transport.url, file, ignore_saved=False)
+            provider = self._providers[file] = LoginProvider(
+                spec.transport.url, file, obtained=self._obtained
+            )
         return OAuthCredentials(spec, provider, choose_pool, options)
 
     async def _load_pools(self) -> "Pools":
@@ -120,7 +126,7 @@ def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
 
 
 def _make_pools(reachable: tuple[str, ...]) -> "Pools":
-    from holdfast.connect.http import endpoint, pools, sse, streamable
+    from holdfast.connect.http import endpoint, pools, transport
 
-    assert all((endpoint, streamable, sse))  # only imported, while this runs in a thread
+    assert all((endpoint, transport))  # only imported, while this runs in a thread
     return pools.Pools(reachable)

@@ -2,67 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from yarl import URL
 
-from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.handshake import handshake
+from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
 from holdfast.connect.http.in_flight import InFlight
 from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
-from holdfast.connect.notifications import Notifications
-from holdfast.connect.server_requests import ServerRequests
-from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
-from holdfast.model.server import ServerSpec
-from holdfast.wire.mcp.eras import Era
+from holdfast.model.secret_text import secrets_in_text
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
 _POSTS_AT_ONCE = 16
-
-
-@asynccontextmanager
-async def open_sse(
-    spec: ServerSpec,
-    endpoint: Endpoint,
-    *,
-    server_requests: ServerRequests,
-    meta: JsonObject,
-    options: ConnectOptions,
-) -> AsyncIterator[Connection]:
-    """Open the stream, wait for the address to send messages to, and do the handshake."""
-    notifications = Notifications(server_requests)
-    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
-    transport = SseTransport(peer, endpoint, options)
-    peer.connection_made(transport)
-    try:
-        try:
-            await transport.open()
-            client = await handshake(
-                spec,
-                peer,
-                server_requests=server_requests,
-                meta=meta,
-                options=options,
-                likely_era=Era.HANDSHAKE,
-            )
-        except HoldfastError as error:
-            cause = transport.failure or error
-            reason = clean_server_text(spec, cause.message)
-            raise HoldfastError(
-                cause.code, f"Could not connect to {spec.name!r}: {reason}", **cause.details
-            ) from None
-        yield Connection(client, ended=peer.ended, notifications=notifications)
-    finally:
-        await peer.close()
 
 
 class SseTransport:
@@ -108,6 +64,9 @@ class SseTransport:
     def resume_reading(self) -> None:
         """Do nothing: see `pause_reading`."""
 
+    def has_hung_up(self) -> bool:
+        return False  # reading is never paused
+
     async def close(self) -> None:
         await self._in_flight.close()
 
@@ -123,7 +82,7 @@ class SseTransport:
                     if event.name == "endpoint":
                         self._set_post_url(event.data.decode("utf-8", "replace"))
                     elif event.name == "message":
-                        message = await read_message(event.data, limits)
+                        message = await read_message(event.data, limits, self._in_flight.throttle)
                         await self._in_flight.wait_for_capacity(message)
                         self._peer.message_received(message)
             raise HoldfastError(codes.CONNECTION_CLOSED, f"{url} ended its stream.")
@@ -137,6 +96,8 @@ class SseTransport:
                 codes.BAD_ANSWER,
                 f"{self._endpoint.display_url} wants messages sent to another server: {reference[:200]!r}.",
             )
+        for secret in secrets_in_text(str(url)):  # such as the id of the session
+            self._endpoint.mask(secret)
         if not self._post_url.done():
             self._post_url.set_result(url)
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.handshake import handshake
+from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_message, read_messages
 from holdfast.connect.http.in_flight import InFlight
@@ -21,13 +19,10 @@ from holdfast.connect.http.server_stream import (
     SessionHeaders,
     read_server_stream,
 )
-from holdfast.connect.notifications import Notifications, needs_subscription, subscribe_to_tool_changes
+from holdfast.connect.notifications import needs_subscription, subscribe_to_tool_changes
 from holdfast.connect.server_requests import ServerRequests
-from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
-from holdfast.model.server import ServerSpec
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.peer import Peer
@@ -38,35 +33,6 @@ _POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": 
 _ONE_WAY_AT_ONCE = 16  # how many answers and notifications are sent concurrently
 _DRAIN_SECONDS = 1.0  # how long to wait for the end of a stream after the answer
 _UNKNOWN_SESSION_STATUSES = (400, 404)
-
-
-@asynccontextmanager
-async def open_http(
-    spec: ServerSpec,
-    endpoint: Endpoint,
-    *,
-    server_requests: ServerRequests,
-    meta: JsonObject,
-    options: ConnectOptions,
-) -> AsyncIterator[Connection]:
-    """Do the handshake and start to read the messages that the server sends on its own. On exit, end the server's session."""
-    notifications = Notifications(server_requests)
-    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
-    transport = HttpTransport(peer, endpoint, options)
-    peer.connection_made(transport)
-    try:
-        try:
-            client = await handshake(spec, peer, server_requests=server_requests, meta=meta, options=options)
-        except HoldfastError as error:
-            cause = transport.failure or error
-            reason = clean_server_text(spec, cause.message)
-            raise HoldfastError(
-                cause.code, f"Could not connect to {spec.name!r}: {reason}", **cause.details
-            ) from None
-        transport.listen(client, server_requests)
-        yield Connection(client, ended=peer.ended, notifications=notifications)
-    finally:
-        await peer.close()
 
 
 class HttpTransport:
@@ -113,6 +79,9 @@ class HttpTransport:
     def resume_reading(self) -> None:
         """Do nothing: see `pause_reading`."""
 
+    def has_hung_up(self) -> bool:
+        return False  # reading is never paused
+
     async def close(self) -> None:
         """Cancel all requests in flight, and end the server's session."""
         await self._in_flight.close()
@@ -155,6 +124,7 @@ class HttpTransport:
         if request.method == "initialize":
             session_id = response.headers.get(SESSION_ID_HEADER, "")
             self._session.session_id = session_id if session_id.isascii() and session_id.isprintable() else ""
+            self._endpoint.mask(self._session.session_id)
         match response.media_type:
             case "application/json":
                 message = await self._read_body(response)
@@ -172,7 +142,7 @@ class HttpTransport:
 
     async def _read_body(self, response: HttpResponse) -> Message:
         limits = self._options.limits
-        return await read_message(await response.read(limits.line_bytes), limits)
+        return await read_message(await response.read(limits.line_bytes), limits, self._in_flight.throttle)
 
     async def _read_error(self, request: OutgoingMessage, response: HttpResponse) -> ErrorResponse:
         """The error in the body of an unsuccessful response. If it has none, raise the error for its status."""

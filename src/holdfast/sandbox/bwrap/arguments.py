@@ -15,7 +15,7 @@ class Mount:
 
     path: str
     kind: Literal["bind", "ro-bind", "guard", "empty", "symlink"]
-    """A `guard` is bound read-only, and lies on top of everything else at its path. `empty` is an empty folder: what a
+    """A `guard` is bound read-only, and mounted after everything else at its path. `empty` is an empty folder: what a
     server writes there, if it gives itself the permission, is lost with the sandbox."""
     source: str = ""
     """The descriptor's number, or the target of the link."""
@@ -42,11 +42,11 @@ def build_arguments(
     cwd: str,
     quota: Quota,
     ids: tuple[int, int],
-    fds: tuple[int, int],
+    fds: tuple[int, int, int],
 ) -> list[str]:
-    """All arguments before the program. `fds` are the descriptors of the seccomp filter and of the ready pipe."""
+    """All arguments before the program. `fds` are the descriptors of the seccomp filter, and of the pipes for ready and start."""
     uid, gid = ids
-    seccomp, ready = fds
+    seccomp, ready, start = fds
     tmpfs = str(quota.memory_bytes // 4)
     return [
         *("--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
@@ -66,7 +66,7 @@ def build_arguments(
         *("--size", "16777216", "--tmpfs", "/run"),
         *_mount_arguments(sorted(filesystem.mounts, key=_mount_order)),
         *("--remount-ro", "/", "--chdir", cwd),
-        *("--seccomp", str(seccomp), "--info-fd", str(ready)),
+        *("--seccomp", str(seccomp), "--info-fd", str(ready), "--block-fd", str(start)),
     ]
 
 

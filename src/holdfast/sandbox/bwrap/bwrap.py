@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import codes
+from holdfast.model.confined_locks import locks_folder, running_roots
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.arguments import (
@@ -28,10 +29,11 @@ from holdfast.sandbox.bwrap.arguments import (
     limit_command,
 )
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
+from holdfast.sandbox.bwrap.mount_check import plan_mounts
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.denied_syscalls import find_architecture
-from holdfast.sandbox.guards import guard_roots
+from holdfast.sandbox.guards import guard_roots, outermost
 from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
@@ -64,7 +66,7 @@ class BwrapSandbox:
         self._lock = asyncio.Lock()
         self._availability: Availability | None = None
         self._all_roots: set[Identity] = set()
-        """Every folder that a server of this sandbox could write to. What lies there decides nothing for other servers."""
+        """Every folder that a server of this sandbox could write to. Its content is not trusted for any other server."""
 
     async def check(self) -> Availability:
         """Run `true` in a full sandbox, once; remember whether that worked."""
@@ -81,8 +83,8 @@ class BwrapSandbox:
         if reason := self._unavailable_reason():
             raise HoldfastError(codes.NO_SANDBOX, reason)
         bwrap, prlimit = self._which("bwrap"), os.path.realpath(self._which("prlimit"))
-        with ExitStack() as resources, ExitStack() as until_gone:
-            builder = _ProcessBuilder(spec, resources, until_gone, bwrap=bwrap, prlimit=prlimit)
+        with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
+            builder = _ProcessBuilder(spec, resources, after_setup, after_exit, bwrap=bwrap, prlimit=prlimit)
             return builder.build(self._all_roots)
 
     def _which(self, program: str) -> str:
@@ -143,24 +145,32 @@ class _ProcessBuilder:
     """Builds the request for one server: opens its mounts and descriptors, then writes the arguments."""
 
     def __init__(
-        self, spec: ProcessSpec, resources: ExitStack, until_gone: ExitStack, *, bwrap: str, prlimit: str
+        self,
+        spec: ProcessSpec,
+        resources: ExitStack,
+        after_setup: ExitStack,
+        after_exit: ExitStack,
+        *,
+        bwrap: str,
+        prlimit: str,
     ) -> None:
         assert spec.confinement is not None
         self.spec = spec
         self.confinement: Confinement = spec.confinement
-        self.resources, self.until_gone = resources, until_gone
-        self.protected = ProtectedFolders(self.confinement.protected, resources)
+        self.resources, self.after_setup, self.after_exit = resources, after_setup, after_exit
+        self.protected = ProtectedFolders((*self.confinement.protected, str(locks_folder())), resources)
         self.bwrap, self.prlimit = bwrap, prlimit
         self.descriptors: list[int] = [
             -1
         ]  # for bubblewrap's arguments: set last, because they contain the numbers of the others
         self.user = NOBODY, NOBODY
-        self.ready_fd = -1
+        self.ready_fd = self.start_fd = -1
         self.egress_channel: socket.socket | None = None
 
     def build(self, all_roots: set[Identity]) -> PreparedProcess:
         roots = self._open_roots()
         all_roots.update(root.identity for root in roots)
+        all_roots.update(running_roots())
         known_roots = Roots(own={root.identity: root.path for root in roots}, others=frozenset(all_roots))
         runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
@@ -169,9 +179,8 @@ class _ProcessBuilder:
             *self.spec.argv[1:],
         ]
         mounts = [
-            *(self._mount_held(root, kind="bind") for root in roots),
+            *self._mount_roots(roots),
             *self._mount_readable(runtime),
-            *self._mount_guards(roots),
         ]
         env = self.spec.env
         if self.confinement.network:
@@ -194,7 +203,12 @@ class _ProcessBuilder:
             cwd=self.spec.cwd,
             quota=self.confinement.quota,
             ids=self.user if self.user[0] else (NOBODY, NOBODY),
-            fds=(self._pass_bytes(compile_filter(arch)), self._open_ready_pipe()),
+            fds=(self._pass_bytes(compile_filter(arch)), self._open_ready_pipe(), self._open_start_pipe()),
+        )
+        plan = plan_mounts(
+            filesystem,
+            {str(3 + position): fd for position, fd in enumerate(self.descriptors)},
+            protect_devices=not self.user[0],
         )
         encoded = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         self.descriptors[0] = open_memory_file(encoded, self.resources)
@@ -214,11 +228,14 @@ class _ProcessBuilder:
             resources=self.resources.pop_all(),
             ready_fd=self.ready_fd,
             egress_channel=self.egress_channel,
-            until_gone=self.until_gone.pop_all(),
+            finish_setup=plan.finish_setup,
+            start_fd=self.start_fd,
+            after_setup=self.after_setup.pop_all(),
+            after_exit=self.after_exit.pop_all(),
         )
 
     def _open_roots(self) -> list[HeldPath]:
-        roots = [open_root(path, PathHolder(self.resources)) for path in self.confinement.roots]
+        roots = [open_root(path, PathHolder(self.resources)) for path in outermost(self.confinement.roots)]
         self.user = server_user(roots[0] if roots else None)
         for root in roots:
             self._check_access(root)
@@ -228,15 +245,19 @@ class _ProcessBuilder:
         # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links.
         readable = [
             open_no_symlinks(path, PathHolder(self.resources))
-            for path in dict.fromkeys(self.confinement.readable)
+            for path in outermost(self.confinement.readable)
             if not _is_within(path, self.confinement.roots)
         ]
         visible = (*self.confinement.roots, *(held.path for held in readable))
         needed = [held for held in runtime.needed if not _is_within(held.path, visible)]
         return [self._mount_held(held) for held in (*readable, *needed)]
 
-    def _mount_guards(self, roots: list[HeldPath]) -> list[Mount]:
-        guards = guard_roots(roots, self.confinement, PathHolder(self.resources), self.until_gone)
+    def _mount_roots(self, roots: list[HeldPath]) -> list[Mount]:
+        guards = guard_roots(
+            roots, self.confinement, PathHolder(self.resources), self.after_setup, self.after_exit
+        )
+        read_only = {guard.held.path for guard in guards}
+        unguarded = [self._mount_held(root, kind="bind") for root in roots if root.path not in read_only]
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound + len(self.descriptors) > _MAX_DESCRIPTORS:
             raise HoldfastError(
@@ -244,7 +265,7 @@ class _ProcessBuilder:
                 f"Could not start {self.spec.argv[0]!r}: it has {len(roots)} roots, which is too many for one sandbox. Use fewer.",
             )
         # For a missing name, an empty file system needs no descriptor and no second mount call.
-        return [
+        return unguarded + [
             Mount(path=guard.held.path, kind="empty")
             if guard.is_placeholder
             else self._mount_held(guard.held, kind="guard" if guard.is_read_only else "bind")
@@ -339,9 +360,13 @@ class _ProcessBuilder:
         self.ready_fd, write_end = os.pipe()
         return self._pass_fd(write_end)
 
+    def _open_start_pipe(self) -> int:
+        read_end, self.start_fd = os.pipe()
+        return self._pass_fd(read_end)
+
 
 def _root_only_in_proc() -> list[Path]:
-    """What only root may read in `/proc`, outside the folders of processes. A server with uid 0 could read it, too."""
+    """The paths in `/proc` that only root may read, except those of processes. A server with uid 0 could read them, too."""
     paths = [path for path in Path("/proc").iterdir() if not path.name.isdecimal() and not path.is_symlink()]
     return [
         path for path in (*paths, *_PROC_FOLDERS) if path.exists() and not path.stat().st_mode & stat.S_IROTH
@@ -353,8 +378,8 @@ def _is_within(path: str, folders: Iterable[str]) -> bool:
 
 
 def _forbidden_folder(held: HeldPath, uid: int, gid: int) -> str | None:
-    """The first folder on the way to a path that this user may not enter."""
-    for folder in reversed([*held.lineage()][1:]):
+    """The first folder of a path that this user may not enter."""
+    for folder in reversed([*held.self_and_parents()][1:]):
         info = folder.status
         bit = stat.S_IXUSR if info.st_uid == uid else stat.S_IXGRP if info.st_gid == gid else stat.S_IXOTH
         if uid and not info.st_mode & bit:

@@ -8,7 +8,7 @@ from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 
 def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/")) -> tuple[Cgroup, ...]:
-    """The groups that limit a server's total memory and, with `limit_processes`, its number of processes.
+    """The groups that limit a server's total memory, share of processor time and, with `limit_processes`, processes.
 
     Set `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. The result
     is empty if this host may create no groups; then only the limits per process apply.
@@ -24,17 +24,24 @@ def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/"))
             if usable and _is_writable(parent):
                 planned.append(Cgroup(parent=str(parent), limits=usable))
                 break
-    has_pids = any("pids.max" in group.limits for group in planned)
-    if limit_processes and not has_pids and "pids" in hierarchies:
-        parent = root / "sys/fs/cgroup/pids" / hierarchies["pids"].lstrip("/")
-        if _is_writable(parent):
-            planned.append(Cgroup(parent=str(parent), limits={"pids.max": str(quota.processes)}))
+    used = {name.partition(".")[0] for group in planned for name in group.limits}
+    for controller, limits in _version_1_limits(quota, limit_processes=limit_processes).items():
+        if controller in hierarchies and controller not in used:
+            parent = root / "sys/fs/cgroup" / controller / hierarchies[controller].lstrip("/")
+            if _is_writable(parent):
+                planned.append(Cgroup(parent=str(parent), limits=limits))
     return tuple(planned)
 
 
 def _unified_limits(quota: Quota, *, limit_processes: bool) -> dict[str, str]:
     memory = {"memory.max": str(quota.memory_bytes), "memory.swap.max": "0", "memory.oom.group": "1"}
-    return {**memory, "pids.max": str(quota.processes)} if limit_processes else memory
+    pids = {"pids.max": str(quota.processes)} if limit_processes else {}
+    return {**memory, **pids, "cpu.weight": "50"}  # of 100, the default of a group
+
+
+def _version_1_limits(quota: Quota, *, limit_processes: bool) -> dict[str, dict[str, str]]:
+    pids = {"pids": {"pids.max": str(quota.processes)}} if limit_processes else {}
+    return {**pids, "cpu": {"cpu.shares": "512"}}  # of 1024, the default
 
 
 def _parse_hierarchies(text: str) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""The egress proxy: runs in the host and lets one sandbox reach the hosts granted to it."""
+"""The egress proxy: runs in the host and lets one sandbox reach the hosts granted to it.
+
+It shares the event loop with all sessions, so a sandbox gets a limited number of turns: to be accepted, and to have
+data copied. Sockets are read only in such a turn; until then, data and connections wait in the kernel.
+"""
 
 import array
 import asyncio
@@ -6,18 +10,27 @@ import contextlib
 import itertools
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from holdfast.model.name_resolver import RESOLVER
 from holdfast.model.process import Confinement
+from holdfast.sandbox.bwrap.egress_pace import Pace
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRequest, parse_request
 
 log = logging.getLogger(__name__)
 
 _CONNECTIONS = 64
+_ACCEPTS_PER_SECOND = 100
+_COPIES_PER_SECOND = 2000
+_COPIES_AT_ONCE = 16
+_RETRY_SECONDS = 0.1
 _HEAD_BYTES = 32 * 1024
+_HEAD_END = b"\r\n\r\n"
 _HEAD_SECONDS = 20.0
 _CONNECT_SECONDS = 20.0
+_REFUSE_SECONDS = 2.0
+_REFUSE_READS = 4
 _CHUNK = 64 * 1024
 _numbers = itertools.count(1)
 
@@ -32,7 +45,9 @@ class EgressProxy:
         self._policy = EgressPolicy(confinement)
         self._owner = f"sandbox {next(_numbers)}"
         self._resolve = resolve or self._look_up
-        self._server: asyncio.Server | None = None
+        self._slots = asyncio.Semaphore(_CONNECTIONS)
+        self._accepts = Pace(per_second=_ACCEPTS_PER_SECOND, burst=_CONNECTIONS)
+        self._copies = Pace(per_second=_COPIES_PER_SECOND, burst=_COPIES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, channel: socket.socket) -> None:
@@ -47,58 +62,90 @@ class EgressProxy:
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections from this listener until the proxy is closed."""
         listener.setblocking(False)
-        # In two steps: `close` must find the server even if `start_serving` is cancelled.
-        self._server = await asyncio.start_server(
-            self._on_connection, sock=listener, limit=_HEAD_BYTES, start_serving=False
-        )
-        await self._server.start_serving()
+        listener.listen(_CONNECTIONS)
+        self._start(self._accept(listener))
 
     def close(self) -> None:
         """Stop serving, and close every connection."""
-        if self._server is not None:
-            self._server.close()
         for task in self._tasks:
             task.cancel()
 
-    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        try:
-            if len(self._tasks) > _CONNECTIONS:
-                await _refuse(writer, 503, "Too many open connections. Close some.")
-            else:
-                await self._handle_request(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            pass  # one end disconnected, or sent no complete request in time
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections, one whenever a slot and a turn are free."""
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                await self._slots.acquire()
+                await self._accepts.turn()
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                except OSError as error:  # too many open files, or the client has gone
+                    log.warning("egress connection not accepted", extra={"reason": str(error)})
+                    self._slots.release()
+                    await asyncio.sleep(_RETRY_SECONDS)
+                else:
+                    task = self._start(self._serve_client(client))
+                    task.add_done_callback(lambda _: self._slots.release())
+
+    async def _serve_client(self, client: socket.socket) -> None:
+        with (
+            client,
+            contextlib.suppress(OSError),
+        ):  # one end disconnected, or sent no complete request in time
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._handle_request(client)
+
+    async def _handle_request(self, client: socket.socket) -> None:
         async with asyncio.timeout(_HEAD_SECONDS):
-            head = await reader.readuntil(b"\r\n\r\n")
-        request = parse_request(head)
+            head, rest = await self._receive_head(client)
+        request = parse_request(head) if head.endswith(_HEAD_END) else "The head of the request is too long."
         if isinstance(request, str):
-            await _refuse(writer, 400, request)
+            await self._refuse(client, 400, request)
             return
-        upstream = await self._connect(request, writer)
+        upstream = await self._connect(request, client)
         if upstream is None:
             return
-        up_reader, up_writer = upstream
-        try:
+        loop = asyncio.get_running_loop()
+        with upstream:
             if request.tunnel:
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            up_writer.write(request.head)
+                await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await loop.sock_sendall(upstream, request.head + rest)
             async with asyncio.TaskGroup() as group:
-                group.create_task(_copy(reader, up_writer))
-                group.create_task(_copy(up_reader, writer))
-        finally:
-            up_writer.close()
+                group.create_task(self._copy(client, upstream))
+                group.create_task(self._copy(upstream, client))
 
-    async def _connect(
-        self, request: ProxyRequest, writer: asyncio.StreamWriter
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _receive_head(self, client: socket.socket) -> tuple[bytes, bytes]:
+        """The head of a request, cut if it is too long, and what was received after it. Raise if it is not complete."""
+        data = bytearray()
+        while (end := data.find(_HEAD_END)) < 0 and len(data) <= _HEAD_BYTES:
+            part = await self._receive(client, _HEAD_BYTES)
+            if not part:
+                raise ConnectionError("the request is not complete")
+            data += part
+        if end < 0:
+            return bytes(data), b""
+        end += len(_HEAD_END)
+        return bytes(data[:end]), bytes(data[end:])
+
+    async def _copy(self, source: socket.socket, target: socket.socket) -> None:
+        """Copy until end of file, then half-close `target`. An error ends only this direction."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            while data := await self._receive(source, _CHUNK):
+                await loop.sock_sendall(target, data)
+            target.shutdown(socket.SHUT_WR)
+
+    async def _receive(self, source: socket.socket, limit: int) -> bytes:
+        await self._copies.turn()
+        return await asyncio.get_running_loop().sock_recv(source, limit)
+
+    async def _connect(self, request: ProxyRequest, client: socket.socket) -> socket.socket | None:
         """Check the name, then connect to the first address that the policy allows. On failure, answer and return None."""
         endpoint = request.endpoint
         reason, status = self._policy.why_name_refused(endpoint), 403
@@ -108,15 +155,30 @@ class EgressProxy:
                     for address in await self._resolve(endpoint):
                         reason = self._policy.why_address_refused(endpoint, address)
                         if reason is None:
-                            return await asyncio.open_connection(address, endpoint.port)
+                            return await _open_connection(address, endpoint.port)
                 if reason is None:
                     reason, status = f"{endpoint} has no address.", 502
             except (OSError, TimeoutError) as error:
                 reason, status = f"{endpoint} cannot be reached: {str(error) or 'no answer in time'}.", 502
         message = "egress refused" if status == 403 else "egress failed"
         log.warning(message, extra={"endpoint": str(endpoint), "reason": reason})
-        await _refuse(writer, status, reason)
+        await self._refuse(client, status, reason)
         return None
+
+    async def _refuse(self, client: socket.socket, status: int, reason: str) -> None:
+        phrase = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}[status]
+        body = f"holdfast: {reason}\n".encode()
+        answer = (
+            b"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+            % (status, phrase.encode(), len(body), body)
+        )
+        async with asyncio.timeout(_REFUSE_SECONDS):
+            await asyncio.get_running_loop().sock_sendall(client, answer)
+            client.shutdown(socket.SHUT_WR)
+            # The answer would be lost if the connection were closed while there is data to read.
+            for _ in range(_REFUSE_READS):
+                if not await self._receive(client, _CHUNK):
+                    break
 
     async def _look_up(self, endpoint: Endpoint) -> list[str]:
         return await RESOLVER.look_up(endpoint.host, owner=self._owner)
@@ -132,24 +194,16 @@ def _receive_fd(channel: socket.socket) -> int | None:
     return fds[0] if fds else None
 
 
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Copy until end of file, then half-close `target`. An error ends only this direction."""
-    with contextlib.suppress(OSError):
-        while data := await source.read(_CHUNK):
-            target.write(data)
-            await target.drain()
-        target.write_eof()
-
-
-async def _refuse(writer: asyncio.StreamWriter, status: int, reason: str) -> None:
-    phrase = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway", 503: "Service Unavailable"}[status]
-    body = f"holdfast: {reason}\n".encode()
-    writer.write(
-        b"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
-        % (status, phrase.encode(), len(body), body)
-    )
-    with contextlib.suppress(OSError):
-        await writer.drain()
+async def _open_connection(address: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _wait_readable(sock: socket.socket) -> None:

@@ -1,7 +1,8 @@
 """Find the files that a server's program needs to run: itself, and its Python or Node installation.
 
-Nothing in a root decides what is mounted: a server can write there. Outside, links, `#!` lines and `pyvenv.cfg` are
-followed, and every step is held by a descriptor, so that what was recognised is what is mounted.
+Files in a root are not followed, because a server can change them. Outside of the roots, links, `#!` lines and
+`pyvenv.cfg` are followed. A descriptor of every step is kept open, so that a recognised file cannot be replaced before
+it is mounted.
 """
 
 import os
@@ -16,7 +17,7 @@ from pathlib import PurePath
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.held_path import HeldPath, Identity, Links, PathHolder
+from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder, SymlinkPolicy
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
@@ -33,19 +34,19 @@ class ProgramRuntime:
     """A program, and what it needs outside the system folders and its roots."""
 
     program: str
-    """Its path in the sandbox. Links in its folder are resolved; a link at the end is kept: a Python finds its environment by it."""
+    """Its path in the sandbox. Its folder is resolved; a link at the end is kept, because Python finds its environment by it."""
     needed: tuple[HeldPath, ...]
     """Regular files, folders of recognised runtimes, and links."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of what is needed."""
+        """The paths of the needed files."""
         return tuple(held.path for held in self.needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """The folders in which nothing is believed."""
+    """Folders whose content is not trusted, because confined servers can change it."""
 
     own: Mapping[Identity, str]
     """The server's own roots, and their paths."""
@@ -109,7 +110,7 @@ class _Finder:
         return None
 
     def path_in_sandbox(self, program: HeldPath) -> str:
-        """The program's path. A root is mounted at its own path, whatever path led to it."""
+        """The program's path. A root is always mounted at its own path."""
         folder = self._roots.own.get(program.identity, program.path)
         return "/".join((folder, *program.rest))
 
@@ -144,7 +145,7 @@ class _Finder:
                 yield found
 
     def _may_be_written(self, step: HeldPath) -> bool:
-        """Whether it lies in a root. The walk has stopped there, so only the last step can be one."""
+        """Whether this is a root: `PathHolder` stops there, so it stands for everything in it."""
         return step.identity in self._stop_at
 
     def _is_program(self, holder: PathHolder, found: HeldPath) -> bool:
@@ -157,7 +158,7 @@ class _Finder:
         return _is_executable(found)
 
     def _needed_in_root(self, holder: PathHolder, step: HeldPath) -> Iterator[HeldPath]:
-        """Nothing from the server's own root, which is visible. From another one, the program as it lies there."""
+        """Nothing from the server's own root, which is mounted anyway. From another root, only the program's file or link."""
         if step.identity in self._roots.own:
             return
         try:
@@ -183,7 +184,7 @@ class _Finder:
     def _needed(self, holder: PathHolder, step: HeldPath, *, follow_base: bool = True) -> Iterator[HeldPath]:
         if step.path.startswith(_SYSTEM) or not (step.is_link or step.is_file) or step.folder is None:
             return
-        modules = [folder for folder in step.folder.lineage() if folder.name == "node_modules"]
+        modules = [folder for folder in step.folder.self_and_parents() if folder.name == "node_modules"]
         prefix = step.folder.folder
         if modules:
             yield modules[-1]  # the outermost
@@ -209,7 +210,9 @@ class _Finder:
         return None
 
 
-def _open(holder: PathHolder, path: str, links: Links, start: HeldPath | None = None) -> HeldPath | None:
+def _open(
+    holder: PathHolder, path: str, links: SymlinkPolicy, start: HeldPath | None = None
+) -> HeldPath | None:
     try:
         return holder.open(path, links=links, start=start)
     except (OSError, ValueError):  # ValueError: a NUL character

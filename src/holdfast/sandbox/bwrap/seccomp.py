@@ -21,6 +21,7 @@ _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
 _PAIR_TYPES = (1, 5)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
+_SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
 
 Instruction = tuple[int, int, int, int]
 
@@ -111,6 +112,7 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     "seccomp": _deny_bits(1, _NEW_LISTENER),
     "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
     "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),
+    "fcntl": tuple(_deny_values(1, (_SET_LEASE,))),
     "chmod": _deny_bits(1, _SETUID_BITS),
     "fchmod": _deny_bits(1, _SETUID_BITS),
     "fchmodat": _deny_bits(2, _SETUID_BITS),

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from holdfast.model import codes
+from holdfast.model.confined_locks import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
-from holdfast.sandbox.guards import Guard, guard_roots
+from holdfast.sandbox.guards import Guard, guard_roots, outermost
 from holdfast.sandbox.held_path import PathHolder
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.protected_folders import ProtectedFolders
@@ -63,8 +64,8 @@ class ContainerSandbox:
                 f"Could not start {spec.argv[0]!r}: containers get no network. Use bubblewrap, or remove the server's 'network' list.",
             )
         name = f"holdfast-{secrets.token_hex(8)}"
-        with ExitStack() as resources, ExitStack() as until_gone:
-            user, guards = _check_paths(confinement, resources, until_gone)
+        with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
+            user, guards = _check_paths(confinement, resources, after_setup, after_exit)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
             arguments = run_arguments(
@@ -78,7 +79,10 @@ class ContainerSandbox:
                 cleanup=(engine, *self.options, "rm", "--force", name),
             )
             return PreparedProcess(
-                request=request, resources=resources.pop_all(), until_gone=until_gone.pop_all()
+                request=request,
+                resources=resources.pop_all(),
+                after_setup=after_setup.pop_all(),
+                after_exit=after_exit.pop_all(),
             )
 
     async def _check(self) -> Availability:
@@ -158,7 +162,7 @@ def run_arguments(
     uid, gid = user
     guarded = {guard.held.path for guard in guards}
     mounts = [
-        *(_bind_mount(root, "") for root in confinement.roots if root not in guarded),
+        *(_bind_mount(root, "") for root in outermost(confinement.roots) if root not in guarded),
         *(_bind_mount(path, ",readonly") for path in confinement.readable),
         *(
             _bind_mount(guard.held.path, ",readonly" if guard.is_read_only else "")
@@ -202,18 +206,18 @@ def _start_time(pid: int) -> str:
 
 
 def _check_paths(
-    confinement: Confinement, opened: ExitStack, until_gone: ExitStack
+    confinement: Confinement, opened: ExitStack, after_setup: ExitStack, after_exit: ExitStack
 ) -> tuple[tuple[int, int], tuple[Guard, ...]]:
     """Check that every path can be opened without following links, and shows none of Holdfast's own folders.
 
     Return the user for the container, and the guards in its roots.
     """
-    protected = ProtectedFolders(confinement.protected, opened)
-    roots = [open_root(root, PathHolder(opened)) for root in confinement.roots]
+    protected = ProtectedFolders((*confinement.protected, str(locks_folder())), opened)
+    roots = [open_root(root, PathHolder(opened)) for root in outermost(confinement.roots)]
     readable = [open_no_symlinks(path, PathHolder(opened)) for path in confinement.readable]
     for held in (*roots, *readable):
         protected.check(held)
-    guards = guard_roots(roots, confinement, PathHolder(opened), until_gone)
+    guards = guard_roots(roots, confinement, PathHolder(opened), after_setup, after_exit)
     return server_user(roots[0] if roots else None), guards
 
 

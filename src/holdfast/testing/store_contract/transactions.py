@@ -70,6 +70,16 @@ class TransactionTests:
             assert await store.read(lambda tx: tx.approvals("server:files:")) == ()
             assert await store.read(lambda tx: tx.approvals()) == (approval,)
 
+    async def test_approvals_are_removed_by_the_prefix_of_their_name(self, open_store: OpenStore) -> None:
+        async with open_store() as store:
+            for name in ("pin:a:x", "pin:a:y", "pin:ab:x"):
+                await store.write(lambda tx, name=name: tx.approve(make_approval(name)))
+
+            await store.write(lambda tx: tx.remove_approvals("pin:a:"))
+
+            left = await store.read(lambda tx: tx.approvals())
+            assert [approval.key for approval in left] == ["pin:ab:x"]
+
     async def test_audit_rows_must_be_appended_in_sequence(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             rows = [

@@ -16,7 +16,7 @@ from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
 from holdfast.wire.http.bodies import Bodies, discard_body
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, HttpLimits
 from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
-from holdfast.wire.http.quota import Quota
+from holdfast.wire.http.quota import CallerQuota
 from holdfast.wire.http.request import (
     BadHeadError,
     ClientDisconnectedError,
@@ -33,7 +33,7 @@ from holdfast.wire.http.sessions import HttpSession, HttpSessions
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
 from holdfast.wire.mcp.server import HttpCaller, HttpRequest, Service, answer_request, initialize, read_meta
 from holdfast.wire.mcp.tools import ParamHeader
-from holdfast.wire.parse_threads import LONG_BYTES, PARSE_THREADS
+from holdfast.wire.parse_threads import LONG_BYTES, parse_in_thread
 from holdfast.wire.peer import MCP_CANCEL, CancelParams
 from holdfast.wire.strict_json import DECODE_ERRORS
 
@@ -83,7 +83,7 @@ class HttpApp:
         self._http_limits = http_limits
         self._path = path
         self._limits = limits
-        self._in_flight = Quota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
+        self._in_flight = CallerQuota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
         self.bodies = Bodies(http_limits)
         self.sessions = HttpSessions(http_limits, service.on_session_end)
 
@@ -159,16 +159,14 @@ class HttpApp:
 
     async def _parse(self, http: HttpRequest) -> Message | None:
         if len(http.body) > LONG_BYTES:
-            return await PARSE_THREADS.run(
-                parse_line, http.body, self._limits, owner=f"http {http.caller.owner}"
-            )
+            return await parse_in_thread(http.body, self._limits, owner=f"http {http.caller.owner}")
         return parse_line(http.body, self._limits)
 
     async def _handle_request(
         self, request: Request, http: HttpRequest, receive: Receive, send: Send
     ) -> None:
         owner = http.caller.owner
-        if not self._in_flight.take(owner):
+        if not self._in_flight.try_acquire(owner):
             own = self._in_flight.is_share_used_up(owner)
             number = (
                 f"{self._in_flight.share} requests of this caller"
@@ -180,7 +178,7 @@ class HttpApp:
         try:
             await self._answer(request, http, receive, send)
         finally:
-            self._in_flight.give_back(owner)
+            self._in_flight.release(owner)
 
     async def _answer(self, request: Request, http: HttpRequest, receive: Receive, send: Send) -> None:
         session: HttpSession | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.limits import HttpLimits
-from holdfast.wire.http.quota import Quota
+from holdfast.wire.http.quota import CallerQuota
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
 
 
@@ -26,13 +26,13 @@ class _Reading:
 class Bodies:
     """The bodies in memory: those that are being read, and those whose requests are being answered.
 
-    When they need too much memory, the one that has been arriving for the longest time is dropped: first one of the
-    same caller, if it is the caller's share that is used up.
+    When they need too much memory, the oldest unfinished body is dropped: the oldest of the same caller if the caller's
+    share is used up.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
-        self.memory = Quota(total=limits.body_memory, share=limits.body_memory_per_caller)
+        self.memory = CallerQuota(total=limits.body_memory, share=limits.body_memory_per_caller)
         self._readings: dict[_Reading, None] = {}  # oldest first
 
     @asynccontextmanager
@@ -45,7 +45,7 @@ class Bodies:
         try:
             yield body
         finally:
-            self.memory.give_back(owner, len(body))
+            self.memory.release(owner, len(body))
 
     async def _read(self, receive: Receive, owner: str) -> bytes:
         deadline = asyncio.timeout(self._limits.body_seconds)
@@ -56,7 +56,7 @@ class Bodies:
                 await self._read_parts(receive, reading)
             parts = reading.parts
             body = parts[0] if len(parts) == 1 else b"".join(parts)
-            reading.size = 0  # the caller of `read` gives it back
+            reading.size = 0  # `read` releases it
             return body
         except TimeoutError:
             if reading.is_dropped:
@@ -66,7 +66,7 @@ class Bodies:
             ) from None
         finally:
             self._readings.pop(reading, None)
-            self.memory.give_back(owner, reading.size)
+            self.memory.release(owner, reading.size)
 
     async def _read_parts(self, receive: Receive, reading: _Reading) -> None:
         while True:
@@ -78,15 +78,15 @@ class Bodies:
             part: bytes = message.get("body", b"")
             if reading.size + len(part) > self._limits.body_bytes:
                 raise self._too_large()
-            self._make_room(reading, len(part))
+            self._reserve_memory(reading, len(part))
             reading.size += len(part)
             reading.parts.append(part)
             if not message.get("more_body"):
                 return
 
-    def _make_room(self, reading: _Reading, amount: int) -> None:
+    def _reserve_memory(self, reading: _Reading, amount: int) -> None:
         """Count the next part of a body, and drop other bodies if necessary."""
-        while not self.memory.take(reading.owner, amount):
+        while not self.memory.try_acquire(reading.owner, amount):
             own_only = self.memory.is_share_used_up(reading.owner, amount)
             oldest = next(
                 (
@@ -101,7 +101,7 @@ class Bodies:
             self._drop(oldest)
 
     def _drop(self, reading: _Reading) -> None:
-        self.memory.give_back(reading.owner, reading.size)
+        self.memory.release(reading.owner, reading.size)
         reading.size, reading.is_dropped = 0, True
         reading.parts.clear()
         del self._readings[reading]
@@ -112,7 +112,7 @@ class Bodies:
 
 
 async def discard_body(receive: Receive, limits: HttpLimits) -> None:
-    """Read the body of a refused request and drop it: many clients read the answer only after they have sent it all."""
+    """Read the body of a refused request and drop it: many clients read the answer only after they have sent the body."""
     size = 0
     try:
         async with asyncio.timeout(min(limits.refused_body_seconds, limits.body_seconds)):
@@ -128,5 +128,5 @@ async def discard_body(receive: Receive, limits: HttpLimits) -> None:
 def _out_of_memory() -> HoldfastError:
     return HoldfastError(
         codes.BUSY,
-        "The bodies of other requests fill the memory for them. Send the request again, or less at once.",
+        "The memory for the bodies of requests is used up. Send the request again later, or send fewer requests at once.",
     )

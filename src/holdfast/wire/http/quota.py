@@ -1,12 +1,12 @@
-"""A limit on what callers hold at the same time, with a share for each caller."""
+"""A limit on the resources that callers hold at the same time, with a share for each caller."""
 
 from collections import Counter
 
 
-class Quota:
+class CallerQuota:
     """Callers hold at most `total` together, and one caller at most `share`.
 
-    The owner `""` stands for all callers of a server that cannot tell them apart. It has no share of its own.
+    The owner `""` stands for all callers of a server that cannot distinguish them. It has no share.
     """
 
     def __init__(self, *, total: int, share: int) -> None:
@@ -23,7 +23,7 @@ class Quota:
         """Whether this amount would exceed the total."""
         return self.used + amount > self.total
 
-    def take(self, owner: str, amount: int = 1) -> bool:
+    def try_acquire(self, owner: str, amount: int = 1) -> bool:
         """Count an amount as held by this owner; False if that would exceed the share or the total."""
         if self.is_used_up(amount) or self.is_share_used_up(owner, amount):
             return False
@@ -31,7 +31,7 @@ class Quota:
         self._by_owner[owner] += amount
         return True
 
-    def give_back(self, owner: str, amount: int = 1) -> None:
+    def release(self, owner: str, amount: int = 1) -> None:
         """Count an amount as no longer held by this owner."""
         self.used -= amount
         self._by_owner[owner] -= amount

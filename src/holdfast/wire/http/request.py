@@ -1,6 +1,6 @@
 """Read the head of an HTTP request, and notice when its client disconnects."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ AsgiMessage: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
+MAX_HEADERS = 512
 _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cache-control", "cookie", "via"})
 
 
@@ -29,8 +30,10 @@ class ClientDisconnectedError(Exception):
     """The client disconnected before it had sent its whole body."""
 
 
-def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers by lower-case name. Repeated list headers are joined; other repeated headers are refused."""
+    if len(raw) > MAX_HEADERS:
+        raise BadHeadError(431, f"The request has {len(raw)} headers; the maximum is {MAX_HEADERS}.")
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1").strip(" \t")

@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id
 from holdfast.wire.http.limits import HttpLimits
-from holdfast.wire.http.quota import Quota
+from holdfast.wire.http.quota import CallerQuota
 from holdfast.wire.mcp.server import ClientInfo
 
 
@@ -53,7 +53,7 @@ class HttpSessions:
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
         self._limits = limits
         self._on_end = on_end
-        self._quota = Quota(total=limits.sessions, share=limits.sessions_per_caller)
+        self._quota = CallerQuota(total=limits.sessions, share=limits.sessions_per_caller)
         self._used: dict[str, HttpSession] = {}  # least recently used first
         self._unused: dict[str, HttpSession] = {}  # oldest first
 
@@ -95,7 +95,7 @@ class HttpSessions:
         """End a session and cancel its requests."""
         if self._remove(session.session_id) is None:
             return
-        self._quota.give_back(session.owner)
+        self._quota.release(session.owner)
         for cancel in list(session.running.values()):
             cancel()
         session.ended.set()
@@ -123,7 +123,7 @@ class HttpSessions:
 
     def _make_room(self, owner: str) -> None:
         """Count a new session of this owner. If there are too many, end one that was never used."""
-        while not self._quota.take(owner):
+        while not self._quota.try_acquire(owner):
             is_own_limit = self._quota.is_share_used_up(owner)
             unused = (
                 session for session in self._unused.values() if not is_own_limit or session.owner == owner

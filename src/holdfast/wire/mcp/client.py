@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, Limits
 from holdfast.wire.frame import Raw, encode
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
@@ -24,7 +24,7 @@ from holdfast.wire.mcp.eras import (
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer, PeerError
-from holdfast.wire.strict_json import StrictJsonError, decode_strict
+from holdfast.wire.strict_json import StrictJsonError, decode_strict, has_more_values, is_over
 
 T = TypeVar("T")
 
@@ -50,8 +50,10 @@ class ServerInfo:
 class RequestSender(Protocol):
     """Sends requests to a server: a peer, or another transport."""
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """Send a request and wait for the result."""
+    async def request(
+        self, method: str, params: Any, *, timeout: float | None = None, owner: str = ""
+    ) -> Raw:
+        """Send a request and wait for the result. If sessions share the connection, the owner is the session."""
         ...
 
 
@@ -78,9 +80,17 @@ class Client:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        owner: str = "",
     ) -> Raw:
-        """Send a request and return the result undecoded."""
-        return await self.peer.request(method, {**(params or {}), "_meta": self._meta(meta)}, timeout=timeout)
+        """Send a request and return the result undecoded. Raise TOO_LARGE if it has too many values."""
+        params = {**(params or {}), "_meta": self._meta(meta)}
+        raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
+        if has_more_values(raw, self._limits.values):
+            raise HoldfastError(
+                codes.TOO_LARGE,
+                f"{self._server_label} sent a result of more than {self._limits.values} values.",
+            )
+        return raw
 
     async def call_tool(
         self,
@@ -91,8 +101,8 @@ class Client:
         timeout: float | None = None,
     ) -> CallResult:
         """Call a tool. An error that the tool reports is returned as a result; an error response raises."""
-        params = {"name": tool, "arguments": arguments, "_meta": self._meta(meta)}
-        return self.decode_result(await self.peer.request("tools/call", params, timeout=timeout))
+        params = {"name": tool, "arguments": arguments}
+        return self.decode_result(await self.request("tools/call", params, meta=meta, timeout=timeout))
 
     async def list_tools(self, *, timeout: float | None = None, max_tools: int = MAX_TOOLS) -> list[Tool]:
         """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
@@ -270,6 +280,11 @@ async def _initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
 
 
 def _decode_answer(raw: Raw, kind: type[T]) -> T:
+    if is_over(raw, HANDSHAKE):
+        raise HoldfastError(
+            codes.BAD_ANSWER,
+            f"The server's handshake has more than {HANDSHAKE.bytes} bytes or {HANDSHAKE.values} values.",
+        )
     try:
         return decode_strict(raw, kind, DEFAULT_LIMITS)
     except StrictJsonError as error:

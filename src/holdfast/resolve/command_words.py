@@ -1,4 +1,4 @@
-"""What the words of a command can name: files, folders of packages, modules, and the manifests that its launcher reads."""
+"""Find what the words of a command can name: files, packages, modules, and the manifests that its launcher reads."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-# Files with these endings are code, or can say what to run. Other arguments, such as databases, are data.
+# Files with these suffixes are code, or settings that can name code. Other arguments, such as databases, are data.
 CODE_SUFFIXES = frozenset(
     {
         ".bash",
@@ -90,11 +90,27 @@ _MANIFESTS: dict[str, tuple[str, ...]] = {
         ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml", "Dockerfile"),
     ),
 }
-# Of the folder of a package that a command names: what decides what runs, besides what its package.json names.
+# The files in a package's folder that can decide what runs, besides those that its package.json names.
 PACKAGE_FILES = (
     *("package.json", "index.js", "index.mjs", "index.cjs", "index.ts"),
+    *("index.json", "index.node", "__main__.pyc", "__init__.pyc"),
     *("__main__.py", "__init__.py", "pyproject.toml", "setup.py", "setup.cfg", "uv.lock"),
 )
+# Programs that run what they find in their working folder, by name.
+_RUNNERS = frozenset({
+    *_MANIFESTS, *_PACKAGE_RUNNERS, "cabal", "corepack", "dnx", "docker-compose", "mix", "nix", "podman-compose", "stack", "swift",
+}) - {"docker", "podman", "bun", "deno"}  # fmt: skip
+# Programs that read settings in their working folder, which can name code. They may also be given a relative script.
+_SCRIPT_RUNNERS = frozenset({"bun", "deno", "dotnet", "tsx", "ts-node"})
+_NODE_OPTIONS = frozenset({
+    "-r", "--require", "--import", "--loader", "--experimental-loader", "-e", "--eval", "-p", "--print", "-pe",
+})  # fmt: skip
+# Programs that start the program in their arguments.
+_WRAPPERS = frozenset({
+    "env", "exec", "command", "nice", "ionice", "nohup", "setsid", "stdbuf", "sudo", "doas", "time", "timeout", "xargs",
+    "sh", "ash", "bash", "dash", "ksh", "zsh", "fish", "busybox", "pwsh", "powershell", "cmd",
+    "mise", "asdf", "volta", "fnm", "direnv", "dotenv", "dotenvx", "op", "doppler", "infisical", "nix-shell", "cross-env",
+})  # fmt: skip
 _FOLDER_OPTIONS = frozenset(
     {
         "--directory",
@@ -131,6 +147,9 @@ _FLAGS = frozenset(
         "--",
     }
 )
+_PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
+_MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")
+_SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".dll")
 _IN_SHELL_TEXT = re.compile(r"[\s;&|()<>\"'`]+")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 MAX_WORDS = 2000
@@ -138,7 +157,7 @@ MAX_WORDS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A word that counts if it is a file: in any case if `is_program`, else if it is code or executable."""
+    """A word that may be a file. If not `is_program`, it counts only if it is code or executable."""
 
     path: str
     is_program: bool = False
@@ -146,14 +165,14 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPackage:
-    """A word that counts if it is a folder, a local package, or a script of a manifest."""
+    """A word that may be a folder, a local package, or a script in a manifest."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedModule:
-    """A module that Python is told to run."""
+    """A module that Python runs (`-m`)."""
 
     name: str
 
@@ -177,7 +196,34 @@ def manifests(argv: Sequence[str]) -> list[str]:
     return [name for word in _words(argv) for name in _MANIFESTS.get(_program_name(word), ())]
 
 
-def named_by(argv: Sequence[str]) -> Iterator[Named]:
+def looks_up_modules(argv: Sequence[str]) -> bool:
+    """Whether Python is started without a script (`-m`, `-c`), so that it looks for modules in its working folder."""
+    words = [*_words(argv)] if _is_transparent(argv) else [*argv]
+    return any(_runs_no_script(words[at + 1 :]) for at, word in enumerate(words) if _is_python(word))
+
+
+def looks_up_packages(argv: Sequence[str]) -> bool:
+    """Whether the command looks for packages, settings or tasks in its working folder: `npx x`, `uv run x`, `make`."""
+    if not argv:
+        return False
+    if _is_transparent(argv):
+        words = [*_words(argv)]
+    else:
+        words = [argv[0], *(word for word in argv[1:] if not word.startswith("-"))][:2]
+        if not _INTERPRETER.fullmatch(_program_name(words[0])):
+            words = words[:1]
+    names = [_program_name(word).removesuffix("-cli.js") for word in words]
+    if any(name in _RUNNERS for name in names) or (
+        names[0] in ("docker", "podman") and "compose" in argv[1:2]
+    ):
+        return True
+    loads_by_name = any(name in _SCRIPT_RUNNERS for name in names) or (
+        "node" in names and any(word.split("=")[0] in _NODE_OPTIONS for word in argv)
+    )
+    return loads_by_name and not any(map(_is_relative_script, argv[1:]))
+
+
+def find_named(argv: Sequence[str]) -> Iterator[Named]:
     """Everything that the words of a command can name, in order."""
     launcher, previous = "", ""
     for number, word in enumerate(_words(argv)):
@@ -209,7 +255,7 @@ def package_name(word: str) -> str:
 
 
 def _words(argv: Sequence[str]) -> Iterator[str]:
-    """The words, and the words inside of those that are shell text: `sh -c "python server.py"`."""
+    """The words of a command, and the words inside shell text: `sh -c "python server.py"`."""
     count = 0
     for word in argv:
         for inner in (word, *(_IN_SHELL_TEXT.split(word) if _IN_SHELL_TEXT.search(word) else ())):
@@ -228,6 +274,35 @@ def _parts(word: str) -> Iterator[str]:
         yield word.removeprefix("file://")
     if ":" in word:
         yield word.partition(":")[0]
+
+
+def _is_transparent(argv: Sequence[str]) -> bool:
+    """Whether the command starts another program, which is somewhere in its words."""
+    return bool(argv) and _program_name(argv[0]) in _WRAPPERS
+
+
+def _is_python(word: str) -> bool:
+    return _PYTHON.fullmatch(_program_name(word)) is not None
+
+
+def _runs_no_script(options: Sequence[str]) -> bool:
+    """Whether Python's arguments run a module, a text or standard input, and no script."""
+    is_value = False
+    for option in options:
+        if is_value:
+            is_value = False
+        elif _MODULE_OPTION.match(option) or option == "-":
+            return True
+        elif not option.startswith("-"):
+            return False
+        else:
+            is_value = option in ("-W", "-X", "--check-hash-based-pycs")
+    return True
+
+
+def _is_relative_script(word: str) -> bool:
+    is_elsewhere = word.startswith(("/", "-", "~")) or ":" in word
+    return not is_elsewhere and PurePosixPath(word).suffix in _SCRIPT_SUFFIXES
 
 
 def _program_name(word: str) -> str:

@@ -1,4 +1,4 @@
-"""All links of a host: one per server and scope, which all tasks of the scope use."""
+"""All links of a host: one per server and scope, which all tasks of the scope use. Decides how long each may be idle."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -10,12 +10,12 @@ from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
-from holdfast.model.server import Lifetime, ServerSpec
+from holdfast.model.server import InProcess, Lifetime, ServerSpec
 
 Key = TypeVar("Key")
 
 
-class Links:
+class LinkPool:
     """Opens links on first use. The owner of a scope closes it with `close_scope`; `close` closes every link."""
 
     def __init__(
@@ -100,20 +100,22 @@ class Links:
         if link is not None and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
-        if self._count_usable() >= self._max_links:
-            raise HoldfastError(
-                codes.TOO_MANY_LINKS,
-                f"{spec.name!r} was not connected: the limit of {self._max_links} connected servers is reached. "
-                "Close a session, or raise links.max_open.",
-            )
+        if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
+            self._check_limit(spec, owner)
         if link is not None:
             self._start_closing(link)
         lost_state = link is not None and link.replacement_loses_state
-        idle_seconds = self._shared_idle_seconds if owner is None else self._idle_seconds
         links[key] = Link(
-            spec, self._connect(spec, owner), lost_state=lost_state, idle_seconds=idle_seconds or None
+            spec,
+            self._connect(spec, owner),
+            lost_state=lost_state,
+            idle_seconds=self._idle_seconds_for(owner),
         )
         return links[key]
+
+    def _idle_seconds_for(self, owner: Scope | None) -> float | None:
+        """After how many idle seconds a link closes; None if never. A shared link has no owner."""
+        return (self._shared_idle_seconds if owner is None else self._idle_seconds) or None
 
     def _scopes_within(self, scope: Scope) -> list[Scope]:
         """The scope itself and the scopes of its runs, without those that have no links."""
@@ -136,8 +138,30 @@ class Links:
         for links in self._by_scope.values():
             yield from links.values()
 
-    def _count_usable(self) -> int:
-        return sum(link.is_usable for link in self._iter_links())
+    def _check_limit(self, spec: ServerSpec, owner: Scope | None) -> None:
+        """Raise if too many servers are connected. A session that has many leaves as many for other sessions."""
+        free = self._max_links - _count_open(self._iter_links())
+        if free <= 0:
+            raise HoldfastError(
+                codes.TOO_MANY_LINKS,
+                f"{spec.name!r} was not connected: the limit of {self._max_links} connected servers is reached. "
+                "Close a session, or raise links.max_open.",
+            )
+        if owner is None:
+            return
+        own = sum(
+            _count_open(self._by_scope[scope].values()) for scope in self._scopes_within(owner.session_scope)
+        )
+        if own >= free:
+            raise HoldfastError(
+                codes.TOO_MANY_LINKS,
+                f"{spec.name!r} was not connected: this session has {own} connected servers, and only {free} more may "
+                "be connected at once, which are kept for other sessions. Close a session, or raise links.max_open.",
+            )
+
+
+def _count_open(links: Iterable[Link]) -> int:
+    return sum(link.is_usable and not isinstance(link.spec.transport, InProcess) for link in links)
 
 
 def _check_trust(scope: Scope, spec: ServerSpec) -> None:

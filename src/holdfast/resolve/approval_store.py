@@ -1,10 +1,10 @@
-"""The keys under which the store keeps approvals of servers and tools.
+"""Store and read the approvals of servers and tools.
 
-A key says which server or tool is approved; the `content_hash` of the approval says in which form.
+The key of an approval says which server or tool is approved; the `content_hash` of the approval says in which form.
 """
 
-import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,15 +12,17 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.model.server import ServerSpec, Source
 from holdfast.resolve.program import Program
-from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.server_entry import ServerEntry, server_identity
 from holdfast.store.store import ReadTx, Tx
 from holdfast.store.types import Approval
 from holdfast.wire.mcp.tools import Tool
 
 APPROVED_ON_FIRST_USE = "first use"
-"""The `by` of approvals that no person gave: the tools that a server has on its first use are offered without one."""
+"""The `by` of automatic approvals: the tools that a server has on its first use are offered without asking the user."""
+MAX_CLIENT_SERVERS = 100
+"""How many servers of clients each user has pins for."""
 _MAX_DEFINITION_BYTES = 16 * 1024
 _MAX_STORED_BYTES = 1024 * 1024  # of definitions that are approved together
 SERVER_KEY_PREFIX = '["server", '
@@ -41,11 +43,11 @@ class ApprovedProgram:
     """The program of a project server, as it was approved."""
 
     has_entry: bool
-    """Whether the entry is approved as it is now."""
+    """Whether the current entry is approved."""
     digests: frozenset[str]
-    """Those of every version that was approved together with the entry as it is now."""
+    """The digest of each version of the program that was approved together with the current entry."""
     files: Mapping[str, str]
-    """The hashes of the files that were approved last, by path."""
+    """The parts of the program that was approved last: hashes by path."""
 
 
 def store_server_approval(
@@ -58,9 +60,9 @@ def store_server_approval(
         tx.approve(Approval(key=key, content_hash=content_hash, by=by, at=at))
 
     approve("server", content_hash=entry.digest)
-    if program is not None and program.files:
+    if program is not None:
         approve("program", entry.digest, content_hash=program.digest)
-        for path, digest in program.files.items():
+        for path, digest in program.parts.items():
             approve("program file", path, content_hash=digest)
 
 
@@ -77,17 +79,22 @@ def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str)
     )
 
 
-def approved_program_paths(tx: ReadTx) -> frozenset[str]:
-    """The absolute paths of all approved program files, of all projects."""
+def approved_program_folders(tx: ReadTx) -> frozenset[str]:
+    """The folders of all projects with an approved local server, and other folders in which such a program lies."""
     found: set[str] = set()
+    for approval in tx.approvals('["program", '):
+        found.add(str(PurePosixPath(json.loads(approval.key)[1]).parent))
     for approval in tx.approvals('["program file", '):
         _, origin, _, path = json.loads(approval.key)
-        found.add(str(PurePosixPath(origin).parent / path))
+        project = PurePosixPath(origin).parent
+        found.add(str(project))
+        if path.startswith("../"):
+            found.add(os.path.normpath((project / path).parent))
     return frozenset(found)
 
 
 def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
-    """The pins of a server as one user has it. Those of earlier versions, which had no owner, count if there are no others."""
+    """The pins of a server for one user. If there are none, use the pins of earlier Holdfast versions, which had no owner."""
     approvals = tx.approvals(_tool_key_prefix(spec, owner))
     if not approvals and spec.source is not Source.CLIENT:  # clients' servers of one name shared their pins
         approvals = tx.approvals(_old_tool_key_prefix(spec))
@@ -103,6 +110,8 @@ def store_tool_approvals(
     is_first_use = not tx.approvals(prefix)
     if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session was faster
         return
+    if is_first_use and spec.source is Source.CLIENT:
+        _limit_client_pins(tx, spec, owner, by=by, at=at)
     if is_first_use and spec.source is not Source.CLIENT:
         for old in tx.approvals(_old_tool_key_prefix(spec)):
             tool = json.loads(old.key)[-1]
@@ -111,6 +120,18 @@ def store_tool_approvals(
             )
     for tool, fingerprint in fingerprints.items():
         tx.approve(Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at))
+
+
+def _limit_client_pins(tx: Tx, spec: ServerSpec, owner: str, *, by: str, at: datetime) -> None:
+    """Forget the pins of the client's server that the user used first, if there are too many. A client can name any number."""
+    identity = server_identity(spec)
+    key = json.dumps(["client", owner, spec.name, identity])
+    tx.approve(Approval(key=key, content_hash=identity, by=by, at=at))
+    servers = sorted(tx.approvals(json.dumps(["client", owner])[:-1] + ", "), key=lambda server: server.at)
+    for oldest in servers[:-MAX_CLIENT_SERVERS]:
+        _, _, name, identity = json.loads(oldest.key)
+        tx.remove_approvals(json.dumps(["pin", owner, name, identity])[:-1] + ", ")
+        tx.remove_approvals(oldest.key)
 
 
 def store_definitions(
@@ -143,28 +164,12 @@ def _tool_key(prefix: str, tool: str) -> str:
 
 
 def _tool_key_prefix(spec: ServerSpec, owner: str) -> str:
-    """The approval keys of all tools of a server begin with this: whose it is, its name, and which server it is."""
-    return json.dumps(["pin", owner, spec.name, _identity(spec)])[:-1] + ", "
+    """The beginning of the approval keys of all tools of a server: its owner, its name and its identity."""
+    return json.dumps(["pin", owner, spec.name, server_identity(spec)])[:-1] + ", "
 
 
 def _old_tool_key_prefix(spec: ServerSpec) -> str:
     return json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
-
-
-def _identity(spec: ServerSpec) -> str:
-    """A hash of what makes it this server: its origin and its program or address.
-
-    The values of variables and headers are left out: they change when a token is renewed.
-    """
-    match spec.transport:
-        case Stdio(command=command, args=args):
-            words = [command, *args]
-        case Http(url=url) | Sse(url=url):
-            words = [url]
-        case InProcess(service=service):
-            words = [service]
-    text = json.dumps([spec.origin, spec.name, words])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fingerprints(approvals: Iterable[Approval]) -> dict[str, frozenset[str]]:

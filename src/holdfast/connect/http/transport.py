@@ -1,0 +1,58 @@
+"""Connect to a remote server over its transport: streamable HTTP, or the older SSE."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.handshake import handshake
+from holdfast.connect.http.endpoint import Endpoint
+from holdfast.connect.http.sse import SseTransport
+from holdfast.connect.http.streamable import HttpTransport
+from holdfast.connect.notifications import Notifications
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.connect.server_text import clean_server_text
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.server import ServerSpec, Sse
+from holdfast.wire.mcp.eras import Era
+from holdfast.wire.peer import Peer
+
+
+@asynccontextmanager
+async def open_transport(
+    spec: ServerSpec,
+    endpoint: Endpoint,
+    *,
+    server_requests: ServerRequests,
+    meta: JsonObject,
+    options: ConnectOptions,
+) -> AsyncIterator[Connection]:
+    """Do the handshake and start to read the messages that the server sends on its own. On exit, end the server's session."""
+    is_sse = isinstance(spec.transport, Sse)
+    notifications = Notifications(server_requests)
+    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
+    transport = (SseTransport if is_sse else HttpTransport)(peer, endpoint, options)
+    peer.connection_made(transport)
+    try:
+        try:
+            if isinstance(transport, SseTransport):
+                await transport.open()
+            client = await handshake(
+                spec,
+                peer,
+                server_requests=server_requests,
+                meta=meta,
+                options=options,
+                likely_era=Era.HANDSHAKE if is_sse else None,
+            )
+        except HoldfastError as error:
+            cause = transport.failure or error
+            reason = clean_server_text(spec, cause.message)
+            raise HoldfastError(
+                cause.code, f"Could not connect to {spec.name!r}: {reason}", **cause.details
+            ) from None
+        if isinstance(transport, HttpTransport):
+            transport.listen(client, server_requests)
+        yield Connection(client, ended=peer.ended, notifications=notifications)
+    finally:
+        await peer.close()

@@ -1,0 +1,132 @@
+"""Secrets that this process obtains while it runs: tokens of logins, cookies, signed tokens. Every mask masks them.
+
+A session's mask is made from the configuration when the session opens, so it cannot contain them. They are kept for the
+whole process, as the log is: every session of every host masks all of them.
+"""
+
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from holdfast.model.secret_encodings import encode_secrets
+from holdfast.model.secret_index import SecretIndex, Span, split_secret
+from holdfast.model.secret_text import looks_random
+
+CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
+"""Every signed context token begins with this: its header in base64. There is a new token for every request."""
+_MAX_CREDENTIALS = 64
+_MAX_LINKS = 1024
+_MAX_PIECES_OF_LINK = 64
+_MAX_LENGTH = 4096
+_CREDENTIAL = re.compile(r"[!-~]{8,}")
+_NOT_IN_WORDS = re.compile(r"\W+")
+_TOKEN_REST = re.compile(r"[\w.-]*+", re.ASCII)
+
+_index = SecretIndex()
+_changing = threading.Lock()
+
+
+class ObtainedSecrets:
+    """What one host obtained. Its secrets are masked until it exits; of very many, the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._credentials: dict[str, tuple[str, ...]] = {}
+        self._from_servers: dict[object, deque[tuple[str, ...]]] = {}
+        self._signs_tokens = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Forget everything."""
+        if self._signs_tokens:
+            _change(removed=[CONTEXT_TOKEN_START])
+            self._signs_tokens = False
+        for pieces in self._credentials.values():
+            _change(removed=pieces)
+        for values in self._from_servers.values():
+            for pieces in values:
+                _change(removed=pieces)
+        self._credentials, self._from_servers = {}, {}
+
+    def add_context_tokens(self) -> None:
+        """Mask signed context tokens, by their beginning."""
+        if not self._signs_tokens:
+            self._signs_tokens = True
+            _change(added=[CONTEXT_TOKEN_START])
+
+    def add_credentials(self, values: Iterable[str | None]) -> None:
+        """Mask what the user's logins consist of: tokens, authorization codes, client secrets."""
+        for value in values:
+            if value is None or value in self._credentials or not _CREDENTIAL.fullmatch(value):
+                continue
+            pieces = self._credentials[value] = encode_secrets([value[:_MAX_LENGTH]])
+            _change(added=pieces)
+            if len(self._credentials) > _MAX_CREDENTIALS:
+                _change(removed=self._credentials.pop(next(iter(self._credentials))))
+
+    def add_from_server(self, link: object, value: str) -> None:
+        """Mask a cookie or an id that a server chose for a link, where it looks random: a server must not be able to mask words."""
+        plain = value[:_MAX_LENGTH]
+        pieces = tuple(piece for piece in split_secret(plain) if looks_random(_NOT_IN_WORDS.sub("", piece)))
+        if not pieces:
+            return
+        values = self._from_servers.pop(link, None) or deque[tuple[str, ...]]()
+        self._from_servers[link] = values  # the link that was used last is last
+        if pieces in values:
+            return
+        values.append(pieces)
+        _change(added=pieces)
+        while len(values) > 1 and sum(map(len, values)) > _MAX_PIECES_OF_LINK:
+            _change(removed=values.popleft())
+        if len(self._from_servers) > _MAX_LINKS:
+            for old in self._from_servers.pop(next(iter(self._from_servers))):
+                _change(removed=old)
+
+
+def count() -> int:
+    """How many secrets, and pieces of secrets, have been obtained."""
+    return len(_index)
+
+
+def find(text: str) -> list[Span]:
+    """The spans of obtained secrets in a text."""
+    if not _index:
+        return []
+    spans = _index.find(text)
+    if spans and CONTEXT_TOKEN_START in text:
+        spans = [(begin, end + _rest_length(text, begin, end)) for begin, end in spans]
+    return spans
+
+
+def find_partial_at_end(text: str) -> int:
+    """Where the longest end of the text begins that may be the beginning of an obtained secret."""
+    return _index.find_partial_at_end(text) if _index else len(text)
+
+
+def is_nearly_whole(prefix: str) -> bool:
+    """Whether this prefix of an obtained secret is so long that it must not be shown."""
+    return bool(_index) and _index.is_nearly_whole(prefix)
+
+
+def skip_token(text: str) -> str:
+    """The text after the rest of a signed token, with which it begins."""
+    rest = _TOKEN_REST.match(text)
+    return text[rest.end() :] if rest is not None else text
+
+
+def _rest_length(text: str, begin: int, end: int) -> int:
+    """The length of what follows the beginning of a signed token in this span."""
+    rest = _TOKEN_REST.match(text, end) if CONTEXT_TOKEN_START in text[begin:end] else None
+    return len(rest[0]) if rest is not None else 0
+
+
+def _change(*, added: Iterable[str] = (), removed: Iterable[str] = ()) -> None:
+    with _changing:
+        _index.add(added)
+        _index.remove(removed)

@@ -1,0 +1,176 @@
+"""Compare the mounts of a new sandbox with the planned ones, before its server may run.
+
+Bubblewrap mounts by path. If another process replaced a folder on such a path in the meantime, a mount would have the wrong
+source or the wrong place. So the result is checked, whatever happened during the set-up.
+"""
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.sandbox.bwrap.arguments import Filesystem
+from holdfast.sandbox.held_path import Identity
+from holdfast.sandbox.protected_folders import MountPoint, is_within, parse_mountinfo, read_mounts
+
+_OWN = ("/", "/proc", "/dev", "/tmp", "/run")
+_UNREACHABLE = (
+    "/proc",
+    "/dev",
+)  # bubblewrap mounts more there; no other process can change what is on those paths
+_NICE = 5
+_POLL_SECONDS = 0.001
+_SETUP_SECONDS = 10.0
+_CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
+_REMOUNT_READ_ONLY = 0x1 | 0x20 | 0x1000  # MS_RDONLY, MS_REMOUNT, MS_BIND
+_KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}  # ST_* to MS_*; not ST_NODEV
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountPlan:
+    """What must be mounted where when the sandbox is set up."""
+
+    bound: Mapping[str, Identity]
+    """By path: the file or folder that is mounted there."""
+    read_only: frozenset[str]
+    """Those of the bound paths that must be read-only."""
+    others: frozenset[str]
+    """The paths of all other mounts: empty file systems and generated files."""
+    protect_devices: bool = False
+    """Make the device files read-only: a server with the machine's uid 0 owns them."""
+
+    def finish_setup(self, pid: int) -> bool:
+        """Wait until bubblewrap has mounted everything in this process. False if the process has ended. Blocks.
+
+        Raise if the result is not as planned.
+        """
+        deadline = time.monotonic() + _SETUP_SECONDS
+        problem = "it took too long"
+        on_host = read_mounts()
+        while time.monotonic() < deadline:
+            try:
+                mounts = parse_mountinfo(_read_text(f"/proc/{pid}/mountinfo"))
+            except OSError:
+                return False
+            if is_set_up(mounts, on_host):
+                if problem := self.find_problem(pid, mounts, on_host):
+                    break
+                if self.protect_devices:
+                    _protect_devices(pid, mounts)
+                with contextlib.suppress(OSError):  # from here on, other programs get more processor time
+                    os.setpriority(os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, 19))
+                return True
+            time.sleep(_POLL_SECONDS)
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"The sandbox was not set up as planned: {problem}. Another program may have changed a"
+            " folder at that moment. Try again; if it happens again, close the other sessions in this folder.",
+        )
+
+    def find_problem(self, pid: int, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> str:
+        """The first difference between the plan and the mounts of this process; empty if there is none."""
+        seen = Counter(mount.path for mount in mounts)
+        read_only = {mount.path for mount in mounts if mount.is_read_only}
+        for path in (*self.bound, *self.others):
+            if seen[path] != 1:
+                return f"{path!r} is mounted {seen[path]} times"
+        for path, identity in self.bound.items():
+            if _identity(f"/proc/{pid}/root{path}") != identity:
+                return f"{path!r} is not the one that was checked"
+            if path in self.read_only and path not in read_only:
+                return f"{path!r} is not read-only"
+        return next(self._unplanned(mounts, on_host), "")
+
+    def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
+        """Mounts that are neither planned nor, as part of a bound folder, on the host at the same path."""
+        known = {(mount.path, mount.device, mount.source) for mount in on_host}
+        for mount in mounts:
+            is_planned = mount.path in self.bound or mount.path in self.others
+            is_own = any(is_within(mount.path, folder) for folder in _UNREACHABLE)
+            if not is_planned and not is_own and (mount.path, mount.device, mount.source) not in known:
+                yield f"something is mounted at {mount.path!r}"
+
+
+def plan_mounts(
+    filesystem: Filesystem, descriptors: Mapping[str, int], *, protect_devices: bool
+) -> MountPlan:
+    """The plan for these files. `descriptors` are those of the bound files, by their number in the sandbox."""
+    mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
+    bound = {mount.path: mount for mount in mounts if mount.kind != "empty"}
+    return MountPlan(
+        bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
+        read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
+        others=frozenset(
+            (*_OWN, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
+        ),
+        protect_devices=protect_devices,
+    )
+
+
+def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bool:
+    """Whether the last mount has been made: the sandbox's own root folder is read-only, and the host's is gone."""
+    hosts = {mount.device for mount in on_host if mount.path == "/"}
+    tops = [mount for mount in mounts if mount.path == "/"]
+    return len(tops) == 1 and tops[0].is_read_only and tops[0].device not in hosts
+
+
+def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
+    """Remount each device file read-only, in a thread of its own that enters the sandbox's mounts and ends.
+
+    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also disable it.
+    """
+    paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
+    failed = ["it did not end"]
+    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter_and_remount() -> None:
+        try:
+            _check(libc.unshare(_CLONE_FS))
+            _check(libc.setns(namespace, _CLONE_NEWNS))
+            for path in paths:
+                flags = os.statvfs(path).f_flag
+                kept = sum(value for flag, value in _KEPT_FLAGS.items() if flags & flag)
+                _check(libc.mount(None, path.encode(), None, ctypes.c_ulong(_REMOUNT_READ_ONLY | kept), None))
+        except OSError as error:
+            failed[:] = [str(error)]
+        else:
+            failed.clear()
+
+    thread = threading.Thread(target=enter_and_remount, name="holdfast-devices")
+    thread.start()
+    thread.join()
+    os.close(namespace)
+    if failed:
+        raise HoldfastError(
+            codes.NO_SANDBOX,
+            f"The sandbox could not be set up: the device files cannot be made read-only ({failed[0]}). Run Holdfast as a user"
+            " other than root, or open the session in a folder that root does not own.",
+        )
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _identity(path: str) -> Identity | None:
+    with contextlib.suppress(OSError):
+        return _status_identity(os.lstat(path))
+    return None
+
+
+def _status_identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+def _read_text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="surrogateescape")

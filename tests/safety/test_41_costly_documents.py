@@ -1,0 +1,349 @@
+"""Attack 41: small documents that cost much work: results, arguments, prompts, requests and changed files at others' cost."""
+
+import difflib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agent.commands import MAX_COMMANDS, MAX_LINES, parse_commands
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.connect.connection import ConnectOptions
+from holdfast.host.open_options import OpenOptions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Outcome, ToolCalled, ToolEnded
+from holdfast.model.json import JsonObject
+from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, STORED, Budget, Limits
+from holdfast.model.mask import Mask, mask_spans
+from holdfast.resolve.load import load
+from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
+from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.strict_json import has_more_values, is_over
+from tests.connect.conftest import HostFactory, make_host
+
+__all__ = ["make_host"]
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "s3cr3t-of-the-server"
+MANY = DEFAULT_LIMITS.values + 1
+ATTEMPTS = 3  # a delay caused by another process is not repeated; one caused by Holdfast is
+
+
+def slowdowns(work: Callable[[int], object], size: int) -> Iterator[float]:
+    """How many times longer the work takes if it is ten times as much. 10 if it is linear, 100 if it is quadratic."""
+    for _ in range(ATTEMPTS):
+        yield _seconds(work, 10 * size) / _seconds(work, size)
+
+
+def _seconds(work: Callable[[int], object], size: int) -> float:
+    began = time.perf_counter()
+    work(size)
+    return time.perf_counter() - began
+
+
+# Masking
+
+
+def test_masking_many_small_texts_takes_linear_time():
+    mask = Mask.of([SECRET])
+
+    assert any(
+        ratio < 40 for ratio in slowdowns(lambda count: mask.mask_known_in_texts([SECRET] * count), 400)
+    )
+
+
+def test_control_comparing_each_text_with_each_secret_takes_quadratic_time():
+    def mask_slowly(count: int) -> list[str]:
+        texts, spans = [SECRET + " "] * count, [(21 * index, 21 * index + 20) for index in range(count)]
+        return [
+            mask_spans(text, [span for span in spans if 21 * at <= span[0] < 21 * (at + 1)])
+            for at, text in enumerate(texts)
+        ]
+
+    assert any(ratio > 30 for ratio in slowdowns(mask_slowly, 120))
+
+
+def test_secret_that_continues_in_the_next_texts_is_masked_in_all_of_them():
+    mask = Mask.of([SECRET])
+
+    masked = mask.mask_known_in_texts(["a " + SECRET[:5], SECRET[5:9], SECRET[9:] + " b", "c", SECRET])
+    assert masked == ["a [masked]", "[masked]", "[masked] b", "c", "[masked]"]
+
+
+# Counting without decoding
+
+
+NUMBERS = b"[" + b"0," * MANY + b"0]"
+LISTS = b"[" + b"[]," * MANY + b"[]]"
+OBJECTS = b"[" + b"{}," * MANY + b"{}]"
+NAMES = msgspec.json.encode({f"password{number}": "" for number in range(MANY)})
+QUOTES = msgspec.json.encode(["\\", '"', '\\"'] * MANY)
+
+
+@pytest.mark.parametrize(
+    "raw", [NUMBERS, LISTS, OBJECTS, NAMES, QUOTES], ids=["0", "[]", "{}", "names", "quotes"]
+)
+def test_document_of_many_values_is_recognised(raw: bytes):
+    assert has_more_values(raw, DEFAULT_LIMITS.values)
+
+
+@pytest.mark.parametrize("text", [", [ {", '","', "\\", '\\",[', "ü,"])
+def test_punctuation_in_a_text_does_not_count_as_values(text: str):
+    assert not is_over(msgspec.json.encode([text * 50_000]), Budget(bytes=10**7, values=100))
+
+
+# Through a session
+
+
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    match message["method"]:
+        case "initialize":
+            result = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                      "serverInfo": {"name": "x" * int(sys.argv[1]), "version": "1"}}
+        case "tools/list":
+            tool = {"inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+            result = {"tools": [{"name": name, **tool} for name in ("values", "blocks", "extra", "small", "pieces")]}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": "done"}]}
+            match message["params"]["name"]:
+                case "values":
+                    result["structuredContent"] = {"a": [[]] * 120_000}
+                case "blocks":
+                    result["content"] = [{}] * 120_000
+                case "extra":
+                    result["content"][0]["extra"] = [0] * 50_000
+                case "pieces":
+                    result["content"] = [{"type": "text", "text": sys.argv[2]}] * 15_000
+        case _:
+            if "id" in message:
+                print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The entry of a server whose results are costly."""
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+
+    def entry(name_length: int = 1) -> dict[str, Any]:
+        args = ["-I", "-S", str(script), str(name_length), SECRET]
+        return {"command": "python3", "args": args, "env": {"TOKEN": SECRET}}
+
+    return entry
+
+
+Entry = Callable[..., dict[str, Any]]
+
+
+async def test_result_of_many_values_is_refused_and_the_server_stays_usable(
+    make_host: HostFactory, entry: Entry, tmp_path: Path
+):
+    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
+        for tool in ("values", "blocks"):
+            result = await session.call(f"s.{tool}")
+            assert (result.code, "more than 100000 values" in result.message) == ("TOO_LARGE", True)
+        assert (await session.call("s.small")).text == "done"
+
+
+async def test_control_with_a_higher_limit_the_result_is_decoded(
+    make_host: HostFactory, entry: Entry, tmp_path: Path
+):
+    options = ConnectOptions(limits=Limits(values=1_000_000))
+    async with make_host({"s": entry()}, options=options) as host, host.session(cwd=tmp_path) as session:
+        assert len((await session.call("s.values")).data["a"]) == 120_000
+
+
+async def test_result_over_the_budget_is_returned_whole_but_stored_shortened(
+    make_host: HostFactory, entry: Entry, tmp_path: Path
+):
+    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
+        stored: list[Any] = []
+        session.record.listen(lambda event: _collect(stored, event))
+        result = await session.call("s.extra")
+        pieces = await session.call("s.pieces")
+        await session.record.wait_published()
+
+    assert len(str(result.content[0]["extra"])) > 50_000
+    assert len(pieces.content) == 15_000
+    ends = [event for event in stored if isinstance(event, ToolEnded)]
+    assert ends[0].content == ({"type": "text", "text": "done"},)
+    assert ends[1].content == ({"type": "text", "text": "[masked]"},) * 100
+
+
+async def _collect(events: list[Any], event: Any) -> None:
+    events.append(event)
+
+
+async def test_call_with_arguments_of_many_values_is_not_made(
+    make_host: HostFactory, entry: Entry, tmp_path: Path
+):
+    costly: list[dict[str, Any]] = [
+        {"a": [0] * MANY},
+        {"a": [[]] * MANY},
+        dict.fromkeys(map(str, range(MANY)), ""),
+    ]
+    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
+        for arguments in costly:
+            result = await session.call("s.small", arguments)
+            assert result.message == "The arguments have more than 100000 values. Nothing was called."
+        assert (await session.call("s.small", {"a": [0] * 100})).ok
+
+
+async def test_large_arguments_are_sent_whole_but_not_stored(
+    make_host: HostFactory, entry: Entry, tmp_path: Path
+):
+    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
+        stored: list[Any] = []
+        session.record.listen(lambda event: _collect(stored, event))
+        assert (await session.call("s.small", {"a": "x://" * (STORED.bytes // 4)})).ok
+        await session.record.wait_published()
+
+    (called,) = [event for event in stored if isinstance(event, ToolCalled)]
+    assert called.arguments == {"too_large": f"{STORED.bytes + 8} bytes"}
+
+
+async def test_server_with_a_huge_handshake_is_refused(make_host: HostFactory, entry: Entry, tmp_path: Path):
+    servers = {"s": entry(HANDSHAKE.bytes), "ok": entry(1000)}
+    async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+        assert (refusal.server, f"more than {HANDSHAKE.bytes} bytes" in refusal.reason) == ("s", True)
+        assert (await session.call("ok.small")).ok
+
+
+# Prompts
+
+
+@pytest.mark.parametrize(
+    ("prompt", "problem"),
+    [
+        ("/call a.b {}\n" * (MAX_COMMANDS + 1), f"more than {MAX_COMMANDS} commands"),
+        ("\n" * MAX_LINES, f"more than {MAX_LINES} lines"),
+        ("x\n" * 500_000, f"more than {MAX_LINES} lines"),
+    ],
+)
+def test_prompt_of_many_commands_or_lines_is_refused(prompt: str, problem: str):
+    with pytest.raises(HoldfastError, match=problem):
+        parse_commands([{"type": "text", "text": prompt}])
+
+
+def test_lines_of_a_call_cost_the_same_after_a_long_first_line():
+    def parse(first_line: int) -> None:
+        parse_commands([{"type": "text", "text": "/call a.b {" + "x " * first_line + "\n1," * 3000}])
+
+    assert any(ratio < 40 for ratio in slowdowns(parse, 20_000))
+
+
+def test_control_splitting_the_first_line_for_each_line_costs_its_length_each_time():
+    def parse(first_line: int) -> None:
+        line = "/call a.b {" + "x " * first_line
+        for _ in range(100):
+            line.split()
+
+    assert _seconds(parse, 20_000) > 3 * _seconds(lambda size: ("x " * size).split(), 20_000)
+
+
+# Requests of a client
+
+
+def client_entry(number: int) -> dict[str, Any]:
+    return {"name": f"s{number}", "command": "true", "args": [], "env": []}
+
+
+@pytest.mark.parametrize(
+    ("servers", "problem"),
+    [
+        ([client_entry(number) for number in range(101)], "has 101 servers, more than 100"),
+        ([client_entry(0) | {"args": ["a"] * 10_001}], "more than 262144 bytes or 10000 values"),
+        (
+            [client_entry(0) | {"env": [{"name": f"A{n}", "value": ""} for n in range(5001)]}],
+            "or 10000 values",
+        ),
+        ([client_entry(0) | {"command": "x" * 300_000}], "more than 262144 bytes"),
+    ],
+)
+def test_servers_of_a_client_that_are_too_many_or_too_large_are_refused_together(
+    servers: list[Any], problem: str
+):
+    loaded = load([], servers)
+
+    assert (loaded.entries, [refusal.server for refusal in loaded.refusals]) == ((), ["mcpServers"])
+    assert problem in loaded.refusals[0].reason
+
+
+def test_control_a_hundred_servers_of_a_client_are_loaded():
+    assert len(load([], [client_entry(number) for number in range(100)]).entries) == 100
+
+
+async def test_session_of_a_client_with_too_many_servers_opens_without_them(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({}) as host:
+        servers = tuple(client_entry(number) for number in range(2000))
+        session = await host.open(OpenOptions(cwd=tmp_path, servers=servers))
+        assert [refusal.server for refusal in session.refusals] == ["mcpServers"]
+        await host.close_session(session)
+
+
+# Tool definitions
+
+
+def test_long_text_of_a_definition_is_cut_before_it_is_cleaned():
+    def clean(length: int) -> None:
+        clean_tool(Tool(name="t", description="ü\u200b" * length, title="\x1b[" * length))
+
+    assert any(ratio < 5 for ratio in slowdowns(clean, 4 * MAX_TEXT_LENGTH))
+
+
+# Changed files
+
+
+def hostile_file(lines: int, *, backwards: bool) -> str:
+    """Lines that difflib compares slowly: each one is repeated, but not often enough to be ignored."""
+    order = range(104)[::-1] if backwards else range(104)
+    return "".join(f"{order[number % 104]}\n" for number in range(lines))
+
+
+def change(old: str, new: str) -> tuple[ToolCalled, ToolEnded]:
+    diff: JsonObject = {"path": "/f", "old_text": old, "new_text": new}
+    return (
+        ToolCalled(call_id="1", server="files", tool="write", arguments={}, kind="edit"),
+        ToolEnded(call_id="1", outcome=Outcome.COMPLETED, structured={"diff": diff}),
+    )
+
+
+def printed(capsys: pytest.CaptureFixture[str], old: str, new: str) -> list[str]:
+    printer = EventPrinter()
+    for event in change(old, new):
+        printer.show(event)
+    return [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_files_that_are_slow_to_compare_are_not_compared(capsys: pytest.CaptureFixture[str]):
+    old, new = hostile_file(20_000, backwards=False), hostile_file(20_000, backwards=True)
+
+    assert printed(capsys, old, new)[-1] == "(-20000 +20000 lines)"
+
+
+def test_change_in_the_middle_of_a_large_hostile_file_is_shown(capsys: pytest.CaptureFixture[str]):
+    head, tail = hostile_file(10_000, backwards=False), hostile_file(10_000, backwards=True)
+
+    shown = printed(capsys, f"{head}old\n{tail}", f"{head}new\n{tail}")
+    assert shown[-5:] == ["@@ -10000,3 +10000,3 @@", "15", "-old", "+new", "103"]
+
+
+def test_control_difflib_needs_more_than_linear_time():
+    def compare(lines: int) -> None:
+        old, new = hostile_file(lines, backwards=False), hostile_file(lines, backwards=True)
+        list(difflib.unified_diff(old.splitlines(), new.splitlines()))
+
+    assert any(ratio > 15 for ratio in slowdowns(compare, 200))
