@@ -180,8 +180,10 @@ def _resident_mb() -> float:
 
 async def test_stall_of_the_event_loop_would_be_noticed(make_host: HostFactory, folder: Path):
     async def stall() -> None:
-        await asyncio.sleep(0.01)
-        time.sleep(0.2)
+        for _ in range(5):  # at least one of them during a call
+            await asyncio.sleep(0.003)
+            time.sleep(0.2)
+        await asyncio.sleep(0.05)
 
     async with make_host({}) as host, _neighbour(host, folder) as other:
         assert await _slowest_call(other, stall()) > MAX_WAIT_MS

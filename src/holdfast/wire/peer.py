@@ -55,6 +55,8 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
+_BATCH_LINES = 100  # at most so many at once: the handlers that they start take time, too
+_BATCH_PAUSE_SECONDS = 0.002
 _HANG_UP_SECONDS = 0.5  # how often to check whether a remote peer that does not read is gone
 _BURST_SECONDS = 0.01  # how much work may arrive at once before reading pauses
 _numbers = itertools.count(1)
@@ -393,6 +395,7 @@ class Peer:
             return
         backlog = self._backlog
         until = started + _BATCH_SECONDS
+        left = _BATCH_LINES
         while backlog and self._parse_task is None:
             if self._has_too_many_unread():
                 if self._hang_up_check is None:
@@ -403,10 +406,11 @@ class Peer:
                 self._parse_task = self._loop.create_task(self._parse_long(line))
             else:
                 self._dispatch(parse_line(line, self._limits))
-                if backlog and monotonic() > until:
+                left -= 1
+                if backlog and (not left or monotonic() > until):
                     break
         if self._throttle.count(started) or (backlog and self._parse_task is None):
-            seconds = self._throttle.begin_rest()
+            seconds = max(self._throttle.begin_rest(), 0.0 if left else _BATCH_PAUSE_SECONDS)
             if seconds or (backlog and not self._has_too_many_unread()):
                 self._is_resume_scheduled = True
                 self._loop.call_later(seconds, self._resume)

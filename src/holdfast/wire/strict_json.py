@@ -5,6 +5,7 @@ decoder keeps only one of two equal keys, so the result has fewer members. Most 
 already proves that they have no duplicates.
 """
 
+import asyncio
 import re
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder[Any](Any).decode
 _encode = msgspec.json.Encoder().encode
 
+_SLICE_BYTES = 1024 * 1024
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
@@ -65,6 +67,19 @@ def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
     if _count_values(head) > values and _strip_few_strings(head, values) is None:
         return True
     return len(text) > len(head) and _count_values(text) > values and _strip_few_strings(text, values) is None
+
+
+async def has_too_many_values(raw: bytes | msgspec.Raw, values: int) -> bool:
+    """The same as `has_more_values`, but the event loop does other work during the count of a long document."""
+    if len(raw) <= _SLICE_BYTES:
+        return has_more_values(raw, values)
+    view, count = memoryview(raw), 0
+    for start in range(0, len(raw), _SLICE_BYTES):
+        count += _count_values(bytes(view[start : start + _SLICE_BYTES]))
+        if count > values:
+            return has_more_values(raw, values)
+        await asyncio.sleep(0)
+    return False
 
 
 def is_nested_within(text: bytes, depth: int) -> bool:

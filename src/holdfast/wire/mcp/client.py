@@ -24,7 +24,7 @@ from holdfast.wire.mcp.eras import (
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer, PeerError
-from holdfast.wire.strict_json import StrictJsonError, decode_strict, has_more_values, is_over
+from holdfast.wire.strict_json import StrictJsonError, decode_strict, has_too_many_values, is_over
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Client:
         """Send a request and return the result undecoded. Raise TOO_LARGE if it has too many values."""
         params = {**(params or {}), "_meta": self._meta(meta)}
         raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
-        if has_more_values(raw, self._limits.values):
+        if await has_too_many_values(raw, self._limits.values):
             raise HoldfastError(
                 codes.TOO_LARGE,
                 f"{self._server_label} sent a result of more than {self._limits.values} values.",
