@@ -383,7 +383,9 @@ async def test_request_with_many_headers_is_not_parsed(monkeypatch: pytest.Monke
     async with serve(HttpLimits()) as (port, _):
         refused = [await statuses_of(port, head(number)) for number in (560, 5000)]
         monkeypatch.setattr(http_server, "MAX_HEAD_LINES", 10**6)
-        control = await statuses_of(port, head(5000))
+        control: list[bytes] = []
+        for _ in range(5):  # the connection may be reset before the answer is read
+            control = control or await statuses_of(port, head(5000))
 
     assert (refused, control) == ([[b"431"], []], [b"431"])
 
