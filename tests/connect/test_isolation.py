@@ -40,7 +40,9 @@ GOOD = 10
 # without an attack is subtracted.
 ALONE = "HOLDFAST_NEIGHBOURS" in os.environ
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
-ATTEMPTS = 3 if ALONE else 8  # a stall caused by another process is not repeated; one caused by Holdfast is
+# Beside other tests, this many attempts find only stalls that occur nearly every time: a kind that exceeds the limit now
+# and then passes. `make soak` allows three.
+ATTEMPTS = 3 if ALONE else 8
 PAUSE = 0.02
 MAX_MS, MAX_MB = 50, 64
 
