@@ -12,12 +12,12 @@ import aiosqlite
 from benchmarks.result import Result
 from holdfast.model.context import SessionContext
 from holdfast.model.event import Replied
-from holdfast.model.ids import SessionId, new_session_id
+from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
 from holdfast.store.codec import encode_event
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
-from holdfast.store.types import NewSession
+from holdfast.store.types import Hold, NewSession
 
 ROUNDS = 5
 WINDOW = 200
@@ -116,15 +116,15 @@ async def _microseconds(work: Awaitable[None]) -> float:
     return 1e6 / await _per_second(FEW, work)
 
 
-async def _append_in_a_window(store: SqliteStore, session_id: SessionId, count: int, key: str) -> None:
-    async with store.appender(session_id, window=WINDOW) as stream:
+async def _append_in_a_window(store: SqliteStore, hold: Hold, count: int, key: str) -> None:
+    async with store.appender(hold, window=WINDOW) as stream:
         for number in range(count):
             await stream.append(EVENT, key=f"{key}:{number}")
 
 
-async def _append_one_by_one(store: SqliteStore, session_id: SessionId, key: str) -> None:
+async def _append_one_by_one(store: SqliteStore, hold: Hold, key: str) -> None:
     for number in range(ONE_BY_ONE):
-        await store.append(session_id, EVENT, f"{key}:{number}")
+        await store.append(hold, EVENT, f"{key}:{number}")
 
 
 async def _append_with_aiosqlite(db: aiosqlite.Connection, round: int) -> None:
@@ -148,11 +148,11 @@ async def _prepare(db: aiosqlite.Connection) -> None:
     await db.commit()
 
 
-async def _session(store: SqliteStore) -> SessionId:
+async def _session(store: SqliteStore) -> Hold:
     return await store.write(_create)
 
 
-async def _fill(store: SqliteStore) -> SessionId:
+async def _fill(store: SqliteStore) -> Hold:
     """Append a million events: 10,000 to one session, and the rest spread over the others."""
     sessions = await store.write(lambda tx: [_create(tx) for _ in range(SESSIONS - 1)])
     long = await _session(store)
@@ -161,20 +161,20 @@ async def _fill(store: SqliteStore) -> SessionId:
     return long
 
 
-def _create(tx: Tx) -> SessionId:
+def _create(tx: Tx) -> Hold:
     context = SessionContext(session_id=new_session_id(), trust_level=Trust.SANDBOXED)
-    return tx.create(NewSession(context=context)).context.session_id
+    return tx.acquire(tx.create(NewSession(context=context)).context.session_id)
 
 
-def _append_batch(tx: Tx, sessions: list[SessionId], long: SessionId, start: int) -> None:
+def _append_batch(tx: Tx, sessions: list[Hold], long: Hold, start: int) -> None:
     for number in range(start, start + BATCH):
         tx.append(long if number % 100 == 0 else sessions[number % len(sessions)], EVENT, f"k{number}")
 
 
-async def _read(store: SqliteStore, session_id: SessionId) -> float:
+async def _read(store: SqliteStore, hold: Hold) -> float:
     start_time = time.perf_counter()
     count = 0
-    async for _ in store.events(session_id):
+    async for _ in store.events(hold.session_id):
         count += 1
         if count == 10_000:
             break

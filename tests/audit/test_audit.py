@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.anchor import FileAnchor, MemoryAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.chain import Head
-from holdfast.audit.maintenance import backup
 from holdfast.audit.record import decode_record
 from holdfast.model import codes
 from holdfast.model.event import Outcome, Titled, ToolEnded
+from holdfast.store.maintenance import backup
 from holdfast.store.memory import MemoryStore
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.store.store import Store, Tx
 from tests.audit.records import record
-from tests.store.sessions import new_session, raises_code
+from tests.store.sessions import hold_session, raises_code
 
 pytestmark = pytest.mark.anyio
 ENDED = ToolEnded(call_id="call_1", outcome=Outcome.COMPLETED)
@@ -37,11 +37,11 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path):
 
 @pytest.mark.promise("AUD-01")
 async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) -> None:
-    session_id = await new_session(store)
-    async with Audit(store, MemoryAnchor()) as audit:
+    hold = await hold_session(store)
+    async with Audit(store) as audit:
 
         def fail_after(tx: Tx) -> None:
-            tx.append(session_id, ENDED)
+            tx.append(hold, ENDED)
             audit.append(tx, record(1))
             raise RuntimeError("after both")
 
@@ -49,7 +49,7 @@ async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) 
             await store.write(fail_after)
         assert await _stored(store) == ([], [])
 
-        async with store.appender(session_id) as stream:
+        async with store.appender(hold) as stream:
             pending = await stream.append(ENDED, on_append=audit.append_callback(record(2)))
             await pending.wait_durable()
 
@@ -58,10 +58,10 @@ async def test_record_and_event_are_stored_together_or_not_at_all(store: Store) 
 
 @pytest.mark.promise("AUD-01")
 async def test_retried_event_leaves_exactly_one_record(store: Store) -> None:
-    session_id = await new_session(store)
-    async with Audit(store, MemoryAnchor()) as audit:
+    hold = await hold_session(store)
+    async with Audit(store) as audit:
         for _ in range(3):
-            async with store.appender(session_id) as stream:
+            async with store.appender(hold) as stream:
                 await stream.append(ENDED, key="call_1:ended", on_append=audit.append_callback(record(1)))
 
     assert await _stored(store) == ([ENDED], [record(1)])
@@ -69,9 +69,9 @@ async def test_retried_event_leaves_exactly_one_record(store: Store) -> None:
 
 @pytest.mark.promise("AUD-02")
 async def test_chain_of_many_records_verifies(store: Store) -> None:
-    session_id = await new_session(store)
-    async with Audit(store, MemoryAnchor()) as audit:
-        async with store.appender(session_id) as stream:
+    hold = await hold_session(store)
+    async with Audit(store) as audit:
+        async with store.appender(hold) as stream:
             for number in range(300):
                 await stream.append(
                     Titled(title=str(number)), on_append=audit.append_callback(record(number))
@@ -85,7 +85,7 @@ async def test_chain_of_many_records_verifies(store: Store) -> None:
 
 async def test_backup_does_not_overwrite_an_existing_anchor(tmp_path: Path) -> None:
     path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store) as audit:
         await audit.write(record(1))
     FileAnchor.for_database(copy).path.write_text("precious")
 
@@ -101,7 +101,7 @@ async def test_backup_is_removed_if_its_anchor_cannot_be_written(tmp_path: Path)
     path = tmp_path / "holdfast.db"
     copies = tmp_path / "copies"
     copies.mkdir()
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store) as audit:
         await audit.write(record())
 
         with raises_code(codes.STORE_UNREADABLE):
@@ -117,8 +117,8 @@ async def test_two_hosts_on_one_file_write_one_chain(tmp_path: Path) -> None:
     async with (
         SqliteStore(path) as first,
         SqliteStore(path) as second,
-        Audit(first, anchor) as one,
-        Audit(second, FileAnchor.for_database(path)) as two,
+        Audit(first) as one,
+        Audit(second) as two,
     ):
         for number in range(40):
             await (one if number % 2 else two).write(record(number))
@@ -133,7 +133,7 @@ async def test_anchor_is_written_before_the_first_record_and_on_close(tmp_path: 
     path = tmp_path / "holdfast.db"
     anchor = FileAnchor.for_database(path)
     async with SqliteStore(path) as store:
-        async with Audit(store, anchor, anchor_seconds=3600) as audit:
+        async with Audit(store, anchor_seconds=3600) as audit:
             first = anchor.read()
             for number in range(10):
                 await audit.write(record(number))
@@ -152,7 +152,7 @@ async def test_anchor_is_written_before_the_first_record_and_on_close(tmp_path: 
 async def test_anchor_is_updated_without_further_writes(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     anchor = FileAnchor.for_database(path)
-    async with SqliteStore(path) as store, Audit(store, anchor, anchor_seconds=0.01) as audit:
+    async with SqliteStore(path) as store, Audit(store, anchor_seconds=0.01) as audit:
         for number in range(10):
             await audit.write(record(number))
 
@@ -180,6 +180,14 @@ class FailingAnchor(FileAnchor):
         super().write(head)
 
 
+class StoreWithAnchor(SqliteStore):
+    """A store with another anchor than its own."""
+
+    def __init__(self, path: Path, anchor: FileAnchor) -> None:
+        super().__init__(path)
+        self._anchor = anchor
+
+
 async def wait_until_anchored(anchor: FileAnchor, seq: int) -> None:
     async with asyncio.timeout(10):
         while (head := anchor.read()) is None or head.seq != seq:
@@ -191,10 +199,10 @@ async def wait_until_anchored(anchor: FileAnchor, seq: int) -> None:
 async def test_anchor_recovers_from_temporary_errors_without_further_writes(
     tmp_path: Path, attribute: str
 ) -> None:
-    anchor = FailingAnchor(tmp_path / "anchor")
+    anchor = FailingAnchor.for_database(tmp_path / "holdfast.db")
     async with (
-        SqliteStore(tmp_path / "holdfast.db") as store,
-        Audit(store, anchor, anchor_seconds=0.05) as audit,
+        StoreWithAnchor(tmp_path / "holdfast.db", anchor) as store,
+        Audit(store, anchor_seconds=0.05) as audit,
     ):
         setattr(anchor, attribute, 3)
         await audit.write(record(1))
@@ -207,10 +215,10 @@ async def test_anchor_recovers_from_temporary_errors_without_further_writes(
 
 @pytest.mark.promise("AUD-02")
 async def test_anchor_moved_back_by_another_host_is_corrected(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path / "anchor")
+    anchor = FileAnchor.for_database(tmp_path / "holdfast.db")
     async with (
         SqliteStore(tmp_path / "holdfast.db") as store,
-        Audit(store, anchor, anchor_seconds=0.2) as audit,
+        Audit(store, anchor_seconds=0.2) as audit,
     ):
         await audit.write(record(1))
         await wait_until_anchored(anchor, 1)
@@ -230,12 +238,12 @@ async def test_records_of_a_dead_host_are_anchored_by_another_host(tmp_path: Pat
     async with (
         SqliteStore(path) as dead,
         SqliteStore(path) as store,
-        Audit(store, anchor, anchor_seconds=0.05),
+        Audit(store, anchor_seconds=0.05),
     ):
-        session_id = await new_session(store)
-        await Audit(dead, anchor).write(record(1))  # not entered, so it does not update the anchor
+        hold = await hold_session(store)
+        await Audit(dead).write(record(1))  # not entered, so it does not update the anchor
         await asyncio.sleep(0.1)
-        await store.append(session_id, Titled(title="later"))
+        await store.append(hold, Titled(title="later"))
 
         await wait_until_anchored(anchor, 1)
 
@@ -273,12 +281,12 @@ def test_only_old_temporary_anchor_files_are_removed(tmp_path: Path) -> None:
 async def test_records_added_after_a_truncation_do_not_hide_it(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        async with Audit(store, FileAnchor.for_database(path)) as audit:
+        async with Audit(store) as audit:
             for number in range(10):
                 await audit.write(record(number))
         await store.write(lambda tx: tx._db.execute("DELETE FROM audit WHERE seq > 7"))  # type: ignore[attr-defined]
 
-        async with Audit(store, FileAnchor.for_database(path), anchor_seconds=0) as audit:
+        async with Audit(store, anchor_seconds=0) as audit:
             for number in range(20):
                 await audit.write(record(number))
             verdict = await audit.verify()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,8 @@ from holdfast.audit.record import (
     hash_arguments,
     make_record,
 )
+from holdfast.masking.mask import MASKED, Mask
 from holdfast.model.context import SessionContext
-from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
 from tests.audit.records import SESSION, record
 
@@ -94,10 +93,15 @@ def test_make_record_copies_the_session_context() -> None:
     )
 
     made = make_record(
-        AuditKind.DENIED, context, Subject(server="files", tool="rm"), outcome="denied", reason="no"
+        AuditKind.DENIED,
+        context,
+        Subject(server="files", tool="rm"),
+        at=record().at,
+        outcome="denied",
+        reason="no",
     )
 
-    assert replace(made, at=record().at) == record(
+    assert made == record(
         kind=AuditKind.DENIED,
         trust_level=Trust.DIRECT,
         user_id="ada",

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.database import Database, Rows, Synchronous, connect
 from holdfast.store.sqlite import SqliteStore
-from tests.store.sessions import new_session, reply
+from holdfast.store.sqlite.database import Database, Rows, connect
+from tests.store.sessions import hold_session, reply
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def read_only_disk(tmp_path: Path) -> AsyncIterator[Path]:
     original, folder = tmp_path / "original", tmp_path / "mounted"
     folder.mkdir()
     async with SqliteStore(original / "holdfast.db") as store:
-        await store.append(await new_session(store), reply(1))
+        await store.append(await hold_session(store), reply(1))
     mount("--bind", str(original), str(folder))
     mount("-o", "remount,bind,ro", str(folder))
     yield folder
@@ -66,8 +66,8 @@ class FailingDisk:
         self.fails_with = 0
         self._db: Database
 
-    def open(self, path: Path, synchronous: Synchronous) -> Database:
-        self._db = connect(path, synchronous)
+    def open(self, path: Path) -> Database:
+        self._db = connect(path)
         return self
 
     @property

@@ -22,16 +22,16 @@ from typing import Any
 
 import apsw
 
-from holdfast.audit.anchor import MemoryAnchor
 from holdfast.audit.audit import Audit, verify_store
 from holdfast.audit.chain import genesis
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
 from holdfast.store.appender import PendingEvent
-from holdfast.store.database import Database, Synchronous, prepare
-from holdfast.store.sql_read import SqlReadTx
-from holdfast.store.sqlite import SqliteStore, open_database
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Database, Synchronous, prepare
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.store import open_database
 from holdfast.testing.store_contract.factories import create_session
 
 SECTOR = 512
@@ -111,7 +111,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
     operations: list[DiskOperation] = []
     vfs = RecordingVfs(f"recording-{id(operations)}", operations)
 
-    def connect(path: Path, synchronous: Synchronous) -> Database:
+    def connect(path: Path) -> Database:
         db = ApswDatabase(apsw.Connection(str(path), vfs=vfs.name))
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         prepare(db, synchronous)
@@ -121,19 +121,24 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
 
     folder.mkdir()
     expected: list[str] = []
-    async with SqliteStore(folder / "holdfast.db", synchronous=synchronous, connect=connect) as store:
+    async with SqliteStore(folder / "holdfast.db", connect=connect) as store:
         # Not entered: that would open a second connection, which exclusive locking refuses.
-        audit = Audit(store, MemoryAnchor())
+        audit = Audit(store)
         context = (await create_session(store)).context
+        hold = await store.acquire(context.session_id)
         operations.append(Acknowledged(0))
         for _ in range(COMMITS):
-            stream = store.appender(context.session_id)
+            stream = store.appender(hold)
             pending_events: list[PendingEvent] = []
             for _ in range(rng.randint(1, 6)):
                 text = f"{len(expected)} " + "x" * rng.choice((10, 400, 400, 3000))
                 expected.append(text)
                 made = make_record(
-                    AuditKind.CALL, context, Subject(tool=str(len(expected))), outcome="completed"
+                    AuditKind.CALL,
+                    context,
+                    Subject(tool=str(len(expected))),
+                    at=store.now(),
+                    outcome="completed",
                 )
                 pending_events.append(
                     await stream.append(
@@ -220,7 +225,7 @@ def _apply(content: bytearray, change: Wrote | Truncated) -> None:
 def _inspect(path: Path, recording: Recording, acknowledged: int, report: PowerLossReport) -> None:
     report.images += 1
     try:
-        with closing(open_database(path, Synchronous.FULL)) as db:
+        with closing(open_database(path)) as db:
             tx = SqlReadTx(db)
             events = tx.events(recording.session_id, 0, len(recording.expected) + 1)
             texts = [stored.event.text for stored in events if isinstance(stored.event, Replied)]

@@ -12,7 +12,9 @@ from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
-from holdfast.testing.store_contract.factories import create_session
+from holdfast.testing.store_contract.factories import create_session, hold_session
+
+__all__ = ["hold_session", "new_session", "raises_code", "reply", "texts", "write_session"]
 
 
 async def new_session(store: Store) -> SessionId:
@@ -22,8 +24,8 @@ async def new_session(store: Store) -> SessionId:
 async def write_session(path: Path, count: int) -> None:
     """Write a session with this many events to the file, and close the store."""
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
-        async with store.appender(session_id) as stream:
+        hold = await hold_session(store)
+        async with store.appender(hold) as stream:
             for number in range(count):
                 await stream.append(reply(number))
 

@@ -14,12 +14,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.model.event import StopReason, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.maintenance import check
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.testing.store_contract.factories import create_session
 
 WRITERS = 2

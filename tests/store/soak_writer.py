@@ -9,7 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.model.event import Prompted, Replied
@@ -25,23 +24,27 @@ WINDOW = 64
 async def write(path: Path, session_id: SessionId, *, acknowledge_early: bool) -> None:
     async with (
         SqliteStore(path) as store,
-        Audit(store, FileAnchor.for_database(path), anchor_seconds=0.01) as audit,
+        Audit(store, anchor_seconds=0.01) as audit,
     ):
-        await store.acquire(session_id)
-        await store.write(lambda tx: end_interrupted(tx, session_id))
+        hold = await store.acquire(session_id)
+        await store.write(lambda tx: end_interrupted(tx, hold))
         session = await store.session(session_id)
         assert session is not None
         events = [stored async for stored in store.events(session_id)]
         numbers = [int(stored.key) for stored in events if stored.key and stored.key.isdigit()]
         start = max(numbers, default=0)
-        stream = store.appender(session_id, window=WINDOW)
+        stream = store.appender(hold, window=WINDOW)
         queue = asyncio.Queue[tuple[int, PendingEvent]](WINDOW)
         printer = asyncio.create_task(_print_acknowledged(queue, acknowledge_early=acknowledge_early))
         number = max(0, start - WINDOW)
         while not printer.done():
             number += 1
             made = make_record(
-                AuditKind.CALL, session.context, Subject(tool=str(number)), outcome="completed"
+                AuditKind.CALL,
+                session.context,
+                Subject(tool=str(number)),
+                at=store.now(),
+                outcome="completed",
             )
             pending = await stream.append(
                 _event(number), key=str(number), on_append=audit.append_callback(made)

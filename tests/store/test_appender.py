@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
 from holdfast.model.event import Replied, Titled, ToolCalled
-from holdfast.model.mask import MASKED, Mask
 from holdfast.store.appender import PendingEvent
-from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Database, connect
 from holdfast.store.store import Store, Tx
 from tests.store.disks import FailingDisk
-from tests.store.sessions import new_session, raises_code, reply, texts
+from tests.store.sessions import hold_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +29,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path):
 
 
 async def test_events_keep_their_order_and_get_consecutive_numbers(store: Store) -> None:
-    session_id = await new_session(store)
+    hold = await hold_session(store)
+    session_id = hold.session_id
 
-    async with store.appender(session_id, window=16) as stream:
+    async with store.appender(hold, window=16) as stream:
         pending = [await stream.append(reply(number)) for number in range(500)]
 
     assert [await event.wait_durable() for event in pending] == list(range(1, 501))
@@ -42,8 +43,9 @@ async def test_events_keep_their_order_and_get_consecutive_numbers(store: Store)
 async def test_pending_event_is_durable_only_when_another_connection_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store, SqliteStore(path) as other:
-        session_id = await new_session(store)
-        stream = store.appender(session_id)
+        hold = await hold_session(store)
+        session_id = hold.session_id
+        stream = store.appender(hold)
 
         for number in range(50):
             event = await stream.append(reply(number))
@@ -58,21 +60,21 @@ async def test_pending_event_is_durable_only_when_another_connection_can_read_it
 async def test_waiting_writes_share_commits_in_wal_mode_with_full_sync(tmp_path: Path) -> None:
     statements: list[str] = []
     async with SqliteStore(tmp_path / "holdfast.db", connect=_record_statements(statements)) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         settings = [
             store.write(lambda tx, name=name: _pragma(tx, name)) for name in ("journal_mode", "synchronous")
         ]
         assert await asyncio.gather(*settings) == ["wal", 2]
         statements.clear()
 
-        await asyncio.gather(*(store.append(session_id, reply(number)) for number in range(300)))
+        await asyncio.gather(*(store.append(hold, reply(number)) for number in range(300)))
 
     assert 1 <= statements.count("COMMIT") <= 10
 
 
 async def test_append_waits_while_the_window_is_full(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id, window=10)
+    hold = await hold_session(store)
+    stream = store.appender(hold, window=10)
     pending: list[PendingEvent] = []
 
     async def produce() -> None:
@@ -87,8 +89,9 @@ async def test_append_waits_while_the_window_is_full(store: Store) -> None:
 
 
 async def test_waiting_tasks_append_in_order(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id, window=2)
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    stream = store.appender(hold, window=2)
 
     await asyncio.gather(*(stream.append(reply(number)) for number in range(50)))
     await stream.flush()
@@ -97,8 +100,9 @@ async def test_waiting_tasks_append_in_order(store: Store) -> None:
 
 
 async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id, window=100)
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    stream = store.appender(hold, window=100)
 
     pending = [
         await stream.append(Titled(title="\ud800") if number == 30 else reply(number)) for number in range(90)
@@ -118,8 +122,9 @@ async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Sto
 
 
 async def test_reset_stream_accepts_events_and_failed_events_stay_failed(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id)
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    stream = store.appender(hold)
 
     await stream.append(reply(1))
     bad = await stream.append(Titled(title="\ud800"))
@@ -139,8 +144,8 @@ async def test_reset_stream_accepts_events_and_failed_events_stay_failed(store: 
 async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        session_id = await new_session(store)
-        stream = store.appender(session_id)
+        hold = await hold_session(store)
+        stream = store.appender(hold)
         disk.fails_with = sqlite3.SQLITE_FULL
 
         pending = [await stream.append(reply(number)) for number in range(3)]
@@ -153,12 +158,13 @@ async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path)
 
 
 async def test_retried_stream_adds_only_missing_events(store: Store) -> None:
-    session_id = await new_session(store)
-    async with store.appender(session_id) as stream:
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    async with store.appender(hold) as stream:
         for number in range(60):
             await stream.append(reply(number), key=f"reply {number}")
 
-    async with store.appender(session_id) as again:
+    async with store.appender(hold) as again:
         pending = [await again.append(reply(number), key=f"reply {number}") for number in range(40, 80)]
 
     assert [await event.wait_durable() for event in pending] == list(range(41, 81))
@@ -166,22 +172,23 @@ async def test_retried_stream_adds_only_missing_events(store: Store) -> None:
 
 
 async def test_on_append_runs_once_and_not_on_a_retry(store: Store) -> None:
-    session_id = await new_session(store)
+    hold = await hold_session(store)
     ran: list[str] = []
 
     def on_append(tx: Tx) -> None:
         ran.append("ran")
 
     for _ in range(3):
-        async with store.appender(session_id) as stream:
+        async with store.appender(hold) as stream:
             await stream.append(reply(1), key="once", on_append=on_append)
 
     assert ran == ["ran"]
 
 
 async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id)
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    stream = store.appender(hold)
 
     def fail(tx: Tx) -> None:
         raise RuntimeError("no audit, no event")
@@ -194,8 +201,8 @@ async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
 
 
 async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id)
+    hold = await hold_session(store)
+    stream = store.appender(hold)
     event = await stream.append(reply(1))
     impatient = asyncio.ensure_future(event.wait_durable())
     patient = asyncio.ensure_future(event.wait_durable())
@@ -207,12 +214,13 @@ async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> N
 
 @pytest.mark.promise("AUD-03")
 async def test_stream_masks_its_secrets(store: Store) -> None:
-    session_id = await new_session(store)
+    hold = await hold_session(store)
+    session_id = hold.session_id
     call = ToolCalled(
         call_id="c", server="s", tool="t", arguments={"url": "https://x/?k=hunter22", "api_key": "other"}
     )
 
-    async with store.appender(session_id, mask=Mask.of(["hunter22"])) as stream:
+    async with store.appender(hold, mask=Mask.of(["hunter22"])) as stream:
         await stream.append(Replied(message_id="m", text="it is hunter22!"))
         await stream.append(call)
 
@@ -224,7 +232,7 @@ async def test_stream_masks_its_secrets(store: Store) -> None:
 
 async def test_window_must_hold_at_least_one_event(store: Store) -> None:
     with raises_code(codes.BAD_ARGUMENT):
-        store.appender(await new_session(store), window=0)
+        store.appender(await hold_session(store), window=0)
 
 
 def _pragma(tx: Tx, name: str) -> object:
@@ -247,8 +255,8 @@ def _record_statements(statements: list[str]):
             statements.append(sql)
             return self._db.execute(sql, parameters)  # type: ignore[arg-type]
 
-    def open_it(path: Path, synchronous: Synchronous) -> Database:
-        return RecordingConnection(connect(path, synchronous))
+    def open_it(path: Path) -> Database:
+        return RecordingConnection(connect(path))
 
     return open_it
 
@@ -256,8 +264,9 @@ def _record_statements(statements: list[str]):
 async def test_bad_event_in_a_batch_without_keys_fails_only_itself_and_later_events(
     store: Store,
 ) -> None:
-    session_id = await new_session(store)
-    stream = store.appender(session_id, window=100)
+    hold = await hold_session(store)
+    session_id = hold.session_id
+    stream = store.appender(hold, window=100)
 
     pending = [await stream.append(reply(number)) for number in range(20)]
     bad = await stream.append(Replied(message_id="m", text="\ud800"))
@@ -277,8 +286,9 @@ async def test_event_fails_if_the_event_it_depends_on_failed(
 ) -> None:
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        session_id = await new_session(store)
-        appender = store.appender(session_id)
+        hold = await hold_session(store)
+        session_id = hold.session_id
+        appender = store.appender(hold)
         disk.fails_with = sqlite3.SQLITE_FULL
         first = await appender.append(reply(1))
         assert not await first.wait_settled()

@@ -1,5 +1,6 @@
-"""The contract tests, for both stores."""
+"""The contract tests, for every store."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,22 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.store_contract import OpenStore, StoreContract
 
 
+@pytest.mark.promise("SES-07")
 class TestSqliteStore(StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
-        return lambda: SqliteStore(tmp_path / "holdfast.db")
+        return partial(SqliteStore, tmp_path / "holdfast.db")
 
 
 class TestMemoryStore(StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
-        database = MemoryDatabase()
-        return lambda: MemoryStore(database)
+        return partial(MemoryStore, MemoryDatabase())
+
+
+class TestMemoryStoreThatRunsEveryWriteTwice(StoreContract):
+    """So do the functions that the store's own modules write, such as those of the appender."""
+
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return partial(MemoryStore, MemoryDatabase(), run_twice=True)

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.model.event import Prompted, Replied, StopReason, TurnEnded
 from holdfast.model.ids import SessionId
-from holdfast.store.database import Synchronous
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Synchronous
 from tests.store.powerloss import powerloss
 from tests.store.sessions import new_session
 from tests.store.soak import KillReport, soak
@@ -59,8 +59,7 @@ from holdfast.store.sqlite import SqliteStore
 async def main():
     session_id = SessionId(sys.argv[2])
     async with SqliteStore(Path(sys.argv[1])) as store:
-        await store.acquire(session_id)
-        stream = store.appender(session_id)
+        stream = store.appender(await store.acquire(session_id))
         await stream.append(Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "go"},)))
         await (await stream.append(Replied(message_id="msg_2", text="I was say"))).wait_durable()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -87,9 +86,9 @@ def test_turn_of_a_killed_process_is_interrupted_and_the_session_accepts_the_nex
 
     async def after() -> list[object]:
         async with SqliteStore(path) as store:
-            await store.acquire(session_id)
-            await store.write(lambda tx: end_interrupted(tx, session_id))
-            await store.append(session_id, Prompted(turn_id="turn_2", message_id="msg_3", blocks=()))
+            hold = await store.acquire(session_id)
+            await store.write(lambda tx: end_interrupted(tx, hold))
+            await store.append(hold, Prompted(turn_id="turn_2", message_id="msg_3", blocks=()))
             return [stored.event async for stored in store.events(session_id)]
 
     assert asyncio.run(after()) == [

@@ -14,17 +14,16 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.event import Replied
-from holdfast.model.ids import SessionId
-from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.maintenance import backup, check, vacuum
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
-from holdfast.store.readers import Readers
-from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Database, connect
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.readers import Readers
 from holdfast.store.store import Tx
-from holdfast.store.types import AuditRow
+from holdfast.store.types import AuditRow, Hold
 from tests.store.disks import Ballast, FailingDisk, mount, read_only_disk, small_disk
-from tests.store.sessions import new_session, raises_code, reply, texts, write_session
+from tests.store.sessions import hold_session, new_session, raises_code, reply, texts, write_session
 
 __all__ = ["read_only_disk", "small_disk"]
 pytestmark = pytest.mark.anyio
@@ -37,30 +36,31 @@ async def test_full_disk_keeps_acknowledged_events_and_writing_resumes_when_spac
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 1_000_000)
     async with SqliteStore(small_disk / "holdfast.db") as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         kept = 0
         with raises_code(codes.STORE_FULL) as caught:
             while True:
-                await store.append(session_id, BIG)
+                await store.append(hold, BIG)
                 kept += 1
         assert "This write was not stored; all earlier ones were" in caught.value.message
         assert len(await texts(store, session_id)) == kept > 0
 
         ballast.unlink()
 
-        assert (await store.append(session_id, reply(1))).seq == kept + 1
+        assert (await store.append(hold, reply(1))).seq == kept + 1
     assert check(small_disk / "holdfast.db").problems == ()
 
 
 async def test_full_file_fails_only_the_event_that_does_not_fit(tmp_path: Path) -> None:
-    def connect_with_few_pages(path: Path, synchronous: Synchronous) -> Database:
-        db = connect(path, synchronous)
+    def connect_with_few_pages(path: Path) -> Database:
+        db = connect(path)
         db.execute("PRAGMA max_page_count = 100").fetchall()
         return db
 
     async with SqliteStore(tmp_path / "holdfast.db", connect=connect_with_few_pages) as store:
-        session_id = await new_session(store)
-        stream = store.appender(session_id)
+        hold = await hold_session(store)
+        stream = store.appender(hold)
         pending = [await stream.append(reply(number)) for number in range(5)]
         pending += [await stream.append(Replied(message_id="msg_0", text="x" * 1_000_000))]
 
@@ -68,7 +68,7 @@ async def test_full_file_fails_only_the_event_that_does_not_fit(tmp_path: Path) 
         with raises_code(codes.STORE_FULL):
             await pending[5].wait_durable()
 
-        assert (await store.append(session_id, reply(6))).seq == 6
+        assert (await store.append(hold, reply(6))).seq == 6
 
 
 async def test_store_is_not_created_on_a_full_disk(small_disk: Path) -> None:
@@ -129,7 +129,7 @@ async def test_unreadable_wal_on_a_read_only_disk_is_reported_with_its_folder(tm
     original.mkdir()
     folder.mkdir()
     async with SqliteStore(tmp_path / "holdfast.db") as store:
-        await store.append(await new_session(store), reply(1))
+        await store.append(await hold_session(store), reply(1))
         # As after a crash and a reboot: the WAL is there, but its index is not.
         for name in ("holdfast.db", "holdfast.db-wal"):
             shutil.copy(tmp_path / name, original)
@@ -166,47 +166,47 @@ async def test_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 
 
 async def test_store_locked_by_another_process_is_busy(tmp_path: Path) -> None:
-    def connect_with_short_timeout(path: Path, synchronous: Synchronous) -> Database:
-        db = connect(path, synchronous)
+    def connect_with_short_timeout(path: Path) -> Database:
+        db = connect(path)
         db.execute("PRAGMA busy_timeout = 1")
         return db
 
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path, connect=connect_with_short_timeout) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with raises_code(codes.STORE_BUSY):
-                await store.append(session_id, reply(1))
+                await store.append(hold, reply(1))
             other.execute("ROLLBACK")
 
-        assert (await store.append(session_id, reply(1))).seq == 1
+        assert (await store.append(hold, reply(1))).seq == 1
 
 
 async def test_nothing_is_written_after_a_failed_commit_sync(tmp_path: Path) -> None:
     disk = FailingDisk()
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path, connect=disk.open) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         disk.fails_with = sqlite3.SQLITE_IOERR_FSYNC
         with raises_code(codes.STORE_FAILED):
-            await store.append(session_id, reply(1))
+            await store.append(hold, reply(1))
         disk.fails_with = 0
 
         with raises_code(codes.STORE_FAILED):
-            await store.append(session_id, reply(2))
+            await store.append(hold, reply(2))
 
 
 async def test_wal_index_that_cannot_grow_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         disk.fails_with = sqlite3.SQLITE_IOERR_SHMSIZE
         with raises_code(codes.STORE_FULL):
-            await store.append(session_id, reply(1))
+            await store.append(hold, reply(1))
         disk.fails_with = 0
 
-        assert (await store.append(session_id, reply(1))).seq == 1
+        assert (await store.append(hold, reply(1))).seq == 1
 
 
 @pytest.mark.promise("STO-04")
@@ -214,10 +214,10 @@ async def test_failed_release_is_retried_with_the_next_commit(tmp_path: Path) ->
     disk = FailingDisk()
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path, connect=disk.open) as store, SqliteStore(path) as other:
-        session_id = await new_session(store)
-        await store.acquire(session_id)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         disk.fails_with = sqlite3.SQLITE_FULL
-        await store.release(session_id)
+        await store.release(hold)
         with raises_code(codes.SESSION_HELD):
             await other.acquire(session_id)
         disk.fails_with = 0
@@ -230,10 +230,10 @@ async def test_failed_release_is_retried_with_the_next_commit(tmp_path: Path) ->
 async def test_session_can_be_acquired_again_after_a_failed_release(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        session_id = await new_session(store)
-        await store.acquire(session_id)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         disk.fails_with = sqlite3.SQLITE_FULL
-        await store.release(session_id)
+        await store.release(hold)
         disk.fails_with = 0
 
         await store.acquire(session_id)
@@ -293,31 +293,27 @@ async def test_permissions_of_an_existing_file_are_restricted(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_failed_sync_in_the_background_stops_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.store.writer.RENEW_SECONDS", 0.05)
+async def test_failed_sync_in_the_background_stops_the_store(tmp_path: Path) -> None:
     disk = FailingDisk()
-    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
-        session_id = await new_session(store)
-        await store.acquire(session_id)
+    async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open, lease_seconds=0.15) as store:
+        hold = await hold_session(store)
         disk.fails_with = sqlite3.SQLITE_IOERR_FSYNC
         await asyncio.sleep(0.3)
         disk.fails_with = 0
         with raises_code(codes.STORE_FAILED):
-            await store.append(session_id, reply(1))
+            await store.append(hold, reply(1))
 
 
-def _append_audit_row(tx: Tx, _: SessionId) -> None:
+def _append_audit_row(tx: Tx, _: Hold) -> None:
     tx.audit_append(AuditRow(seq=1, body="{}", digest=b"x"))
 
 
-def _append_event(tx: Tx, session_id: SessionId) -> None:
-    tx.append(session_id, reply(1))
+def _append_event(tx: Tx, hold: Hold) -> None:
+    tx.append(hold, reply(1))
 
 
-def _append_events(tx: Tx, session_id: SessionId) -> None:
-    tx.append_many(session_id, [reply(1), reply(2)])
+def _append_events(tx: Tx, hold: Hold) -> None:
+    tx.append_many(hold, [reply(1), reply(2)])
 
 
 @pytest.mark.promise("AUD-01")
@@ -325,15 +321,15 @@ def _append_events(tx: Tx, session_id: SessionId) -> None:
     ("table", "write"), [("audit", _append_audit_row), ("events", _append_event), ("events", _append_events)]
 )
 async def test_rows_discarded_by_a_trigger_are_reported_as_damage(
-    tmp_path: Path, table: str, write: Callable[[Tx, SessionId], object]
+    tmp_path: Path, table: str, write: Callable[[Tx, Hold], object]
 ) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         with closing(sqlite3.connect(path)) as other:
             other.execute(f"CREATE TRIGGER t BEFORE INSERT ON {table} BEGIN SELECT RAISE(IGNORE); END")
             other.commit()
 
         for _ in range(2):
             with raises_code(codes.STORE_CORRUPT):
-                await store.write(lambda tx: write(tx, session_id))
+                await store.write(lambda tx: write(tx, hold))

@@ -13,9 +13,10 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.event import Replied
 from holdfast.store.maintenance import backup, check, open_for_reading, vacuum
+from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.sqlite import SqliteStore
 from tests.store.disks import Ballast, read_only_disk, small_disk
-from tests.store.sessions import new_session, raises_code, reply, texts, write_session
+from tests.store.sessions import hold_session, new_session, raises_code, reply, texts, write_session
 
 __all__ = ["read_only_disk", "small_disk"]
 pytestmark = pytest.mark.anyio
@@ -31,8 +32,9 @@ async def test_store_can_be_backed_up_from_a_read_only_disk(read_only_disk: Path
 async def test_damaged_page_is_found_and_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
-        async with store.appender(session_id) as stream:
+        hold = await hold_session(store)
+        session_id = hold.session_id
+        async with store.appender(hold) as stream:
             for number in range(5000):
                 await stream.append(reply(number))
     _damage(path, "events")
@@ -67,9 +69,9 @@ async def test_backup_of_a_damaged_store_names_the_store_and_leaves_no_copy(tmp_
 async def test_backup_of_a_store_in_use_is_complete_and_has_no_leases(tmp_path: Path) -> None:
     path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
-        await store.acquire(session_id)
-        async with store.appender(session_id) as stream:
+        hold = await hold_session(store)
+        session_id = hold.session_id
+        async with store.appender(hold) as stream:
             for number in range(2000):
                 await stream.append(reply(number))
                 if number == 1000:
@@ -98,25 +100,26 @@ async def test_backup_never_overwrites(tmp_path: Path) -> None:
 async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        session_id, other = await new_session(store), await new_session(store)
-        async with store.appender(session_id) as stream:
+        hold, other = await hold_session(store), await hold_session(store)
+        async with store.appender(hold) as stream:
             for _ in range(50):
                 await stream.append(BIG)
         await store.append(other, reply(1))
-        await store.write(lambda tx: tx.delete(session_id))
+        await store.write(lambda tx: tx.delete(hold))
 
         before, after = vacuum(path)
 
         assert after < before / 10
-        assert await texts(store, other) == ["piece 1 "]
+        assert await texts(store, other.session_id) == ["piece 1 "]
 
 
 async def test_damaged_store_is_not_vacuumed(tmp_path: Path) -> None:
     path, copy = tmp_path / "holdfast.db", tmp_path / "copy.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         for number in range(3):
-            await store.append(session_id, reply(number))
+            await store.append(hold, reply(number))
     backup(path, copy)
     with closing(sqlite3.connect(copy, isolation_level=None)) as db:
         db.execute("DELETE FROM events WHERE seq = 2")
@@ -132,16 +135,17 @@ async def test_damaged_store_is_not_vacuumed(tmp_path: Path) -> None:
 async def test_gap_and_damaged_event_are_found(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         for number in range(5):
-            await store.append(session_id, reply(number))
+            await store.append(hold, reply(number))
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("DELETE FROM events WHERE seq = 3")
         db.execute("UPDATE events SET body = x'7b' WHERE seq = 5")
 
     assert check(path).problems == (
         f"The events of {session_id} have gaps: 4 events, but the last is number 5.",
-        f"Event 5 of {session_id}: An event of the kind Replied is damaged: Input data was truncated.",
+        f"Event 5 of {session_id}: An event of the kind replied is damaged: Input data was truncated.",
     )
 
 
@@ -164,11 +168,11 @@ def test_write_during_a_read_on_a_full_disk_is_not_reported_as_damage(
     ballast = Ballast(small_disk)
     ballast.take_all()
 
-    with raises_code(codes.STORE_BUSY) as caught, open_for_reading(path) as db:
-        db.execute("SELECT count(*) FROM events").fetchone()
+    with raises_code(codes.STORE_BUSY) as caught, open_for_reading(path) as tx:
+        assert len(tx.sessions(SessionQuery(visibility=ALL_SESSIONS)).items) == 1
         ballast.drop()
         asyncio.run(write_session(path, 100))
-        db.execute("SELECT * FROM events").fetchall()
+        tx.sessions(SessionQuery(visibility=ALL_SESSIONS))
 
     assert f"'{path}' was changed while it was being read. Try again." in caught.value.message
     assert (check(path).events, check(path).problems) == (200, ())

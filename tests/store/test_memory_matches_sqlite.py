@@ -31,7 +31,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.query import ALL_SESSIONS, SearchQuery, SessionQuery, Visibility
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store, Tx
-from holdfast.store.types import NewSession, SessionChange, StoredSession
+from holdfast.store.types import AppendResult, Hold, NewSession, SessionChange, StoredSession
 
 IDS = [SessionId(f"sess_{number:016x}") for number in range(3)]
 WORDS = ["red", "green", "blue", "Grün", "end-to-end"]
@@ -61,15 +61,28 @@ def _create(session_id: SessionId, workspace: str, trust: Trust) -> Operation:
 
 
 def _append(session_id: SessionId, event: Event, key: str | None) -> Operation:
-    return lambda tx: tx.append(session_id, event, key)
+    return lambda tx: _holding(tx, session_id, lambda hold: tx.append(hold, event, key))
 
 
 def _change(session_id: SessionId, title: str) -> Operation:
-    return lambda tx: tx.change(session_id, SessionChange(title=title, tags=("t",)))
+    change = SessionChange(title=title, tags=("t",))
+    return lambda tx: _holding(tx, session_id, lambda hold: tx.change(hold, change))
 
 
 def _delete(session_id: SessionId) -> Operation:
-    return lambda tx: tx.delete(session_id)
+    return lambda tx: _holding(tx, session_id, tx.delete)
+
+
+def _holding(tx: Tx, session_id: SessionId, work: Callable[[Hold], object]) -> object:
+    hold = tx.acquire(session_id)
+    result = work(hold)
+    tx.release(hold)
+    return result
+
+
+def _acquire(session_id: SessionId) -> Operation:
+    """Nothing can be written to the session from then on: the hold is lost."""
+    return lambda tx: tx.acquire(session_id).session_id
 
 
 def _index(tx: Tx) -> None:
@@ -82,6 +95,7 @@ operations = st.one_of(
     st.tuples(ids, events, keys).map(lambda given: _append(*given)),
     st.tuples(ids, texts).map(lambda given: _change(*given)),
     ids.map(_delete),
+    ids.map(_acquire),
     st.just(_index),
 )
 
@@ -134,6 +148,8 @@ async def _query_all(store: Store) -> list[object]:
 def _without_times(result: object) -> object:
     if isinstance(result, StoredSession):
         return replace(result, created=from_microseconds(0), updated=from_microseconds(0))
+    if isinstance(result, AppendResult):
+        return result.seq, result.is_new
     return result
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.store.schema import migrations, split_migrations
 from holdfast.store.sqlite import SqliteStore
-from tests.store.sessions import new_session, raises_code, reply, texts
+from holdfast.store.sqlite.schema import migrations, split_migrations
+from tests.store.sessions import hold_session, new_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -29,15 +29,16 @@ LATER = (
 async def test_older_file_is_migrated_with_its_data(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as old:
-        session_id = await new_session(old)
-        await old.append(session_id, reply(1))
+        hold = await hold_session(old)
+        session_id = hold.session_id
+        await old.append(hold, reply(1))
 
     async with SqliteStore(path, schema=LATER) as new:
-        await new.append(session_id, reply(2))
+        await new.append(await new.acquire(session_id), reply(2))
         await new_session(new)
         assert await texts(new, session_id) == ["piece 1 ", "piece 2 "]
 
-    assert _query(path, "PRAGMA user_version") == [(3,)]
+    assert _query(path, "PRAGMA user_version") == [(4,)]
     assert _query(path, "SELECT n FROM later") == [(2,)]
     assert _query(path, "SELECT colour FROM sessions") == [("red",), ("red",)]
 
@@ -53,7 +54,7 @@ async def test_newer_file_is_refused_and_unchanged(tmp_path: Path) -> None:
         async with SqliteStore(path):
             pass
 
-    assert "schema 3; this version supports 1" in caught.value.message
+    assert "schema 4; this version supports 2" in caught.value.message
     assert _bytes(tmp_path) == before
 
 
@@ -80,14 +81,15 @@ async def test_newer_file_with_an_unreplayed_wal_is_refused_and_unchanged(tmp_pa
 async def test_failed_migration_is_rolled_back(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as old:
-        session_id = await new_session(old)
+        hold = await hold_session(old)
+        session_id = hold.session_id
     broken = (*migrations(), "CREATE TABLE fine (n INTEGER); INSERT INTO nowhere VALUES (1);")
 
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
         async with SqliteStore(path, schema=broken):
             pass
 
-    assert _query(path, "PRAGMA user_version") == [(1,)]
+    assert _query(path, "PRAGMA user_version") == [(2,)]
     assert _query(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'fine'") == [(0,)]
     async with SqliteStore(path) as old:
         assert await old.session(session_id) is not None

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.store.database import Database, Synchronous, connect
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Database, connect
 from holdfast.store.store import Tx
 from holdfast.store.types import AppendResult
-from tests.store.sessions import new_session, raises_code, reply, texts
+from tests.store.sessions import hold_session, raises_code, reply, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +29,9 @@ def no_thread_is_left() -> Iterator[None]:
 async def test_close_finishes_pending_writes(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
-        session_id = await new_session(store)
-        writes = [asyncio.ensure_future(store.append(session_id, reply(number))) for number in range(100)]
+        hold = await hold_session(store)
+        session_id = hold.session_id
+        writes = [asyncio.ensure_future(store.append(hold, reply(number))) for number in range(100)]
         await asyncio.sleep(0)
 
     assert [(await write).seq for write in writes] == list(range(1, 101))
@@ -42,20 +43,21 @@ async def test_reads_do_not_wait_for_a_slow_write(tmp_path: Path) -> None:
     started, proceed = threading.Event(), threading.Event()
 
     def slow(tx: Tx) -> AppendResult:
-        appended = tx.append(session_id, reply(1))
+        appended = tx.append(hold, reply(1))
         started.set()
         proceed.wait(30)
         return appended
 
     async with SqliteStore(tmp_path / "holdfast.db") as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
+        session_id = hold.session_id
         writing = asyncio.ensure_future(store.write(slow))
         await asyncio.to_thread(started.wait, 30)
 
         assert await texts(store, session_id) == []
 
         proceed.set()
-        assert await writing == AppendResult(1, is_new=True)
+        assert (await writing).seq == 1
         assert await texts(store, session_id) == ["piece 1 "]
 
 
@@ -65,17 +67,17 @@ async def test_cancelling_the_caller_does_not_stop_the_write(tmp_path: Path) -> 
     def slow(tx: Tx) -> AppendResult:
         started.set()
         proceed.wait(30)
-        return tx.append(session_id, reply(1))
+        return tx.append(hold, reply(1))
 
     async with SqliteStore(tmp_path / "holdfast.db") as store:
-        session_id = await new_session(store)
+        hold = await hold_session(store)
         writing = asyncio.ensure_future(store.write(slow))
         await asyncio.to_thread(started.wait, 30)
 
         writing.cancel()
         proceed.set()
 
-        assert (await store.append(session_id, reply(2))).seq == 2
+        assert (await store.append(hold, reply(2))).seq == 2
 
 
 async def test_failed_open_leaves_no_thread(tmp_path: Path) -> None:
@@ -103,10 +105,10 @@ async def test_cancelled_open_leaves_no_thread(tmp_path: Path) -> None:
             self._db.close()
             closed.set()
 
-    def slow(path: Path, synchronous: Synchronous) -> Database:
+    def slow(path: Path) -> Database:
         opening.set()
         proceed.wait(30)
-        return NotifyingConnection(connect(path, synchronous))
+        return NotifyingConnection(connect(path))
 
     store = SqliteStore(tmp_path / "holdfast.db", connect=slow)
     entering = asyncio.ensure_future(store.__aenter__())

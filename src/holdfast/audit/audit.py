@@ -5,23 +5,23 @@ import time
 from logging import getLogger
 from types import TracebackType
 
-from holdfast.audit.anchor import Anchor
-from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
+from holdfast.audit.chain import Verdict, genesis, next_row, verify
 from holdfast.audit.record import AuditRecord, encode_record, interrupted_record, truncate_record
+from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
-from holdfast.model.mask import Mask
+from holdfast.store.anchor import Head
 from holdfast.store.appender import OnAppend
-from holdfast.store.errors import is_transient
 from holdfast.store.interrupted import end_interrupted
 from holdfast.store.store import ReadTx, Store, Tx
+from holdfast.store.types import Hold
 
 log = getLogger(__name__)
 
 # The anchor is a separate file with its own sync, so it is updated at most once a second.
 ANCHOR_SECONDS = 1.0
-_MAX_DEFERRED = 1000
+_MAX_LATE = 1000
 
 
 class Audit:
@@ -30,7 +30,6 @@ class Audit:
     def __init__(
         self,
         store: Store,
-        anchor: Anchor,
         *,
         keep_arguments: bool = False,
         anchor_seconds: float = ANCHOR_SECONDS,
@@ -38,7 +37,7 @@ class Audit:
         self.keeps_arguments = keep_arguments
         """Whether to store the arguments of calls, and not only their hash."""
         self._store = store
-        self._anchor = anchor
+        self._anchor = store.anchor
         self._anchor_seconds = anchor_seconds
         self._is_behind = False
         """Whether the anchor may be behind the last record."""
@@ -64,7 +63,8 @@ class Audit:
 
     def append(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
         """Append a record in this transaction. Return its number in the chain."""
-        row = next_row(_head(tx), encode_record(record, mask or Mask()))
+        book = self._store.book
+        row = next_row(_head(tx, book), encode_record(record, mask or Mask()), book)
         tx.audit_append(row)
         self._is_behind = True
         return row.seq
@@ -75,34 +75,38 @@ class Audit:
 
     def append_interrupted(self, tx: Tx, context: SessionContext, call: ToolCalled) -> int:
         """Append the record of an interrupted call, in the transaction that ends the call."""
-        return self.append(tx, interrupted_record(context, call, keep_arguments=self.keeps_arguments))
+        keep = self.keeps_arguments
+        return self.append(tx, interrupted_record(context, call, at=tx.now(), keep_arguments=keep))
 
-    def end_and_record_interrupted(self, tx: Tx, context: SessionContext) -> None:
+    def end_and_record_interrupted(self, tx: Tx, hold: Hold, context: SessionContext) -> None:
         """End the open calls and the open turn of a session, and append a record for each call."""
-        end_interrupted(tx, context.session_id, lambda call: self.append_interrupted(tx, context, call))
+        end_interrupted(tx, hold, lambda call: self.append_interrupted(tx, context, call))
 
-    async def write(self, record: AuditRecord, mask: Mask | None = None) -> int:
+    async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        On a transient error it raises, and the record is written later.
+        With a hold, nothing is written once the hold has ended. If the disk is full, say, this raises, and the record is
+        written later.
         """
         record = truncate_record(record, mask or Mask())
-        try:
-            return await self._store.write(lambda tx: self.append(tx, record, mask))
-        except HoldfastError as error:
-            # Limited, so that repeated attempts do not fill the memory while the disk is full.
-            if is_transient(error) and self._store.deferred_writes < _MAX_DEFERRED:
-                self._store.defer(lambda tx: self.append(tx, record, mask))
-            raise
+
+        def append(tx: Tx) -> int:
+            if hold is not None:
+                tx.check_hold(hold)
+            return self.append(tx, record, mask)
+
+        # Limited, so that repeated attempts do not fill the memory while the disk is full.
+        return await self._store.write(append, must_happen=self._store.late_writes < _MAX_LATE)
 
     async def verify(self) -> Verdict:
         """Verify the whole chain."""
         anchored = self._anchor.read()
-        return await self._store.read(lambda tx: verify_store(tx, anchored))
+        return await self._store.read(lambda tx: verify_store(tx, anchored, self._store.book))
 
     def _write_first_anchor(self, tx: ReadTx) -> None:
-        if self._anchor.read() is None and tx.audit_head() is None:
-            self._anchor.write(genesis(tx.store_id()))
+        book = self._store.book
+        if self._anchor.read() is None and tx.audit_head(book) is None:
+            self._anchor.write(genesis(tx.store_id(), book))
 
     def _after_commit(self, tx: ReadTx) -> float | None:
         """Update the anchor if `anchor_seconds` have passed. Return the seconds until the next update; None if none is due."""
@@ -131,8 +135,8 @@ class Audit:
             self._next_update = time.monotonic() + self._anchor_seconds
             # Read the anchor first: another process may move it to a record that this transaction cannot see.
             anchored = self._anchor.read()
-            head = _head(tx)
-            if anchored is None or not has_record(tx, anchored):
+            head = _head(tx, self._store.book)
+            if anchored is None or not has_record(tx, anchored, self._store.book):
                 self._anchor_is_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
@@ -144,19 +148,19 @@ class Audit:
                 self._anchor.write(head)
 
 
-def verify_store(tx: ReadTx, anchored: Head | None) -> Verdict:
-    """Verify a store's whole chain against the anchored head, which must be read before."""
-    return verify(tx.audit_rows(), genesis(tx.store_id()), anchored)
+def verify_store(tx: ReadTx, anchored: Head | None, book: int = 0) -> Verdict:
+    """Verify the whole chain of a book against its anchored head, which must be read before."""
+    return verify(tx.audit_rows(book=book), genesis(tx.store_id(), book), anchored)
 
 
-def has_record(tx: ReadTx, head: Head) -> bool:
-    """Whether the record with this number and digest is in the store."""
+def has_record(tx: ReadTx, head: Head, book: int = 0) -> bool:
+    """Whether the record with this number and digest is in the book."""
     if head.seq == 0:
-        return head == genesis(tx.store_id())
-    row = tx.audit_row(head.seq)
+        return head == genesis(tx.store_id(), book)
+    row = tx.audit_row(head.seq, book)
     return row is not None and row.digest == head.digest
 
 
-def _head(tx: ReadTx) -> Head:
-    row = tx.audit_head()
-    return genesis(tx.store_id()) if row is None else Head(row.seq, row.digest)
+def _head(tx: ReadTx, book: int) -> Head:
+    row = tx.audit_head(book)
+    return genesis(tx.store_id(), book) if row is None else Head(row.seq, row.digest)

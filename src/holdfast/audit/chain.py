@@ -4,20 +4,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.store.anchor import Head
 from holdfast.store.types import AuditRow
 
 DIGEST_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The number and digest of a record in the chain; number 0 is before the first record."""
-
-    seq: int
-    digest: bytes
-
-    def __str__(self) -> str:
-        return f"{self.seq}:{self.digest.hex()}"
 
 
 def parse_head(text: str) -> Head:
@@ -46,16 +36,17 @@ class Verdict:
         return not self.problem
 
 
-def genesis(store_id: bytes) -> Head:
-    """The head of an empty chain. It differs for every store."""
-    return Head(0, hashlib.sha256(b"holdfast audit 1\0" + store_id).digest())
+def genesis(store_id: bytes, book: int = 0) -> Head:
+    """The head of an empty chain. It differs for every store, and for every book of a store."""
+    name = store_id if book == 0 else store_id + book.to_bytes(8, "big")
+    return Head(0, hashlib.sha256(b"holdfast audit 1\0" + name).digest())
 
 
-def next_row(head: Head, body: str) -> AuditRow:
-    """The row that appends this body to the chain."""
+def next_row(head: Head, body: str, book: int = 0) -> AuditRow:
+    """The row that appends this body to the chain of a book."""
     seq, text = head.seq + 1, body.encode("utf-8", "surrogateescape")
     digest = hashlib.sha256(head.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
-    return AuditRow(seq=seq, body=body, digest=digest.digest())
+    return AuditRow(book=book, seq=seq, body=body, digest=digest.digest())
 
 
 def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verdict:
@@ -77,7 +68,7 @@ def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verd
             return Verdict(
                 seq=head.seq + 1, anchored_seq=anchored.seq, problem=f"Record {head.seq + 1} is missing."
             )
-        if next_row(head, row.body) != row:
+        if next_row(head, row.body, row.book) != row:
             return Verdict(
                 seq=row.seq,
                 anchored_seq=anchored.seq,

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.mask import MASKED, Mask
 from holdfast.model.trust import Trust
 from holdfast.store.interrupted import INTERRUPTED
 
@@ -36,6 +36,8 @@ class AuditKind(StrEnum):
     """The user's decision about a call."""
     DENIED = "denied"
     """An attempt to use a tool or a session that the caller does not have."""
+    APPROVAL = "approval"
+    """A person's approval of a server or a tool, or its revocation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +70,17 @@ class AuditRecord:
 
 
 def make_record(
-    kind: AuditKind, context: SessionContext, subject: Subject, *, outcome: str, reason: str = ""
+    kind: AuditKind,
+    context: SessionContext,
+    subject: Subject,
+    *,
+    at: datetime,
+    outcome: str,
+    reason: str = "",
 ) -> AuditRecord:
-    """A record of an action in this session, with the current time."""
+    """A record of an action in this session. `at` is the store's time."""
     return AuditRecord(
-        at=datetime.now(UTC),
+        at=at,
         kind=kind,
         session_id=context.session_id,
         workspace_id=context.workspace_id,
@@ -117,12 +125,14 @@ def omit_arguments(arguments: bytes) -> JsonObject:
     return {_TOO_LARGE: f"{len(arguments)} bytes"}
 
 
-def interrupted_record(context: SessionContext, call: ToolCalled, *, keep_arguments: bool) -> AuditRecord:
+def interrupted_record(
+    context: SessionContext, call: ToolCalled, *, at: datetime, keep_arguments: bool
+) -> AuditRecord:
     """The record of an interrupted call, made from its `ToolCalled` event."""
     subject = Subject(server=call.server, tool=call.tool, call_id=call.call_id)
     text = msgspec.json.encode(call.arguments)
     return replace(
-        make_record(AuditKind.CALL, context, subject, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
+        make_record(AuditKind.CALL, context, subject, at=at, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
         # If secrets were masked in the event, or its arguments omitted, the hash of the original arguments is unknown.
         arguments_hash=""
         if MASKED.encode() in text or [*call.arguments] == [_TOO_LARGE]

@@ -3,18 +3,18 @@
 import asyncio
 import logging
 from dataclasses import replace
+from datetime import datetime
 
 from holdfast.audit.audit import Audit
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import SessionClosed
 from holdfast.model.ids import SessionId
-from holdfast.store import clock
 from holdfast.store.errors import is_transient
 from holdfast.store.lease import is_abandoned
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
 from holdfast.store.store import Store, Tx
-from holdfast.store.types import SessionState, StoredSession
+from holdfast.store.types import Hold, SessionState, StoredSession
 
 log = logging.getLogger(__name__)
 
@@ -28,33 +28,33 @@ async def recover_sessions(store: Store, audit: Audit) -> None:
     while True:
         page = await store.sessions(query)
         for stored in page.items:
-            if _is_abandoned(stored):
+            if _is_abandoned(stored, store.now()):
                 await _recover(store, audit, stored.context.session_id)
         if page.cursor is None:
             return
         query = replace(query, cursor=page.cursor)
 
 
-def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> None:
-    """Close a session without a live owner, and end its interrupted calls and turn."""
-    tx.acquire(session_id)
+def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
+    """Acquire a session without a live owner, end its interrupted calls and turn, and close it. The caller ends the hold."""
+    hold = tx.acquire(session_id)
     stored = tx.session(session_id)
     if stored is not None:
-        audit.end_and_record_interrupted(tx, stored.context)
+        audit.end_and_record_interrupted(tx, hold, stored.context)
         if stored.state is SessionState.OPEN:
-            tx.append(session_id, SessionClosed(reason="its process ended"))
-    tx.release(session_id)
+            tx.append(hold, SessionClosed(reason="its process ended"))
+    return hold
 
 
-def _is_abandoned(stored: StoredSession) -> bool:
+def _is_abandoned(stored: StoredSession, now: datetime) -> bool:
     """Whether its owner is dead, or it has no lease: a backup is made without leases."""
-    return stored.lease is None or is_abandoned(stored.lease, clock.now())
+    return stored.lease is None or is_abandoned(stored.lease, now)
 
 
 async def _recover(store: Store, audit: Audit, session_id: SessionId) -> None:
     while True:
         try:
-            await store.write(lambda tx: recover_session(tx, audit, session_id))
+            await store.write(lambda tx: tx.release(recover_session(tx, audit, session_id)))
         except HoldfastError as error:
             if is_transient(error):
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -1,5 +1,6 @@
 """The events of a session. They are stored, and every view of a session is built from them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -161,6 +162,30 @@ class TurnEnded:
     usage: JsonObject = field(default_factory=dict[str, Json])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent:
+    """An event of a kind that this version does not know, as a newer version stored it."""
+
+    kind: str
+    body: bytes
+    """Its fields, as a JSON object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an event comes from: which agent of the session, under which call, because of what."""
+
+    agent: str = ""
+    """The id of the agent that the event is about; empty for the session's own agent."""
+    parent_call: str = ""
+    """The id of the call that this agent works for; empty for the session's own agent."""
+    cause: str = ""
+    """The id of what led to the event, such as the message of another session; empty if that is the turn itself."""
+
+
+OWN_AGENT = Origin()
+"""The origin of the events of a session's own agent."""
+
 Event: TypeAlias = (
     SessionOpened
     | SessionClosed
@@ -177,4 +202,32 @@ Event: TypeAlias = (
     | ToolEnded
     | PermissionDecided
     | TurnEnded
+    | UnknownEvent
 )
+
+# The names are stored and exported, so a name never changes, even if its class does. A new meaning, such as a new
+# outcome, needs a new kind: earlier versions show an event as unknown only if they do not know its kind.
+KINDS: Mapping[str, type[Event]] = {
+    "session_opened": SessionOpened,
+    "session_closed": SessionClosed,
+    "servers_resolved": ServersResolved,
+    "trust_lowered": TrustLowered,
+    "titled": Titled,
+    "mode_changed": ModeChanged,
+    "prompted": Prompted,
+    "replied": Replied,
+    "thought": Thought,
+    "planned": Planned,
+    "tool_called": ToolCalled,
+    "tool_started": ToolStarted,
+    "tool_ended": ToolEnded,
+    "permission_decided": PermissionDecided,
+    "turn_ended": TurnEnded,
+}
+"""The kinds of events, by the name that is stored."""
+_KIND_NAMES = {event_type: kind for kind, event_type in KINDS.items()}
+
+
+def event_kind(event: Event) -> str:
+    """The name of the event's kind."""
+    return event.kind if isinstance(event, UnknownEvent) else _KIND_NAMES[type(event)]

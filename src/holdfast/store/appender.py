@@ -5,22 +5,25 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.masking.events import mask_event
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event
-from holdfast.model.ids import SessionId
-from holdfast.model.mask import Mask
-from holdfast.store.masking import mask_event
+from holdfast.model.event import OWN_AGENT, Event, Origin
+from holdfast.store.constraints import default_key
 from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION
-from holdfast.store.types import AppendResult
+from holdfast.store.types import AppendResult, Hold, StoredEvent
 
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
 OnAppend = Callable[["Tx"], object]
+OnStored = Callable[[list[StoredEvent], list[int]], object]
+"""Called with the new events of each commit, in order, and their sizes. An event that was there before is left out."""
 Write = Callable[[Callable[["Tx"], Any]], Awaitable[Any]]
 
 
@@ -33,6 +36,11 @@ class PendingEvent:
         self._appended: AppendResult | None = None
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def result(self) -> AppendResult | None:
+        """The number and time of the event, once it is durable."""
+        return self._appended
 
     @property
     def is_durable(self) -> bool:
@@ -86,6 +94,8 @@ class _QueuedEvent:
     event: Event
     key: str | None
     on_append: OnAppend | None
+    origin: Origin
+    size: int
     pending: PendingEvent = field(default_factory=PendingEvent)
 
 
@@ -96,12 +106,15 @@ class Appender:
     kept. Leaving the `async with` block waits for every event; without one, call `flush`.
     """
 
-    def __init__(self, write: Write, session_id: SessionId, *, window: int, mask: Mask) -> None:
+    def __init__(
+        self, write: Write, hold: Hold, *, window: int, mask: Mask, on_stored: OnStored | None = None
+    ) -> None:
         if window < 1:
             raise HoldfastError(codes.BAD_ARGUMENT, f"The window must be at least 1, not {window}.")
         self._write = write
-        self._session_id = session_id
+        self._hold = hold
         self._mask = mask
+        self._on_stored = on_stored
         self._slots = asyncio.Semaphore(window)
         # Half of the window is filled while the other half is being committed.
         self._batch_size = max(1, window // 2)
@@ -121,14 +134,16 @@ class Appender:
         key: str | None = None,
         on_append: OnAppend | None = None,
         depends_on: PendingEvent | None = None,
+        origin: Origin = OWN_AGENT,
+        size: int = 0,
     ) -> PendingEvent:
-        """Queue an event; waits only while the window is full.
+        """Queue an event; waits only while the window is full. `size` is passed on to `on_stored`.
 
         `on_append` runs in the event's transaction, unless an event with its key was already there. If the event
         `depends_on` has failed, this one fails too, even after a `reset`.
         """
         await self._slots.acquire()
-        entry = _QueuedEvent(mask_event(event, self._mask), key, on_append)
+        entry = _QueuedEvent(mask_event(event, self._mask), key, on_append, origin, size)
         error = self._error or (depends_on.error if depends_on is not None else None)
         if error is not None:
             self._settle(entry, self._after_failure(error))
@@ -189,16 +204,21 @@ class Appender:
             stored_count = 0
             appended: list[AppendResult] = []
             for entry in entries:
-                appended.append(_append(tx, self._session_id, entry))
+                appended.append(_append(tx, self._hold, entry))
                 stored_count += 1
             return appended
 
         together = not one_by_one and len(entries) > 1 and all(map(_can_batch, entries))
-        events = [entry.event for entry in entries]
+        batches = [
+            (origin, [entry.event for entry in batch])
+            for origin, batch in groupby(entries if together else (), key=_origin)
+        ]
+
+        def append_batches(tx: "Tx") -> list[AppendResult]:
+            return [one for origin, events in batches for one in tx.append_many(self._hold, events, origin)]
+
         try:
-            results = await self._write(
-                (lambda tx: tx.append_many(self._session_id, events)) if together else append_all
-            )
+            results = await self._write(append_batches if together else append_all)
         except asyncio.CancelledError:
             # Only closing the event loop cancels this task. It is unknown whether the entries were stored.
             self._error = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
@@ -219,6 +239,8 @@ class Appender:
                 bad = bad[1:]
             self._fail(bad, self._error)
             return
+        if self._on_stored is not None:
+            _report_stored(self._on_stored, entries, results)
         for entry, result in zip(entries, results, strict=True):
             self._settle(entry, result)
 
@@ -237,16 +259,41 @@ class Appender:
             code = reason.code
         return HoldfastError(
             code,
-            f"An earlier event of {self._session_id} could not be stored, so this one was not stored either: {reason}",
-            session_id=self._session_id,
+            f"An earlier event of {self._hold.session_id} could not be stored, so this one was not stored either: {reason}",
+            session_id=self._hold.session_id,
         )
 
 
-def _append(tx: "Tx", session_id: SessionId, entry: _QueuedEvent) -> AppendResult:
-    appended = tx.append(session_id, entry.event, entry.key)
+def _append(tx: "Tx", hold: Hold, entry: _QueuedEvent) -> AppendResult:
+    appended = tx.append(hold, entry.event, entry.key, entry.origin)
     if appended.is_new and entry.on_append is not None:
         entry.on_append(tx)
     return appended
+
+
+def _report_stored(on_stored: OnStored, entries: list[_QueuedEvent], results: list[AppendResult]) -> None:
+    events: list[StoredEvent] = []
+    sizes: list[int] = []
+    for entry, result in zip(entries, results, strict=True):
+        if result.is_new:
+            origin = entry.origin
+            events.append(
+                StoredEvent(
+                    seq=result.seq,
+                    microseconds=result.microseconds,
+                    event=entry.event,
+                    key=entry.key or default_key(entry.event),
+                    agent=origin.agent,
+                    parent_call=origin.parent_call,
+                    cause=origin.cause,
+                )
+            )
+            sizes.append(entry.size)
+    on_stored(events, sizes)
+
+
+def _origin(entry: _QueuedEvent) -> Origin:
+    return entry.origin
 
 
 def _can_batch(entry: _QueuedEvent) -> bool:

@@ -4,6 +4,8 @@ import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NEVER = datetime.min.replace(tzinfo=UTC)
+"""Before all other times."""
 _MICROSECOND = timedelta(microseconds=1)
 
 

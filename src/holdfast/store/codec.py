@@ -1,37 +1,37 @@
 """Encode events as a kind and a JSON object that later versions can still decode."""
 
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event
+from holdfast.model.event import KINDS, Event, UnknownEvent, event_kind
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
-    kind.__name__: msgspec.json.Decoder(kind) for kind in get_args(Event)
+    kind: msgspec.json.Decoder(event_type) for kind, event_type in KINDS.items()
 }
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
     """The event's kind, and its fields as JSON."""
+    if isinstance(event, UnknownEvent):
+        return _encode_unknown(event)
     try:
-        return type(event).__name__, _encoder.encode(event)
+        return event_kind(event), _encoder.encode(event)
     except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
         raise HoldfastError(
-            codes.UNSTORABLE, f"The event {type(event).__name__} cannot be encoded: {error}."
+            codes.UNSTORABLE, f"The event {event_kind(event)} cannot be encoded: {error}."
         ) from None
 
 
 def decode_event(kind: str, body: bytes) -> Event:
-    """The event with this kind and these fields."""
+    """The event with this kind and these fields; an `UnknownEvent` if this version does not know the kind."""
     decoder = _decoders.get(kind)
     if decoder is None:
-        raise HoldfastError(
-            codes.EVENT_TOO_NEW,
-            f"An event of the kind {str(kind)[:80]!r} was written by a newer version of Holdfast.",
-        )
+        return UnknownEvent(kind=kind, body=body)
     try:
         event: Event = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
@@ -39,3 +39,22 @@ def decode_event(kind: str, body: bytes) -> Event:
             codes.STORE_CORRUPT, f"An event of the kind {kind} is damaged: {error}."
         ) from None
     return event
+
+
+def is_json_object(body: bytes) -> bool:
+    """Whether the fields of an unknown event can be read at all."""
+    try:
+        _object.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _encode_unknown(event: UnknownEvent) -> tuple[str, bytes]:
+    if event.kind in _decoders or not is_json_object(event.body):
+        raise HoldfastError(
+            codes.UNSTORABLE,
+            f"The event {event.kind[:80]!r} cannot be stored as unknown: "
+            + ("its kind is known." if event.kind in _decoders else "its body is not a JSON object."),
+        )
+    return event.kind, event.body

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.model.event import Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
+from holdfast.model.event import OWN_AGENT, Origin, Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.store import ReadTx, Tx
+from holdfast.store.types import Hold, StoredEvent
 
 INTERRUPTED = "INTERRUPTED"
 _INTERRUPTED_TEXT = (
@@ -22,12 +23,13 @@ class MissingEnd:
 
     event: ToolEnded | TurnEnded
     call: ToolCalled | None = None
+    origin: Origin = OWN_AGENT
 
 
-def end_interrupted(tx: Tx, session_id: SessionId, on_call: OnInterruptedCall | None = None) -> None:
-    """End the session's open calls and its open turn as interrupted. The caller must hold the lease."""
-    for end in missing_ends(tx, session_id):
-        appended = tx.append(session_id, end.event)
+def end_interrupted(tx: Tx, hold: Hold, on_call: OnInterruptedCall | None = None) -> None:
+    """End the session's open calls and its open turn as interrupted."""
+    for end in missing_ends(tx, hold.session_id):
+        appended = tx.append(hold, end.event, origin=end.origin)
         if end.call is not None and appended.is_new and on_call is not None:
             on_call(end.call)
 
@@ -37,18 +39,22 @@ def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
     session = tx.session(session_id)
     if session is None:
         return ()
-    calls = tuple(_missing_call_end(call) for call in tx.open_calls(session_id))
+    calls = tuple(
+        _missing_call_end(stored, stored.event)
+        for stored in tx.open_calls(session_id)
+        if isinstance(stored.event, ToolCalled)
+    )
     if not session.open_turn:
         return calls
     ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
     return (*calls, MissingEnd(event=ended))
 
 
-def _missing_call_end(call: ToolCalled) -> MissingEnd:
+def _missing_call_end(stored: StoredEvent, call: ToolCalled) -> MissingEnd:
     ended = ToolEnded(
         call_id=call.call_id,
         outcome=Outcome.CANCELLED,
         content=({"type": "text", "text": _INTERRUPTED_TEXT},),
         code=INTERRUPTED,
     )
-    return MissingEnd(event=ended, call=call)
+    return MissingEnd(event=ended, call=call, origin=stored.origin)

@@ -1,20 +1,19 @@
 """When a lease expires, and the errors for a session that another process holds."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.ids import SessionId
-from holdfast.store.clock import to_microseconds
 from holdfast.store.owner import Owner, is_dead
-from holdfast.store.types import Lease, StoredSession
+from holdfast.store.types import Hold, Lease, StoredSession
 
-# An owner that cannot be checked is assumed to be alive for LEASE_SECONDS after its last renewal.
 LEASE_SECONDS = 60.0
-RENEW_SECONDS = 20.0
-LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)
+"""An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
+RENEWALS = 3
+"""How often a lease is renewed in that time."""
 # Its calls are ended only a day after its lease expired: until then it may only be suspended.
-_SUSPENDED_MICROSECONDS = 24 * 3600 * 1_000_000
+_SUSPENDED = timedelta(days=1)
 _closed_holders: set[str] = set()
 """The holder ids of this process's closed stores. Leases that they could not release, as on a full disk, have expired."""
 
@@ -24,42 +23,43 @@ def mark_closed(holder: str) -> None:
     _closed_holders.add(holder)
 
 
-def is_expired(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
+def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead, or, if that cannot be checked, whether the lease was not renewed in time."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
-    return _is_out_of_time(lease, now, grace=0) if dead is None else dead
+    return _is_out_of_time(lease, now, grace=timedelta()) if dead is None else dead
 
 
-def is_abandoned(lease: Lease, now: int, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
+def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead. One that cannot be checked counts as dead a day after its lease expired."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
-    return _is_out_of_time(lease, now, grace=_SUSPENDED_MICROSECONDS) if dead is None else dead
+    return _is_out_of_time(lease, now, grace=_SUSPENDED) if dead is None else dead
 
 
-def _is_out_of_time(lease: Lease, now: int, *, grace: int) -> bool:
+def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
     """Whether the lease ended `grace` ago, or ends so far ahead that the clock was set back after its last renewal."""
-    ends = to_microseconds(lease.expires_at)
-    return ends + grace <= now or ends > now + _SUSPENDED_MICROSECONDS
+    return lease.expires_at + grace <= now or lease.expires_at > now + _SUSPENDED
 
 
-def is_interrupted(session: StoredSession, now: int) -> bool:
-    """Whether the session has an open turn and no live owner."""
-    return bool(session.open_turn) and (session.lease is None or is_expired(session.lease, now))
+def is_interrupted(session: StoredSession) -> bool:
+    """Whether the session had an open turn and no live owner when it was read."""
+    return bool(session.open_turn) and (session.lease is None or is_expired(session.lease, session.read_at))
 
 
-def check_free(lease: Lease, now: int) -> None:
+def check_free(lease: Lease, now: datetime) -> None:
     """Raise `SESSION_HELD` if a live owner holds the session."""
     if not is_expired(lease, now):
         raise session_held(lease)
 
 
-def lease_lost(session_id: SessionId) -> HoldfastError:
-    """The error for a store that lost its lease: another process acquired it."""
-    return HoldfastError(
-        codes.SESSION_HELD,
-        f"The session {session_id} is no longer held by this process: another process acquired it. Open it again.",
-        session_id=session_id,
-    )
+def check_epoch(hold: Hold, current: int | None) -> None:
+    """Raise `SESSION_HELD` unless this is the session's current epoch; None if it has no holder."""
+    if hold.epoch != current:
+        raise HoldfastError(
+            codes.SESSION_HELD,
+            f"The session {hold.session_id} is no longer held by this writer: it was released, or another process "
+            "acquired it. Nothing was written. Open the session again.",
+            session_id=hold.session_id,
+        )
 
 
 def session_held(lease: Lease) -> HoldfastError:

@@ -1,18 +1,21 @@
 """The store in memory, for tests: it behaves like the real one, but nothing is durable."""
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, ServersResolved, ToolCalled, ToolEnded
+from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
+from holdfast.store.anchor import Anchor, MemoryAnchor
 from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import encode_event
 from holdfast.store.constraints import (
@@ -23,16 +26,24 @@ from holdfast.store.constraints import (
     key_reused,
     unknown_session,
 )
-from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
-from holdfast.store.owner import this_process
-from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION, project
-from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
+from holdfast.store.lease import LEASE_SECONDS, check_epoch, check_free
+from holdfast.store.owner import Owner, this_process
+from holdfast.store.projection import changes_session, project
+from holdfast.store.query import (
+    SearchQuery,
+    SessionQuery,
+    Visibility,
+    count_fitting,
+    decode_cursor,
+    encode_cursor,
+)
 from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
 from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
+    Hold,
     Lease,
     NewSession,
     Page,
@@ -49,26 +60,47 @@ V = TypeVar("V")
 
 
 class MemoryStore(Store):
-    """Keeps everything in memory. Two stores on one `MemoryDatabase` are like two processes on one file."""
+    """Keeps everything in memory. Two stores on one `MemoryDatabase` are like two processes on one file.
+
+    With `run_twice`, every write is first run and rolled back, to test that the functions of callers can run again.
+    """
 
     def __init__(
-        self, database: "MemoryDatabase | None" = None, *, now: Callable[[], int] = clock.now
+        self,
+        database: "MemoryDatabase | None" = None,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        owner: Owner | None = None,
+        now: Callable[[], int] = clock.now,
+        run_twice: bool = False,
     ) -> None:
-        self._tx = _MemoryTx(database or MemoryDatabase(), secrets.token_hex(8), now)
+        self._db = database or MemoryDatabase()
+        self._tx = _MemoryTx(self._db, owner or this_process(), timedelta(seconds=lease_seconds), now)
+        self._run_twice = run_twice
         self._hooks: list[AfterCommit] = []
         self._closed = False
 
-    async def __aenter__(self) -> "MemoryStore":
-        return self
+    @property
+    def anchor(self) -> Anchor:
+        """The anchor of this data."""
+        return self._db.anchor
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+    def now(self) -> datetime:
+        """The time of this machine."""
+        return self._tx.now()
 
-    async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run a function in a write transaction; if it fails, its writes are rolled back."""
+    async def write(
+        self,
+        work: Callable[[Tx], T],
+        *,
+        must_happen: bool = False,
+        on_late: Callable[[], object] | None = None,
+    ) -> T:
+        """Run a function in a write transaction; if it fails, its writes are rolled back. No write is ever late."""
         self._check_open()
+        if self._run_twice:
+            with suppress(_RolledBackError):
+                self._tx.run(lambda tx: _roll_back_after(work, tx))
         result = self._tx.run(work)
         for hook in self._hooks:
             hook(self._tx)
@@ -84,7 +116,7 @@ class MemoryStore(Store):
         self._hooks.append(hook)
 
     async def close(self) -> None:
-        """Release all leases."""
+        """End all holds."""
         if not self._closed:
             self._closed = True
             self._tx.release_all()
@@ -92,6 +124,15 @@ class MemoryStore(Store):
     def _check_open(self) -> None:
         if self._closed:
             raise HoldfastError(codes.STORE_CLOSED, "The in-memory store is closed.")
+
+
+class _RolledBackError(Exception):
+    """Rolls a first run back."""
+
+
+def _roll_back_after(work: Callable[[Tx], object], tx: Tx) -> None:
+    work(tx)
+    raise _RolledBackError
 
 
 class MemoryDatabase:
@@ -104,11 +145,18 @@ class MemoryDatabase:
         self.message_numbers: dict[tuple[SessionId, str], int] = {}
         self.leases: dict[SessionId, Lease] = {}
         self.approvals: dict[tuple[str, str], Approval] = {}
-        self.audit: list[AuditRow] = []
+        self.audit: dict[int, list[AuditRow]] = {}
+        self.anchor = MemoryAnchor()
+        self.last_epoch = 0
         self.secret = secrets.token_bytes(32)
         self.store_id = secrets.token_bytes(16)
         self.count = 0
         self.undo: list[Callable[[], object]] = []
+
+    def next_epoch(self) -> int:
+        """The next epoch. Not undone: an epoch is never given out twice."""
+        self.last_epoch += 1
+        return self.last_epoch
 
     def next_number(self) -> int:
         """The next number, larger than all earlier ones."""
@@ -137,29 +185,31 @@ class MemoryDatabase:
 
 
 class _MemoryTx:
-    def __init__(self, db: MemoryDatabase, holder: str, now: Callable[[], int]) -> None:
+    def __init__(self, db: MemoryDatabase, owner: Owner, lease: timedelta, now: Callable[[], int]) -> None:
         self._db = db
-        self._holder = holder
+        self._holder = secrets.token_hex(8)
+        self._owner = owner
+        self._lease = lease
         self._now = now
-        self._held: set[SessionId] = set()
 
     def run(self, work: Callable[[Tx], T]) -> T:
         self._db.undo.clear()
-        held = set(self._held)
         try:
             return work(self)
         except BaseException:
-            self._held = held
             while self._db.undo:
                 self._db.undo.pop()()
             raise
+
+    def now(self) -> datetime:
+        return from_microseconds(self._now())
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         stored = self._db.sessions.get(session_id)
         if stored is None:
             return None
         last_seq, lease = len(self._db.events[session_id]), self._db.leases.get(session_id)
-        return replace(stored, last_seq=last_seq, lease=lease)
+        return replace(stored, last_seq=last_seq, lease=lease, read_at=self.now())
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
         found = {
@@ -171,7 +221,7 @@ class _MemoryTx:
             and query.state in (None, session.state)
             and set(query.tags) <= set(session.tags)
         }
-        return self._page(found, query)
+        return self._page(found, query, _size)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
         wanted = parse_words(query.words)
@@ -198,12 +248,12 @@ class _MemoryTx:
                 return stored.event
         return None
 
-    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
-        found: dict[str, ToolCalled] = {}
+    def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
+        found: dict[str, StoredEvent] = {}
         for stored in self._db.events.get(session_id, []):
             match stored.event:
                 case ToolCalled(call_id=call_id):
-                    found[call_id] = stored.event
+                    found[call_id] = stored
                 case ToolEnded(call_id=call_id):
                     found.pop(call_id, None)
                 case _:
@@ -220,16 +270,28 @@ class _MemoryTx:
     def store_id(self) -> bytes:
         return self._db.store_id
 
-    def audit_head(self) -> AuditRow | None:
-        return self._db.audit[-1] if self._db.audit else None
+    def audit_head(self, book: int = 0) -> AuditRow | None:
+        rows = self._db.audit.get(book)
+        return rows[-1] if rows else None
 
-    def audit_row(self, seq: int) -> AuditRow | None:
-        return self._db.audit[seq - 1] if 0 < seq <= len(self._db.audit) else None
+    def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
+        rows = self._db.audit.get(book, [])
+        return rows[seq - 1] if 0 < seq <= len(rows) else None
 
-    def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
-        for row in self._db.audit[after:]:
+    def audit_rows(
+        self, after: int = 0, session_id: SessionId | None = None, book: int = 0
+    ) -> Iterator[AuditRow]:
+        for row in self._db.audit.get(book, [])[after:]:
             if session_id is None or msgspec.json.decode(row.body).get("session_id") == session_id:
                 yield row
+
+    def session_with_unrecorded_calls(self) -> SessionId | None:
+        bodies = [msgspec.json.decode(row.body) for rows in self._db.audit.values() for row in rows]
+        recorded = Counter(body.get("session_id") for body in bodies if body.get("kind") == "call")
+        for session_id, events in self._db.events.items():
+            if sum(isinstance(stored.event, ToolEnded) for stored in events) > recorded[session_id]:
+                return session_id
+        return None
 
     def create(self, new: NewSession) -> StoredSession:
         session_id, now = check_new(new).context.session_id, from_microseconds(self._now())
@@ -254,9 +316,9 @@ class _MemoryTx:
         self._number_message(session_id, "")
         return stored
 
-    def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
+    def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         check_change(change)
-        before = self._check_writable(session_id)
+        before, session_id = self._check_writable(hold), hold.session_id
         context = replace(
             before.context,
             cwd=before.context.cwd if change.cwd is None else change.cwd,
@@ -273,64 +335,83 @@ class _MemoryTx:
         self._db.put(self._db.sessions, session_id, after)
         return replace(after, last_seq=len(self._db.events[session_id]))
 
-    def delete(self, session_id: SessionId) -> bool:
-        if session_id not in self._db.sessions:
-            return False
-        self._check_writable(session_id)
+    def delete(self, hold: Hold) -> None:
+        self._check_writable(hold)
+        session_id = hold.session_id
         self._db.drop(self._db.sessions, session_id)
         self._db.drop(self._db.events, session_id)
         self._db.drop(self._db.order, session_id)
         self._db.drop(self._db.leases, session_id)
-        self._held.discard(session_id)
-        return True
 
-    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
-        session, log = self._check_writable(session_id), self._db.events[session_id]
+    def append(
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+    ) -> AppendResult:
+        session, session_id = self._check_writable(hold), hold.session_id
+        log = self._db.events[session_id]
         encode_event(event)
         given, key = key, key or default_key(event)
         for stored in log if key is not None else ():
             if stored.key == key:
                 if given is not None and stored.event != event:
                     raise key_reused(session_id, str(key), stored.seq)
-                return AppendResult(stored.seq, is_new=False)
+                return AppendResult(stored.seq, is_new=False, microseconds=stored.microseconds)
         now = self._now()
-        self._db.add(log, StoredEvent(seq=len(log) + 1, microseconds=now, event=event, key=key))
+        self._db.add(
+            log,
+            StoredEvent(
+                seq=len(log) + 1,
+                microseconds=now,
+                event=event,
+                key=key,
+                agent=origin.agent,
+                parent_call=origin.parent_call,
+                cause=origin.cause,
+            ),
+        )
         searchable = searchable_text(event)
         if searchable is not None:
             message_id, _ = searchable
             self._number_message(session_id, message_id)
-        if not isinstance(event, EVENTS_WITHOUT_PROJECTION):
+        if changes_session(event, origin):
             self._db.put(self._db.sessions, session_id, project(session, event, from_microseconds(now)))
-        return AppendResult(len(log), is_new=True)
+        return AppendResult(len(log), is_new=True, microseconds=now)
 
-    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
-        return [self.append(session_id, event) for event in events]
+    def append_many(
+        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+    ) -> list[AppendResult]:
+        return [self.append(hold, event, origin=origin) for event in events]
 
     def index_messages(self) -> None:
         """Nothing to do: a search reads all events."""
 
-    def acquire(self, session_id: SessionId) -> Lease:
-        now = self._now()
+    def acquire(self, session_id: SessionId) -> Hold:
         held = self._db.leases.get(session_id)
         if held is not None:
-            check_free(held, now)
+            check_free(held, self.now())
         if session_id not in self._db.sessions:
             raise unknown_session(session_id)
-        until = from_microseconds(now + LEASE_MICROSECONDS)
-        lease = Lease(session_id=session_id, holder=self._holder, owner=this_process(), expires_at=until)
+        lease = Lease(
+            session_id=session_id,
+            epoch=self._db.next_epoch(),
+            holder=self._holder,
+            owner=self._owner,
+            expires_at=self.now() + self._lease,
+        )
         self._db.put(self._db.leases, session_id, lease)
-        self._held.add(session_id)
-        return lease
+        return Hold(session_id, lease.epoch)
 
-    def release(self, session_id: SessionId) -> None:
-        self._held.discard(session_id)
-        lease = self._db.leases.get(session_id)
-        if lease is not None and lease.holder == self._holder:
-            self._db.drop(self._db.leases, session_id)
+    def check_hold(self, hold: Hold) -> None:
+        self._check_writable(hold)
+
+    def release(self, hold: Hold) -> None:
+        lease = self._db.leases.get(hold.session_id)
+        if lease is not None and lease.epoch == hold.epoch:
+            self._db.drop(self._db.leases, hold.session_id)
 
     def release_all(self) -> None:
-        for session_id in list(self._db.leases):
-            self.release(session_id)
+        for session_id, lease in [*self._db.leases.items()]:
+            if lease.holder == self._holder:
+                self._db.drop(self._db.leases, session_id)
 
     def approve(self, approval: Approval) -> None:
         self._db.put(self._db.approvals, (approval.key, approval.content_hash), approval)
@@ -340,9 +421,10 @@ class _MemoryTx:
             self._db.drop(self._db.approvals, (approval.key, approval.content_hash))
 
     def audit_append(self, row: AuditRow) -> None:
-        if row.seq != len(self._db.audit) + 1:
-            raise ValueError(f"The audit's next row is {len(self._db.audit) + 1}, not {row.seq}.")
-        self._db.add(self._db.audit, row)
+        rows = self._db.audit.setdefault(row.book, [])
+        if row.seq != len(rows) + 1:
+            raise ValueError(f"The audit's next row is {len(rows) + 1}, not {row.seq}.")
+        self._db.add(rows, row)
 
     def _visible(self, visibility: Visibility) -> Iterator[StoredSession]:
         for session_id in list(self._db.sessions):
@@ -355,11 +437,16 @@ class _MemoryTx:
             ):
                 yield session
 
-    def _page(self, found: dict[tuple[int, int], T], query: SessionQuery | SearchQuery) -> Page[T]:
+    def _page(
+        self,
+        found: dict[tuple[int, int], T],
+        query: SessionQuery | SearchQuery,
+        size: Callable[[T], int] = lambda _: 0,
+    ) -> Page[T]:
         position = decode_cursor(query, self._db.secret)
         ranks = sorted((rank for rank in found if position is None or rank < position), reverse=True)
-        shown = ranks[: query.limit]
-        cursor = encode_cursor(shown[-1], query, self._db.secret) if len(ranks) > query.limit else None
+        shown = ranks[: count_fitting((size(found[rank]) for rank in ranks), query.limit)]
+        cursor = encode_cursor(shown[-1], query, self._db.secret) if len(ranks) > len(shown) else None
         return Page(items=tuple(found[rank] for rank in shown), cursor=cursor)
 
     def _texts(self, session: StoredSession) -> dict[str, tuple[int, str]]:
@@ -376,18 +463,17 @@ class _MemoryTx:
         if (session_id, message_id) not in self._db.message_numbers:
             self._db.put(self._db.message_numbers, (session_id, message_id), self._db.next_number())
 
-    def _check_writable(self, session_id: SessionId) -> StoredSession:
-        session = self._db.sessions.get(session_id)
+    def _check_writable(self, hold: Hold) -> StoredSession:
+        session = self._db.sessions.get(hold.session_id)
         if session is None:
-            raise unknown_session(session_id)
-        lease = self._db.leases.get(session_id)
-        if lease is None or lease.holder != self._holder:
-            if session_id in self._held:
-                raise lease_lost(session_id)
-            if lease is not None:
-                check_free(lease, self._now())
-                self._db.drop(self._db.leases, session_id)
+            raise unknown_session(hold.session_id)
+        lease = self._db.leases.get(hold.session_id)
+        check_epoch(hold, None if lease is None else lease.epoch)
         return session
+
+
+def _size(session: StoredSession) -> int:
+    return sum(map(len, (session.context.cwd, *session.context.roots, session.title, *session.tags)))
 
 
 def _matches(text: tuple[str, ...], wanted: tuple[tuple[str, ...], ...]) -> bool:

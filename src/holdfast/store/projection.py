@@ -6,6 +6,7 @@ from datetime import datetime
 from holdfast.model.event import (
     Event,
     ModeChanged,
+    Origin,
     PermissionDecided,
     Planned,
     Prompted,
@@ -21,18 +22,33 @@ from holdfast.model.event import (
     ToolStarted,
     TrustLowered,
     TurnEnded,
+    UnknownEvent,
 )
 from holdfast.model.trust import lowest_trust
 from holdfast.store.types import SessionState, StoredSession
 
 # The many small events of a running turn do not change the session's row: an append writes one row, not two.
-EVENTS_WITHOUT_PROJECTION = (Replied, Thought, Planned, ToolCalled, ToolStarted, ToolEnded, PermissionDecided)
+EVENTS_WITHOUT_PROJECTION = (
+    Replied,
+    Thought,
+    Planned,
+    ToolCalled,
+    ToolStarted,
+    ToolEnded,
+    PermissionDecided,
+    UnknownEvent,
+)
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
     """The session after the event. Trust is never raised."""
     changed = _apply(session, event)
     return replace(changed, updated=at) if _is_activity(event) else changed
+
+
+def changes_session(event: Event, origin: Origin) -> bool:
+    """Whether the event changes its session's row. Events of other agents do not: a session has one title and one turn."""
+    return not origin.agent and not isinstance(event, EVENTS_WITHOUT_PROJECTION)
 
 
 def completes_messages(event: Event) -> bool:
@@ -76,5 +92,6 @@ def _apply(session: StoredSession, event: Event) -> StoredSession:
             | ToolStarted()
             | ToolEnded()
             | PermissionDecided()
+            | UnknownEvent()
         ):
             return session

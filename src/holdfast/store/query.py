@@ -4,7 +4,9 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import msgspec
 
@@ -15,6 +17,8 @@ from holdfast.model.trust import Trust
 from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
+MAX_PAGE_BYTES = 256 * 1024
+"""The most that the folders, titles and tags of one page of sessions take. One session may take more."""
 MAX_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200
@@ -65,6 +69,17 @@ class SearchQuery:
     def __post_init__(self) -> None:
         _check_limit(self.limit)
         _check_tags(self.tags)
+
+
+def count_fitting(sizes: Iterable[int], limit: int) -> int:
+    """How many of the first sessions, which take this many bytes each, fit into one page: at least one, if there is one."""
+    total = count = 0
+    for size in islice(sizes, limit):
+        total += size
+        if count and total > MAX_PAGE_BYTES:
+            break
+        count += 1
+    return count
 
 
 def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:

@@ -1,20 +1,24 @@
 """The store's interface: functions that read or write, each in one transaction."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from datetime import datetime
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
-from holdfast.model import codes
+from holdfast.masking.mask import Mask
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, ServersResolved, ToolCalled
+from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved
 from holdfast.model.ids import SessionId
-from holdfast.model.mask import Mask
-from holdfast.store.appender import Appender
+from holdfast.store.anchor import Anchor
+from holdfast.store.appender import Appender, OnStored
 from holdfast.store.query import SearchQuery, SessionQuery
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
+    Hold,
     Lease,
     NewSession,
     Page,
@@ -24,12 +28,18 @@ from holdfast.store.types import (
     StoredSession,
 )
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _BATCH_SIZE = 1000
 
 
 class ReadTx(Protocol):
     """A read transaction: everything it returns is from one snapshot."""
+
+    def now(self) -> datetime:
+        """The store's time, with which leases are compared. Hosts of one store may have clocks that differ."""
+        ...
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
@@ -53,8 +63,8 @@ class ReadTx(Protocol):
         """The session's latest resolution: its servers and its refusals."""
         ...
 
-    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
-        """The session's calls without an end, oldest first."""
+    def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
+        """The `ToolCalled` events of the session's calls without an end, oldest first."""
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
@@ -69,52 +79,69 @@ class ReadTx(Protocol):
         """The random id of this store."""
         ...
 
-    def audit_head(self) -> AuditRow | None:
-        """The last row of the audit."""
+    def audit_head(self, book: int = 0) -> AuditRow | None:
+        """The last row of a book of the audit."""
         ...
 
-    def audit_row(self, seq: int) -> AuditRow | None:
-        """The row of the audit with this number."""
+    def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
+        """The row with this number in a book of the audit."""
         ...
 
-    def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
-        """The rows of the audit after number `after`, of one session or of all."""
+    def audit_rows(
+        self, after: int = 0, session_id: SessionId | None = None, book: int = 0
+    ) -> Iterator[AuditRow]:
+        """The rows of a book after number `after`, of one session or of all."""
+        ...
+
+    def session_with_unrecorded_calls(self) -> SessionId | None:
+        """A session with more ended calls than the audit has records of its calls; None if there is none."""
         ...
 
 
 class Tx(ReadTx, Protocol):
-    """A write transaction: everything one function writes is committed, or nothing."""
+    """A write transaction: everything one function writes is committed, or nothing.
+
+    Every write to a session takes its `Hold`, and raises `SESSION_HELD` and writes nothing if that hold has ended.
+    """
 
     def create(self, new: NewSession) -> StoredSession:
         """Store a new session. It is safe to repeat this after a crash."""
         ...
 
-    def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
+    def acquire(self, session_id: SessionId) -> Hold:
+        """Acquire the session, or raise an error that names its owner. All earlier holds on it end."""
+        ...
+
+    def check_hold(self, hold: Hold) -> None:
+        """Raise an error if this hold has ended."""
+        ...
+
+    def release(self, hold: Hold) -> None:
+        """End this hold. Does nothing if it has ended."""
+        ...
+
+    def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         """Change fields of the session without an event."""
         ...
 
-    def delete(self, session_id: SessionId) -> bool:
-        """Delete a session and its events, but not its audit records. False if there was none."""
+    def delete(self, hold: Hold) -> None:
+        """Delete the session and its events, but not its audit records."""
         ...
 
-    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+    def append(
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+    ) -> AppendResult:
         """Append an event to the session, unless it has one with the same key."""
         ...
 
-    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
+    def append_many(
+        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+    ) -> list[AppendResult]:
         """Append events that do not change the session's row (`projection.EVENTS_WITHOUT_PROJECTION`), in order."""
         ...
 
     def index_messages(self) -> None:
         """Add all messages that are not indexed yet to the search index."""
-        ...
-
-    def acquire(self, session_id: SessionId) -> Lease:
-        """Acquire the session's lease, or raise an error that names its owner."""
-        ...
-
-    def release(self, session_id: SessionId) -> None:
-        """Release the session's lease, if this store holds it."""
         ...
 
     def approve(self, approval: Approval) -> None:
@@ -126,7 +153,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def audit_append(self, row: AuditRow) -> None:
-        """Append a row to the audit; its number must be the next one."""
+        """Append a row to its book of the audit; its number must be the next one of that book."""
         ...
 
 
@@ -135,14 +162,38 @@ AfterCommit = Callable[[ReadTx], float | None]
 
 
 class Store(ABC):
-    """Stores sessions, their events and the audit. Subclasses implement the four abstract methods."""
+    """Stores sessions, their events and the audit. Open one with `open_store`, and use it as a context manager."""
+
+    book = 0
+    """The book of the audit that this store appends to."""
+    holder_id = ""
+    """The random id by which other processes know this open store; its leases have it. Empty if it has none."""
+
+    @property
+    @abstractmethod
+    def anchor(self) -> Anchor:
+        """Keeps the head of this store's book, outside of its data."""
 
     @abstractmethod
-    async def write(self, work: Callable[[Tx], T]) -> T:
+    def now(self) -> datetime:
+        """The store's time; see `ReadTx.now`."""
+
+    @abstractmethod
+    async def write(
+        self,
+        work: Callable[[Tx], T],
+        *,
+        must_happen: bool = False,
+        on_late: Callable[[], object] | None = None,
+    ) -> T:
         """Run a function in a write transaction. When this returns, its writes are durable.
 
-        The function runs once, in the store's writer thread, and must not block. A caller that is cancelled
-        cannot know whether the write took place, so use keys to make it safe to repeat.
+        The function runs in another thread and must not block. The store may roll a run back and run the function again,
+        as after a conflict with another process, so the function must have no other effects than those on its `Tx`.
+        A caller that is cancelled cannot know whether the write took place, so use keys to make it safe to repeat.
+
+        If the write fails, this raises. With `must_happen`, the store then keeps the function if a later attempt may
+        succeed, as after a full disk. It writes it as soon as it can, before any other write, and calls `on_late`.
         """
 
     @abstractmethod
@@ -155,31 +206,36 @@ class Store(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish pending reads and writes, release all leases and close the files."""
+        """Finish pending reads and writes, end all holds and close the files."""
 
-    def defer(self, work: Callable[[Tx], object], on_done: Callable[[], object] | None = None) -> None:
-        """Repeat a write that failed, as soon as possible and before any other write; then call `on_done`.
+    async def __aenter__(self) -> Self:
+        return self
 
-        Only stores whose writes can fail temporarily, as on a full disk, need to implement this.
-        """
-        raise HoldfastError(codes.STORE_FAILED, f"{type(self).__name__} cannot defer writes.")
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     @property
-    def deferred_writes(self) -> int:
-        """The number of deferred writes that are waiting."""
+    def late_writes(self) -> int:
+        """How many writes that must happen are still waiting."""
         return 0
 
     async def create(self, new: NewSession) -> StoredSession:
         """Store a new session."""
         return await self.write(lambda tx: tx.create(new))
 
-    async def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+    async def append(
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+    ) -> AppendResult:
         """Append one event. For many events, use an appender."""
-        return await self.write(lambda tx: tx.append(session_id, event, key))
+        return await self.write(lambda tx: tx.append(hold, event, key, origin))
 
-    def appender(self, session_id: SessionId, *, window: int = 200, mask: Mask | None = None) -> Appender:
+    def appender(
+        self, hold: Hold, *, window: int = 200, mask: Mask | None = None, on_stored: OnStored | None = None
+    ) -> Appender:
         """A stream of events into one session, with at most `window` events not yet durable."""
-        return Appender(self.write, session_id, window=window, mask=mask or Mask())
+        return Appender(self.write, hold, window=window, mask=mask or Mask(), on_stored=on_stored)
 
     async def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
@@ -205,10 +261,16 @@ class Store(ABC):
                 return
             after = batch[-1].seq
 
-    async def acquire(self, session_id: SessionId) -> Lease:
-        """Acquire the session's lease, or raise an error that names its owner."""
+    async def acquire(self, session_id: SessionId) -> Hold:
+        """Acquire the session, or raise an error that names its owner. All earlier holds on it end."""
         return await self.write(lambda tx: tx.acquire(session_id))
 
-    async def release(self, session_id: SessionId) -> None:
-        """Release the session's lease."""
-        await self.write(lambda tx: tx.release(session_id))
+    async def release(self, hold: Hold) -> None:
+        """End this hold, now or as soon as the store can be written to. Does nothing if it has ended."""
+        try:
+            await self.write(lambda tx: tx.release(hold), must_happen=True)
+        except HoldfastError as error:
+            # It also ends when this store is closed, or when its process ends.
+            log.warning(
+                "session not released yet", extra={"session": hold.session_id, "reason": error.message}
+            )

@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.model.context import SessionContext
-from holdfast.model.event import Event
+from holdfast.model.event import OWN_AGENT, Event, Origin
 from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
-from holdfast.store.clock import from_microseconds
+from holdfast.store.clock import NEVER, from_microseconds
 from holdfast.store.owner import Owner
 
 T = TypeVar("T")
@@ -51,6 +51,8 @@ class StoredSession:
     open_turn: str
     lease: "Lease | None" = field(default=None, compare=False)
     """Present until it is released or replaced, even if its owner is dead."""
+    read_at: datetime = field(default=NEVER, compare=False)
+    """The store's time when this was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +68,38 @@ class SessionChange:
 
 # Created for every event that is read: a struct takes a sixth of the time of a dataclass. It is never in a cycle (gc=False).
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event of a session, with its number and its time in microseconds since 1970."""
+    """One event of a session, with its number, its time in microseconds since 1970, and its origin."""
 
     seq: int
     microseconds: int
     event: Event
     key: str | None = None
+    agent: str = ""
+    parent_call: str = ""
+    cause: str = ""
 
     @property
     def at(self) -> datetime:
         """When the event was stored."""
         return from_microseconds(self.microseconds)
 
+    @property
+    def origin(self) -> Origin:
+        """Which agent the event is about, under which call, because of what."""
+        if not (self.agent or self.parent_call or self.cause):
+            return OWN_AGENT
+        return Origin(agent=self.agent, parent_call=self.parent_call, cause=self.cause)
 
-class AppendResult(msgspec.Struct, frozen=True):
-    """The number of an event in its session. `is_new` is False if an event with the same key was already there."""
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
+    """The number of an event in its session, and its time in microseconds since 1970.
+
+    `is_new` is False if an event with the same key was already there.
+    """
 
     seq: int
     is_new: bool
+    microseconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +120,10 @@ class Page(Generic[T]):
     cursor: str | None = None
 
 
+APPROVED_ON_FIRST_USE = "first use"
+"""The `by` of automatic approvals: the tools that a server has on its first use are offered without asking the user."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """The approval of a server or a tool with exactly this content."""
@@ -115,13 +135,27 @@ class Approval:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The right of one open store to write to a session."""
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The right to write to one session. Every write to a session needs it.
+
+    Each hold of a store has a higher epoch than all earlier ones. A hold ends when it is released, when its session is
+    deleted, or when another process acquires the session; from then on, writes with it are refused.
+    """
 
     session_id: SessionId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who has the hold on a session, and until when."""
+
+    session_id: SessionId
+    epoch: int
+    """The epoch of the hold."""
     holder: str
-    """The random id of the store that holds the lease; one process may have several stores open."""
+    """The random id of the store that has the hold; one process may have several stores open."""
     owner: Owner
     """The process of that store. When it is dead, the lease has expired."""
     expires_at: datetime
@@ -130,11 +164,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One row of the audit: its number, its text, and the digest that chains it to the previous row.
+    """One row of the audit: its number in its book, its text, and the digest that chains it to the previous row.
 
     Invalid UTF-8, which only an edit of the file can cause, is decoded with `surrogateescape`.
     """
 
+    book: int = 0
+    """A store has one book, number 0, or one for each host that writes to it. Each book is a chain of its own."""
     seq: int
     body: str
     digest: bytes

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing.store_contract.events import EventTests
 from holdfast.testing.store_contract.factories import OpenStore
-from holdfast.testing.store_contract.leases import LeaseTests
+from holdfast.testing.store_contract.holds import HoldTests
 from holdfast.testing.store_contract.queries import QueryTests
 from holdfast.testing.store_contract.sessions import SessionTests
 from holdfast.testing.store_contract.transactions import TransactionTests
@@ -14,7 +14,7 @@ from holdfast.testing.store_contract.transactions import TransactionTests
 __all__ = ["OpenStore", "StoreContract"]
 
 
-class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, LeaseTests):
+class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, HoldTests):
     """Inherit from this in a class whose name starts with `Test`, and override `open_store`."""
 
     pytestmark = pytest.mark.anyio
@@ -26,5 +26,5 @@ class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, Leas
 
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
-        """Return a function that opens a store. Each call opens another store on the same data, as another process would."""
+        """Return a function that opens a store. Each call opens another store on the same data, as another process would, with these options of `open_store`."""
         raise NotImplementedError("Override the fixture `open_store` to open the store under test.")

@@ -1,20 +1,27 @@
 """Helpers for the tests of a store: make sessions, events and approvals, and search."""
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.model.context import SessionContext
 from holdfast.model.event import Prompted, StopReason, ToolCalled, TurnEnded
 from holdfast.model.ids import SessionId, new_message_id, new_session_id, new_turn_id
 from holdfast.model.trust import Trust
+from holdfast.store.lease import LEASE_SECONDS
+from holdfast.store.owner import Owner
 from holdfast.store.query import SearchQuery, Visibility
 from holdfast.store.store import Store
-from holdfast.store.types import Approval, NewSession, StoredSession
+from holdfast.store.types import Approval, Hold, NewSession, StoredSession
 
-OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
+
+class OpenStore(Protocol):
+    """Opens another store on the same data, as another process would."""
+
+    def __call__(
+        self, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None
+    ) -> AbstractAsyncContextManager[Store]: ...
 
 
 def make_context(**fields: Any) -> SessionContext:
@@ -33,11 +40,19 @@ async def create_session(
     )
 
 
-async def add_turn(store: Store, session_id: SessionId, text: str) -> None:
+async def hold_session(
+    store: Store, *, title: str = "", tags: tuple[str, ...] = (), source: str = "", **fields: Any
+) -> Hold:
+    """Store a new session, and acquire it."""
+    created = await create_session(store, title=title, tags=tags, source=source, **fields)
+    return await store.acquire(created.context.session_id)
+
+
+async def add_turn(store: Store, hold: Hold, text: str) -> None:
     """Append a complete turn with this prompt."""
     turn = new_turn_id()
-    await store.append(session_id, make_prompt(text, turn))
-    await store.append(session_id, TurnEnded(turn_id=turn, reason=StopReason.END_TURN))
+    await store.append(hold, make_prompt(text, turn))
+    await store.append(hold, TurnEnded(turn_id=turn, reason=StopReason.END_TURN))
 
 
 def make_prompt(text: str, turn_id: str) -> Prompted:

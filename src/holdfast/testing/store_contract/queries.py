@@ -9,7 +9,13 @@ from holdfast.model.ids import SessionId, new_message_id
 from holdfast.model.trust import Trust
 from holdfast.store.query import ALL_SESSIONS, SearchQuery, SessionQuery, Visibility
 from holdfast.store.types import Page, SessionChange, SessionState
-from holdfast.testing.store_contract.factories import OpenStore, add_turn, create_session, search
+from holdfast.testing.store_contract.factories import (
+    OpenStore,
+    add_turn,
+    create_session,
+    hold_session,
+    search,
+)
 
 
 class QueryTests:
@@ -18,7 +24,7 @@ class QueryTests:
     async def test_sessions_are_listed_latest_first_in_pages(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             ids = [(await create_session(store)).context.session_id for _ in range(7)]
-            await store.append(ids[2], Titled(title="touched"))
+            await store.append(await store.acquire(ids[2]), Titled(title="touched"))
 
             pages = [await store.sessions(SessionQuery(visibility=ALL_SESSIONS, limit=3))]
             while pages[-1].cursor:
@@ -39,7 +45,7 @@ class QueryTests:
             child = (
                 await create_session(store, cwd="/b", tags=("red",), source="team", parent_session_id=parent)
             ).context.session_id
-            await store.append(child, SessionClosed(reason="done"))
+            await store.append(await store.acquire(child), SessionClosed(reason="done"))
 
             async def listed(query: SessionQuery) -> set[SessionId]:
                 return {session.context.session_id for session in (await store.sessions(query)).items}
@@ -58,11 +64,11 @@ class QueryTests:
             ids: dict[tuple[str, Trust], SessionId] = {}
             for workspace in ("garden", "cellar", ""):
                 for trust in Trust:
-                    session = await create_session(
+                    hold = await hold_session(
                         store, workspace_id=workspace, trust_level=trust, title="needle"
                     )
-                    ids[workspace, trust] = session.context.session_id
-                    await add_turn(store, session.context.session_id, "needle in a message")
+                    ids[workspace, trust] = hold.session_id
+                    await add_turn(store, hold, "needle in a message")
 
             async def seen(workspace: str, trust: Trust | None) -> set[SessionId]:
                 visibility = Visibility(workspace_id=workspace, trust_level=trust)
@@ -77,13 +83,12 @@ class QueryTests:
 
     async def test_lowering_trust_changes_who_can_see_a_session(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (
-                await create_session(store, trust_level=Trust.DIRECT, title="needle")
-            ).context.session_id
+            hold = await hold_session(store, trust_level=Trust.DIRECT, title="needle")
+            session_id = hold.session_id
             visibility = Visibility(trust_level=Trust.SANDBOXED)
             assert await search(store, "needle", visibility) == []
 
-            await store.append(session_id, TrustLowered(trust_level=Trust.SANDBOXED))
+            await store.append(hold, TrustLowered(trust_level=Trust.SANDBOXED))
 
             assert await search(store, "needle", visibility) == [(session_id, "")]
 
@@ -107,10 +112,11 @@ class QueryTests:
 
     async def test_streamed_message_is_found_by_all_of_its_words(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store, title="Über Rosen")).context.session_id
+            hold = await hold_session(store, title="Über Rosen")
+            session_id = hold.session_id
             message = new_message_id()
             for piece in ("The migr", "ation of the Arctic ter", "n, end-to-end"):
-                await store.append(session_id, Replied(message_id=message, text=piece))
+                await store.append(hold, Replied(message_id=message, text=piece))
 
             assert await search(store, "arctic MIGRATION", ALL_SESSIONS) == [(session_id, message)]
             assert await search(store, "end-to-end", ALL_SESSIONS) == [(session_id, message)]
@@ -122,26 +128,28 @@ class QueryTests:
         self, open_store: OpenStore
     ) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store)).context.session_id
+            hold = await hold_session(store)
+            session_id = hold.session_id
             message = new_message_id()
-            await store.append(session_id, Replied(message_id=message, text="half a wo"))
+            await store.append(hold, Replied(message_id=message, text="half a wo"))
             assert await search(store, "half", ALL_SESSIONS) == [(session_id, message)]
 
-            await store.append(session_id, Replied(message_id=message, text="rd"))
+            await store.append(hold, Replied(message_id=message, text="rd"))
 
             assert await search(store, "half word", ALL_SESSIONS) == [(session_id, message)]
             assert await search(store, "wo", ALL_SESSIONS) == []
 
     async def test_new_title_replaces_the_old_title_in_the_search_index(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store, title="old")).context.session_id
-            await store.append(session_id, Titled(title="new"))
+            hold = await hold_session(store, title="old")
+            session_id = hold.session_id
+            await store.append(hold, Titled(title="new"))
             assert (await search(store, "old", ALL_SESSIONS), await search(store, "new", ALL_SESSIONS)) == (
                 [],
                 [(session_id, "")],
             )
 
-            await store.write(lambda tx: tx.change(session_id, SessionChange(title="newest")))
+            await store.write(lambda tx: tx.change(hold, SessionChange(title="newest")))
 
             assert (
                 await search(store, "new", ALL_SESSIONS),
@@ -153,9 +161,9 @@ class QueryTests:
 
     async def test_search_returns_pages_with_snippets(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store)).context.session_id
+            hold = await hold_session(store)
             for number in range(5):
-                await add_turn(store, session_id, f"{'hay ' * 100}needle {number} {'hay ' * 100}")
+                await add_turn(store, hold, f"{'hay ' * 100}needle {number} {'hay ' * 100}")
 
             first = await store.search(SearchQuery(visibility=ALL_SESSIONS, words="needle", limit=3))
             second = await store.search(

@@ -17,11 +17,12 @@ from holdfast.model.ids import new_session_id, new_turn_id
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store.query import ALL_SESSIONS
-from holdfast.store.types import AuditRow, NewSession, SessionChange, SessionState, StoredSession
+from holdfast.store.types import AuditRow, Hold, NewSession, SessionChange, SessionState, StoredSession
 from holdfast.testing.store_contract.factories import (
     OpenStore,
     add_turn,
     create_session,
+    hold_session,
     make_context,
     make_prompt,
     search,
@@ -62,7 +63,8 @@ class SessionTests:
     async def test_creating_a_session_again_changes_nothing(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             stored = await create_session(store)
-            await store.append(stored.context.session_id, Titled(title="Mine"))
+            hold = await store.acquire(stored.context.session_id)
+            await store.append(hold, Titled(title="Mine"))
 
             again = await store.create(NewSession(context=stored.context))
 
@@ -86,13 +88,15 @@ class SessionTests:
     ) -> None:
         async with open_store() as store:
             unknown = new_session_id()
+            hold = Hold(unknown, 1)
 
             assert await store.session(unknown) is None
             assert [event async for event in store.events(unknown)] == []
             for write in (
-                store.append(unknown, Titled(title="x")),
                 store.acquire(unknown),
-                store.write(lambda tx: tx.change(unknown, SessionChange(title="x"))),
+                store.append(hold, Titled(title="x")),
+                store.write(lambda tx: tx.change(hold, SessionChange(title="x"))),
+                store.write(lambda tx: tx.delete(hold)),
             ):
                 with pytest.raises(HoldfastError) as caught:
                     await write
@@ -100,7 +104,8 @@ class SessionTests:
 
     async def test_events_update_their_session(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store, trust_level=Trust.DIRECT)).context.session_id
+            hold = await hold_session(store, trust_level=Trust.DIRECT)
+            session_id = hold.session_id
             turn = new_turn_id()
             for event in (
                 SessionOpened(cwd="/new", roots=("/new",), trust_level=Trust.DIRECT),
@@ -109,7 +114,7 @@ class SessionTests:
                 TrustLowered(trust_level=Trust.SANDBOXED),
                 SessionClosed(reason="done"),
             ):
-                await store.append(session_id, event)
+                await store.append(hold, event)
 
             stored = await store.session(session_id)
 
@@ -127,11 +132,12 @@ class SessionTests:
 
     async def test_closing_a_session_does_not_change_its_updated_time(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store)).context.session_id
-            await store.append(session_id, make_prompt("hello", turn := new_turn_id()))
+            hold = await hold_session(store)
+            session_id = hold.session_id
+            await store.append(hold, make_prompt("hello", turn := new_turn_id()))
             before = await store.session(session_id)
-            await store.append(session_id, TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED))
-            await store.append(session_id, SessionClosed(reason="its process ended"))
+            await store.append(hold, TurnEnded(turn_id=turn, reason=StopReason.INTERRUPTED))
+            await store.append(hold, SessionClosed(reason="its process ended"))
             after = await store.session(session_id)
 
             assert before is not None
@@ -140,10 +146,11 @@ class SessionTests:
 
     async def test_events_never_raise_trust(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store, trust_level=Trust.SANDBOXED)).context.session_id
+            hold = await hold_session(store, trust_level=Trust.SANDBOXED)
+            session_id = hold.session_id
 
-            await store.append(session_id, SessionOpened(cwd="/", roots=(), trust_level=Trust.DIRECT))
-            await store.append(session_id, TrustLowered(trust_level=Trust.DIRECT))
+            await store.append(hold, SessionOpened(cwd="/", roots=(), trust_level=Trust.DIRECT))
+            await store.append(hold, TrustLowered(trust_level=Trust.DIRECT))
 
             stored = await store.session(session_id)
             assert stored is not None
@@ -152,32 +159,24 @@ class SessionTests:
     async def test_change_updates_only_the_given_fields(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             session = await create_session(store, cwd="/old")
-            session_id = session.context.session_id
+            hold = await store.acquire(session.context.session_id)
 
-            await store.write(
-                lambda tx: tx.change(session_id, SessionChange(tags=("b", "a"), settings={"k": 1}))
-            )
-            changed = await store.write(
-                lambda tx: tx.change(session_id, SessionChange(cwd="/new", roots=("/r",)))
-            )
+            await store.write(lambda tx: tx.change(hold, SessionChange(tags=("b", "a"), settings={"k": 1})))
+            changed = await store.write(lambda tx: tx.change(hold, SessionChange(cwd="/new", roots=("/r",))))
 
             assert (changed.title, changed.tags, changed.settings) == (session.title, ("a", "b"), {"k": 1})
             assert (changed.context.cwd, changed.context.roots) == ("/new", ("/r",))
 
     async def test_deleting_a_session_keeps_its_audit_records(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            kept, gone = (
-                await create_session(store, title="roses"),
-                await create_session(store, title="roses"),
-            )
-            session_id = gone.context.session_id
-            await add_turn(store, session_id, "roses again")
+            kept, hold = await create_session(store, title="roses"), await hold_session(store, title="roses")
+            session_id = hold.session_id
+            await add_turn(store, hold, "roses again")
             row = AuditRow(seq=1, body=f'{{"session_id":"{session_id}"}}', digest=b"d")
             await store.write(lambda tx: tx.audit_append(row))
 
-            deleted = [await store.write(lambda tx: tx.delete(session_id)) for _ in range(2)]
+            await store.write(lambda tx: tx.delete(hold))
 
-            assert deleted == [True, False]
             assert await store.session(session_id) is None
             assert [event async for event in store.events(session_id)] == []
             assert await search(store, "roses", ALL_SESSIONS) == [(kept.context.session_id, "")]
@@ -185,11 +184,12 @@ class SessionTests:
 
     async def test_latest_resolution_is_returned_with_its_refusals(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            session_id = (await create_session(store)).context.session_id
+            hold = await hold_session(store)
+            session_id = hold.session_id
             assert await store.read(lambda tx: tx.resolution(session_id)) is None
             refusal = Refusal(server="shell", stage=Stage.ADMIT, reason="Not for sandboxed sessions.")
             last = ServersResolved(servers=("files",), refusals=(refusal,))
             for event in (ServersResolved(servers=("old",), refusals=()), last, Titled(title="later")):
-                await store.append(session_id, event)
+                await store.append(hold, event)
 
             assert await store.read(lambda tx: tx.resolution(session_id)) == last

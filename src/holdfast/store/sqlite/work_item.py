@@ -2,16 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 
 class WorkItem:
     """A function to run in another thread, for a caller that waits on its event loop."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+    __slots__ = ("error", "future", "loop", "must_happen", "on_late", "result", "work")
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        work: Callable[[Any], Any],
+        *,
+        must_happen: bool = False,
+        on_late: Callable[[], object] | None = None,
+    ) -> None:
         self.work = work
+        self.must_happen = must_happen
+        self.on_late = on_late
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
@@ -25,6 +34,12 @@ class WorkItem:
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
+
+    def notify_late(self) -> None:
+        """Call `on_late` on the caller's event loop, unless the loop is closed."""
+        if self.on_late is not None:
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.on_late)
 
 
 def deliver(items: Iterable[WorkItem]) -> None:

@@ -1,4 +1,4 @@
-"""The anchor stores the head of the chain outside the database, so that a truncated or recomputed chain is detected."""
+"""The anchor of an SQLite store: a small file beside the database."""
 
 import glob
 import os
@@ -6,28 +6,16 @@ import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from holdfast.audit.chain import DIGEST_BYTES, Head
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
-from holdfast.store.errors import translate_errors
+from holdfast.store.anchor import Head
+from holdfast.store.errors import translate_file_errors
 
 _MAX_BYTES = 4096
+_DIGEST_BYTES = 32
 _STALE_SECONDS = 60.0  # an older temporary file was left by a crash
-
-
-class Anchor(Protocol):
-    """Stores one head of the chain: the anchored head."""
-
-    def read(self) -> Head | None:
-        """The stored head, or None if it is missing or unreadable."""
-        ...
-
-    def write(self, head: Head) -> None:
-        """Replace the stored head."""
-        ...
 
 
 class _StoredHead(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,25 +36,29 @@ class FileAnchor:
         """The anchor of a database file."""
         return cls(database.with_name(database.name + "-anchor"))
 
+    def exists(self) -> bool:
+        """Whether the file exists, readable or not."""
+        return self.path.exists()
+
     def read(self) -> Head | None:
-        """The stored head, or None if it is missing or unreadable."""
+        """The anchored head, or None if it is missing or unreadable."""
         try:
             content = msgspec.json.decode(self._read_bytes(), type=_StoredHead)
             head = Head(content.seq, bytes.fromhex(content.digest))
         except (ValueError, msgspec.DecodeError):
             return None
-        return head if head.seq >= 0 and len(head.digest) == DIGEST_BYTES else None
+        return head if head.seq >= 0 and len(head.digest) == _DIGEST_BYTES else None
 
     def write(self, head: Head) -> None:
-        """Replace the stored head atomically."""
+        """Replace the anchored head atomically."""
         # A process id would not be unique: two hosts may run in one process, and two containers may use the same id.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
-        with translate_errors(self.path):
+        with translate_file_errors(self.path):
             self._remove_stale_files()
             self._replace(new, head)
 
     def _read_bytes(self) -> bytes:
-        with translate_errors(self.path):
+        with translate_file_errors(self.path):
             try:
                 return read_untrusted_file(self.path, limit=_MAX_BYTES)
             except (FileNotFoundError, UnusableFileError):
@@ -89,18 +81,3 @@ class FileAnchor:
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-
-
-class MemoryAnchor:
-    """An anchor for tests and for the in-memory store."""
-
-    def __init__(self) -> None:
-        self._head: Head | None = None
-
-    def read(self) -> Head | None:
-        """The stored head, or None."""
-        return self._head
-
-    def write(self, head: Head) -> None:
-        """Replace the stored head."""
-        self._head = head

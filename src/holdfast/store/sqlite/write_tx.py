@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, ServersResolved, Titled
+from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import decode_event, encode_event
@@ -21,23 +22,24 @@ from holdfast.store.constraints import (
     key_reused,
     unknown_session,
 )
-from holdfast.store.database import Database
-from holdfast.store.lease import LEASE_MICROSECONDS, check_free, lease_lost
-from holdfast.store.owner import this_process
-from holdfast.store.projection import EVENTS_WITHOUT_PROJECTION, completes_messages, project
+from holdfast.store.lease import check_epoch, check_free
+from holdfast.store.owner import Owner
+from holdfast.store.projection import changes_session, completes_messages, project
 from holdfast.store.search import searchable_text
-from holdfast.store.sql_read import SqlReadTx
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
-    Lease,
+    Hold,
     NewSession,
     SessionChange,
     StoredSession,
 )
 
 _TITLE_MESSAGE_ID = ""
+_SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # Rows per INSERT. Each number of rows is another statement in the cache, and one for 512 rows takes 340 KB there:
 # so batches have 512 rows, or at most 128.
@@ -45,26 +47,40 @@ _LARGE_BATCH = 512
 _SMALL_BATCH = 128
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One open store, as its leases name it."""
+
+    id: str
+    """A random id; one process may have several stores open."""
+    owner: Owner
+    lease: timedelta
+    """How long its leases last after each renewal."""
+
+
 @dataclass(slots=True)
 class _Tail:
-    """The end of a session's events, valid while the transaction locks the database."""
+    """The end of a session's events and its current epoch, valid while the transaction locks the database."""
 
     n: int
     seq: int
     unindexed: bool
+    epoch: int | None
+    """None if no store holds the session."""
 
 
 class SqlTx(SqlReadTx):
     """Writes through one connection, with the leases of one store."""
 
-    def __init__(self, db: Database, *, holder: str, now: Callable[[], int]) -> None:
-        super().__init__(db)
+    def __init__(self, db: Database, holder: Holder, now: Callable[[], int]) -> None:
+        super().__init__(db, now)
         self._holder = holder
-        self._now = now
         self._held: set[SessionId] = set()
+        """The sessions whose leases are to be renewed."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
         self._tails: dict[SessionId, _Tail] = {}
+        self._last_epoch = 0
         self._to_index: set[int] = set()
 
     @property
@@ -122,10 +138,10 @@ class SqlTx(SqlReadTx):
         self._index_text(row[0], _TITLE_MESSAGE_ID, 0, new.title)
         return self._existing_session(context.session_id)
 
-    def change(self, session_id: SessionId, change: SessionChange) -> StoredSession:
+    def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         """Change fields of the session without an event."""
         check_change(change)
-        tail = self._tail(session_id)
+        tail = self._tail(hold)
         wanted = {
             "title": change.title,
             "tags": None if change.tags is None else _json(sorted(set(change.tags))),
@@ -141,64 +157,69 @@ class SqlTx(SqlReadTx):
         )
         if change.title is not None:
             self._index_text(tail.n, _TITLE_MESSAGE_ID, 0, change.title)
-        return self._existing_session(session_id)
+        return self._existing_session(hold.session_id)
 
-    def delete(self, session_id: SessionId) -> bool:
-        """Delete a session and its events, but not its audit records. False if there was none."""
-        if self.session(session_id) is None:
-            return False
-        n = self._tail(session_id).n
-        self._tails.pop(session_id)
-        self._lease_changes[session_id] = False
+    def delete(self, hold: Hold) -> None:
+        """Delete the session and its events, but not its audit records."""
+        n = self._tail(hold).n
+        self._tails.pop(hold.session_id)
+        self._lease_changes[hold.session_id] = False
         self._db.execute(
             "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
         )
         self._db.execute("DELETE FROM sessions WHERE n = ?", (n,))
-        return True
 
-    def append(self, session_id: SessionId, event: Event, key: str | None = None) -> AppendResult:
+    def append(
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+    ) -> AppendResult:
         """Append an event to the session, unless it has one with the same key."""
-        tail = self._tail(session_id)
+        tail = self._tail(hold)
         kind, body = encode_event(event)
         seq, now, given = tail.seq + 1, self._now(), key
         key = key or default_key(event)
         inserted = self._db.execute(
-            "INSERT INTO events (session_n, seq, at, kind, key, body) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
-            (tail.n, seq, now, kind, key, body),
+            "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
+            (tail.n, seq, now, kind, key, body, origin.agent, origin.parent_call, origin.cause),
         )
         if not inserted.rowcount:
-            return self._existing_event(tail.n, session_id, event, key, check_content=given is not None)
+            return self._existing_event(tail.n, hold.session_id, event, key, check_content=given is not None)
         tail.seq = seq
         if not tail.unindexed and searchable_text(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
-        if not isinstance(event, EVENTS_WITHOUT_PROJECTION):
-            self._project(session_id, tail, event, now)
+        if changes_session(event, origin):
+            self._project(hold.session_id, tail, event, now)
         if tail.unindexed and completes_messages(event):
             self._to_index.add(tail.n)
-        return AppendResult(seq, is_new=True)
+        return AppendResult(seq, is_new=True, microseconds=now)
 
-    def append_many(self, session_id: SessionId, events: Sequence[Event]) -> list[AppendResult]:
+    def append_many(
+        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+    ) -> list[AppendResult]:
         """Append events that do not change the session's row, many per statement."""
         if any(default_key(event) for event in events):
-            return [self.append(session_id, event) for event in events]
-        tail = self._tail(session_id)
+            return [self.append(hold, event, origin=origin) for event in events]
+        tail = self._tail(hold)
         now, first = self._now(), tail.seq + 1
+        columns, shared = "session_n, seq, at, kind, body", ()
+        if origin is not OWN_AGENT:
+            columns += ", agent, parent_call, cause"
+            shared = (origin.agent, origin.parent_call, origin.cause)
+        row = f"({', '.join('?' * (5 + len(shared)))})"
         for batch in _batches(events):
             values: list[Any] = []
             for seq, event in enumerate(batch, tail.seq + 1):
-                values += (tail.n, seq, now, *encode_event(event))
+                values += (tail.n, seq, now, *encode_event(event), *shared)
             # One statement: it releases the GIL once, so that the event loop runs while it inserts.
-            rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(batch))
-            sql = f"INSERT INTO events (session_n, seq, at, kind, body) VALUES {rows}"
+            sql = f"INSERT INTO events ({columns}) VALUES {', '.join([row] * len(batch))}"
             if self._db.execute(sql, values).rowcount != len(batch):
                 raise insert_discarded("an event")
             tail.seq += len(batch)
         if not tail.unindexed and any(searchable_text(event) is not None for event in events):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
-        return [AppendResult(seq, is_new=True) for seq in range(first, first + len(events))]
+        return [AppendResult(seq, is_new=True, microseconds=now) for seq in range(first, first + len(events))]
 
     def index_messages(self) -> None:
         """Add all messages that are not indexed yet to the search index."""
@@ -206,55 +227,51 @@ class SqlTx(SqlReadTx):
             self._index(n)
         self.clear_cache()
 
-    def acquire(self, session_id: SessionId) -> Lease:
-        """Acquire the session's lease, or raise an error that names its owner."""
-        now = self._now()
-        held = self.lease(session_id)
+    def acquire(self, session_id: SessionId) -> Hold:
+        """Acquire the session, or raise an error that names its owner. All earlier holds on it end."""
+        now, held = self.now(), self.lease(session_id)
         if held is not None:
             check_free(held, now)
-        self._tails.pop(session_id, None)
         row = self._one("SELECT n FROM sessions WHERE session_id = ?", session_id)
         if row is None:
             raise unknown_session(session_id)
-        owner, until = this_process(), now + LEASE_MICROSECONDS
+        epoch, owner = self._next_epoch(), self._holder.owner
         self._db.execute(
-            "INSERT OR REPLACE INTO leases (session_n, holder, machine, boot, namespace, pid, started, until) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO leases (session_n, epoch, holder, machine, boot, namespace, pid, started, until) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                row[0],
-                self._holder,
-                owner.machine,
-                owner.boot,
-                owner.namespace,
-                owner.pid,
-                owner.started,
-                until,
+                row[0], epoch, self._holder.id, owner.machine, owner.boot, owner.namespace, owner.pid, owner.started,
+                to_microseconds(now + self._holder.lease),
             ),
-        )
+        )  # fmt: skip
+        self._tails.pop(session_id, None)
         self._lease_changes[session_id] = True
-        return Lease(
-            session_id=session_id, holder=self._holder, owner=owner, expires_at=from_microseconds(until)
-        )
+        return Hold(session_id, epoch)
 
-    def release(self, session_id: SessionId) -> None:
-        """Release the session's lease, if this store holds it."""
-        self._lease_changes[session_id] = False
-        self._db.execute(
-            "DELETE FROM leases WHERE holder = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
-            (self._holder, session_id),
+    def check_hold(self, hold: Hold) -> None:
+        """Raise an error if this hold has ended."""
+        self._tail(hold)
+
+    def release(self, hold: Hold) -> None:
+        """End this hold. Does nothing if it has ended."""
+        released = self._db.execute(
+            "DELETE FROM leases WHERE epoch = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
+            (hold.epoch, hold.session_id),
         )
+        if released.rowcount:
+            self._tails.pop(hold.session_id, None)
+            self._lease_changes[hold.session_id] = False
 
     def release_all(self) -> None:
-        """Release all leases of this store."""
-        self._db.execute("DELETE FROM leases WHERE holder = ?", (self._holder,))
+        """End all holds of this store."""
+        self._db.execute("DELETE FROM leases WHERE holder = ?", (self._holder.id,))
+        self._tails.clear()
 
     def renew(self) -> bool:
         """Renew all leases of this store. False if there is none."""
-        until = self._now() + LEASE_MICROSECONDS
-        return (
-            self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (until, self._holder)).rowcount
-            > 0
-        )
+        until = to_microseconds(self.now() + self._holder.lease)
+        renewed = self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (until, self._holder.id))
+        return renewed.rowcount > 0
 
     def approve(self, approval: Approval) -> None:
         """Store an approval."""
@@ -272,51 +289,53 @@ class SqlTx(SqlReadTx):
             )
 
     def audit_append(self, row: AuditRow) -> None:
-        """Append a row to the audit; its number must be the next one."""
-        head = self._one("SELECT max(seq) FROM audit")[0] or 0
+        """Append a row to its book of the audit; its number must be the next one of that book."""
+        head = self._one("SELECT max(seq) FROM audit WHERE book = ?", row.book)[0] or 0
         if row.seq != head + 1:
             raise ValueError(f"The audit's next row is {head + 1}, not {row.seq}.")
         inserted = self._db.execute(
-            "INSERT INTO audit (seq, body, digest) VALUES (?, ?, ?)", (row.seq, row.body, row.digest)
+            "INSERT INTO audit (book, seq, body, digest) VALUES (?, ?, ?, ?)",
+            (row.book, row.seq, row.body, row.digest),
         )
         if inserted.rowcount != 1:
             raise insert_discarded("an audit record")
 
-    def _tail(self, session_id: SessionId) -> _Tail:
-        tail = self._tails.get(session_id)
+    def _tail(self, hold: Hold) -> _Tail:
+        """The end of the session's events. Raises if the hold has ended; the epoch is read once per transaction."""
+        tail = self._tails.get(hold.session_id)
         if tail is None:
             row = self._one(
-                "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.holder "
+                "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.epoch "
                 "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
-                session_id,
+                hold.session_id,
             )
             if row is None:
-                raise unknown_session(session_id)
-            n, seq, unindexed, holder = row
-            if holder != self._holder:
-                if self._lease_changes.get(session_id, session_id in self._held):
-                    raise lease_lost(session_id)
-                if holder is not None:
-                    self._remove_expired_lease(session_id, n)
-            tail = self._tails[session_id] = _Tail(n, seq, bool(unindexed))
+                raise unknown_session(hold.session_id)
+            n, seq, unindexed, epoch = row
+            tail = self._tails[hold.session_id] = _Tail(n, seq, bool(unindexed), epoch)
+        check_epoch(hold, tail.epoch)
         return tail
 
-    def _remove_expired_lease(self, session_id: SessionId, n: int) -> None:
-        lease = self.lease(session_id)
-        if lease is not None:
-            check_free(lease, self._now())
-            self._db.execute("DELETE FROM leases WHERE session_n = ?", (n,))
+    def _next_epoch(self) -> int:
+        # Also higher than one of a transaction that was rolled back: its hold must not become valid.
+        row = self._db.execute(
+            "UPDATE epochs SET last = max(last, ?) + 1 RETURNING last", (self._last_epoch,)
+        ).fetchone()
+        if row is None:
+            raise HoldfastError(codes.STORE_CORRUPT, "The store is damaged: its count of epochs is missing.")
+        self._last_epoch = int(row[0])
+        return self._last_epoch
 
     def _existing_event(
         self, n: int, session_id: SessionId, event: Event, key: str | None, *, check_content: bool
     ) -> AppendResult:
-        found = self._one("SELECT seq, kind, body FROM events WHERE session_n = ? AND key = ?", n, key)
+        found = self._one("SELECT seq, kind, body, at FROM events WHERE session_n = ? AND key = ?", n, key)
         if found is None:
             raise insert_discarded("an event")
-        seq, kind, body = found
+        seq, kind, body, at = found
         if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
-        return AppendResult(seq, is_new=False)
+        return AppendResult(seq, is_new=False, microseconds=at)
 
     def _existing_session(self, session_id: SessionId) -> StoredSession:
         stored = self.session(session_id)
@@ -354,8 +373,8 @@ class SqlTx(SqlReadTx):
         """Index the messages since the last time, each as a whole: a word may be split over two events."""
         rows = self._db.execute(
             "SELECT e.seq, e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq > s.indexed_seq "
-            "WHERE s.n = ? AND e.kind IN ('Prompted', 'Replied') ORDER BY e.seq",
-            (n,),
+            "WHERE s.n = ? AND e.kind IN (?, ?) ORDER BY e.seq",
+            (n, *_SEARCHABLE),
         )
         messages: dict[str, tuple[int, list[str]]] = {}
         sizes: dict[str, int] = {}

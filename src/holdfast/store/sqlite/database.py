@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.private_database import make_private_database
+from holdfast.model.private_files import check_side_files, make_private_database
 from holdfast.store.errors import store_error
 
 # How long a process waits for the commit of another process.
@@ -86,6 +86,7 @@ def connect_readonly(path: Path) -> Database:
     """Open the file for reading. It is never changed or created."""
     if not path.exists():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
+    check_side_files(path)
     db = _open(f"{path.absolute().as_uri()}?mode=ro", sqlite3.Connection)
     try:
         db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")

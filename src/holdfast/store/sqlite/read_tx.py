@@ -1,6 +1,7 @@
 """The read transaction of the SQLite store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,13 +12,21 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
+from holdfast.store import clock
 from holdfast.store.clock import from_microseconds
 from holdfast.store.codec import decode_event
 from holdfast.store.constraints import CALLED_PREFIX, ENDED_PREFIX
-from holdfast.store.database import Database
 from holdfast.store.owner import Owner
-from holdfast.store.query import SearchQuery, SessionQuery, Visibility, decode_cursor, encode_cursor
+from holdfast.store.query import (
+    SearchQuery,
+    SessionQuery,
+    Visibility,
+    count_fitting,
+    decode_cursor,
+    encode_cursor,
+)
 from holdfast.store.search import make_snippet, parse_words
+from holdfast.store.sqlite.database import Database
 from holdfast.store.types import (
     Approval,
     AuditRow,
@@ -33,7 +42,7 @@ _SESSION_COLUMNS = """
     s.session_id, s.workspace_id, s.trust_level, s.user_id, s.parent_session_id, s.cwd, s.roots, s.title, s.tags,
     s.source, s.settings, s.state, s.created, s.updated, s.open_turn,
     coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0),
-    l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
+    l.epoch, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started
 """
 _SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
@@ -41,23 +50,23 @@ _LAST = "\U0010ffff"  # sorts after every text with the same prefix
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
-    "AND kind IN ('ToolCalled', 'ToolEnded')) "
+    "AND kind IN ('tool_called', 'tool_ended')) "
     "SELECT seq, kind, call_key, CASE WHEN call_key IS NULL THEN body END FROM calls"
 )
 # Texts are read as bytes, as an edited file may have invalid ones. Values of an unexpected type become NULL.
 _UNRECORDED_CALLS = """
     SELECT s.session_id
-    FROM (SELECT session_n, count(*) AS ended FROM events WHERE kind = 'ToolEnded' GROUP BY session_n) e
+    FROM (SELECT session_n, count(*) AS ended FROM events WHERE kind = 'tool_ended' GROUP BY session_n) e
     JOIN sessions s ON s.n = e.session_n
     LEFT JOIN (
         SELECT json_extract(body, '$.session_id') AS session_id, count(*) AS recorded FROM audit
-        WHERE json_extract(body, '$.kind') = 'call' GROUP BY 1
+        WHERE book = 0 AND json_extract(body, '$.kind') = 'call' GROUP BY 1
     ) a ON a.session_id = s.session_id
     WHERE e.ended > coalesce(a.recorded, 0)
     LIMIT 1
 """
 _SELECT_AUDIT = (
-    "SELECT seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
+    "SELECT book, seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"
 )
 _RANDOM_VALUES = ("cursor_secret", "store_id")
@@ -68,16 +77,21 @@ _object = msgspec.json.Decoder(dict[str, Any])
 class SqlReadTx:
     """Reads through one connection."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, now: Callable[[], int] = clock.now) -> None:
         self._db = db
+        self._now = now
         self._secret: bytes | None = None
+
+    def now(self) -> datetime:
+        """The store's time: that of this machine."""
+        return from_microseconds(self._now())
 
     def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
         row = self._one(
             f"SELECT {_SESSION_COLUMNS} FROM {_SESSION_TABLES} WHERE s.session_id = ?", session_id
         )
-        return None if row is None else _session(row)
+        return None if row is None else _session(row, self.now())
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
         """One page of the sessions that match the query."""
@@ -96,10 +110,12 @@ class SqlReadTx:
             *where.values,
             query.limit + 1,
         )
-        found = rows[: query.limit]
-        more = len(rows) > query.limit
+        sizes = (sum(map(len, (row[5], row[6], row[7], row[8]))) for row in rows)  # cwd, roots, title, tags
+        found = rows[: count_fitting(sizes, query.limit)]
+        more = len(rows) > len(found)
         cursor = encode_cursor((found[-1][13], found[-1][-1]), query, self._cursor_secret()) if more else None
-        return Page(items=tuple(_session(row) for row in found), cursor=cursor)
+        now = self.now()
+        return Page(items=tuple(_session(row, now) for row in found), cursor=cursor)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
         """One page of the messages and titles that contain all of the words."""
@@ -122,9 +138,10 @@ class SqlReadTx:
         found = rows[: query.limit]
         more = len(rows) > query.limit
         cursor = encode_cursor((found[-1][-1], 0), query, self._cursor_secret()) if more else None
+        now = self.now()
         hits = (
             SearchHit(
-                session=_session(row),
+                session=_session(row, now),
                 message_id=row[-4],
                 seq=row[-3],
                 snippet=make_snippet(str(row[-2]), wanted),
@@ -136,13 +153,21 @@ class SqlReadTx:
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
         """The events after number `after`, oldest first."""
         rows = self._db.execute(
-            "SELECT seq, at, kind, body, key FROM events WHERE session_n = "
+            "SELECT seq, at, kind, body, key, agent, parent_call, cause FROM events WHERE session_n = "
             "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
             (session_id, after, limit),
         )
         return tuple(
-            StoredEvent(seq=seq, microseconds=at, event=decode_event(kind, body), key=key)
-            for seq, at, kind, body, key in rows
+            StoredEvent(
+                seq=seq,
+                microseconds=at,
+                event=decode_event(kind, body),
+                key=key,
+                agent=agent,
+                parent_call=parent_call,
+                cause=cause,
+            )
+            for seq, at, kind, body, key, agent, parent_call, cause in rows
         )
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
@@ -155,24 +180,23 @@ class SqlReadTx:
         event = None if row is None else decode_event(*row)
         return event if isinstance(event, ServersResolved) else None
 
-    def open_calls(self, session_id: SessionId) -> tuple[ToolCalled, ...]:
-        """The session's calls without an end, oldest first."""
+    def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
+        """The `ToolCalled` events of the session's calls without an end, oldest first."""
         found: dict[str, int] = {}
         for seq, kind, key, body in self._db.execute(
             f"{_CALLS} ORDER BY seq", (CALLED_PREFIX, ENDED_PREFIX, session_id)
         ):
             call_id = _call_id(kind, body) if key is None else key.partition(":")[2]
-            if kind == "ToolCalled":
+            if kind == "tool_called":
                 found[call_id] = seq
             else:
                 found.pop(call_id, None)
-        events = (self.events(session_id, seq - 1, 1)[0].event for seq in found.values())
-        return tuple(event for event in events if isinstance(event, ToolCalled))
+        return tuple(self.events(session_id, seq - 1, 1)[0] for seq in found.values())
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """The session's lease; its owner may be dead."""
         row = self._one(
-            "SELECT l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
+            "SELECT l.epoch, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
             "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
             session_id,
         )
@@ -192,14 +216,14 @@ class SqlReadTx:
         """The random id of this store."""
         return self._meta("store_id")
 
-    def audit_head(self) -> AuditRow | None:
-        """The last row of the audit."""
-        row = self._one(f"{_SELECT_AUDIT} ORDER BY seq DESC LIMIT 1")
+    def audit_head(self, book: int = 0) -> AuditRow | None:
+        """The last row of a book of the audit."""
+        row = self._one(f"{_SELECT_AUDIT} WHERE book = ? ORDER BY seq DESC LIMIT 1", book)
         return None if row is None else _audit(row)
 
-    def audit_row(self, seq: int) -> AuditRow | None:
-        """The row of the audit with this number."""
-        row = self._one(f"{_SELECT_AUDIT} WHERE seq = ?", seq)
+    def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
+        """The row with this number in a book of the audit."""
+        row = self._one(f"{_SELECT_AUDIT} WHERE book = ? AND seq = ?", book, seq)
         return None if row is None else _audit(row)
 
     def session_with_unrecorded_calls(self) -> SessionId | None:
@@ -207,16 +231,14 @@ class SqlReadTx:
         row = self._one(_UNRECORDED_CALLS)
         return None if row is None else SessionId(row[0])
 
-    def audit_rows(self, after: int = 0, session_id: SessionId | None = None) -> Iterator[AuditRow]:
-        """The rows of the audit after number `after`, of one session or of all."""
-        if session_id is None:
-            rows = self._db.execute(f"{_SELECT_AUDIT} WHERE seq > ? ORDER BY seq", (after,))
-        else:
-            rows = self._db.execute(
-                f"{_SELECT_AUDIT} WHERE json_extract(body, '$.session_id') = ? AND seq > ? ORDER BY seq",
-                (session_id, after),
-            )
-        for row in rows:
+    def audit_rows(
+        self, after: int = 0, session_id: SessionId | None = None, book: int = 0
+    ) -> Iterator[AuditRow]:
+        """The rows of a book after number `after`, of one session or of all."""
+        where, values = "book = ? AND seq > ?", (book, after)
+        if session_id is not None:
+            where, values = f"json_extract(body, '$.session_id') = ? AND {where}", (session_id, *values)
+        for row in self._db.execute(f"{_SELECT_AUDIT} WHERE {where} ORDER BY seq", values):
             yield _audit(row)
 
     def _cursor_secret(self) -> bytes:
@@ -275,16 +297,16 @@ class _Where:
             self.add("EXISTS (SELECT 1 FROM json_each(s.tags) WHERE value = ?)", tag)
 
 
-def _session(row: Any) -> StoredSession:
+def _session(row: Any, now: datetime) -> StoredSession:
     try:
-        return _decode_session(row)
+        return _decode_session(row, now)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError) as error:
         raise HoldfastError(
             codes.STORE_CORRUPT, f"The row of session {row[0]} is damaged: {error}."
         ) from error
 
 
-def _decode_session(row: Any) -> StoredSession:
+def _decode_session(row: Any, now: datetime) -> StoredSession:
     context = SessionContext(
         session_id=SessionId(row[0]),
         workspace_id=row[1],
@@ -305,14 +327,17 @@ def _decode_session(row: Any) -> StoredSession:
         updated=from_microseconds(row[13]),
         open_turn=row[14],
         last_seq=row[15],
-        lease=None if row[16] is None else _lease(context.session_id, row[16:23]),
+        lease=None if row[16] is None else _lease(context.session_id, row[16:24]),
+        read_at=now,
     )
 
 
 def _lease(session_id: SessionId, row: Any) -> Lease:
-    holder, until, machine, boot, namespace, pid, started = row
+    epoch, holder, until, machine, boot, namespace, pid, started = row
     owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
-    return Lease(session_id=session_id, holder=holder, owner=owner, expires_at=from_microseconds(until))
+    return Lease(
+        session_id=session_id, epoch=epoch, holder=holder, owner=owner, expires_at=from_microseconds(until)
+    )
 
 
 def _call_id(kind: str, body: bytes) -> str:
@@ -329,5 +354,6 @@ def _approval(row: Any) -> Approval:
 
 
 def _audit(row: Any) -> AuditRow:
-    seq, body, digest = row
-    return AuditRow(seq=seq, body=(body or b"").decode("utf-8", "surrogateescape"), digest=digest or b"")
+    book, seq, body, digest = row
+    text = (body or b"").decode("utf-8", "surrogateescape")
+    return AuditRow(book=book, seq=seq, body=text, digest=digest or b"")

@@ -1,5 +1,7 @@
 """The reader threads, each with its own connection, so that reads block neither writes nor the event loop."""
 
+import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -9,17 +11,29 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database, ImmutableConnection, connect_readonly, has_changed
-from holdfast.store.errors import translate_errors
-from holdfast.store.sql_read import SqlReadTx
-from holdfast.store.work_item import WorkItem, deliver
+from holdfast.store import clock
+from holdfast.store.sqlite.database import Database, ImmutableConnection, connect_readonly, has_changed
+from holdfast.store.sqlite.errors import translate_errors
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.work_item import WorkItem, deliver
+
+_INTERRUPT_SECONDS = 0.1
 
 
 class Readers:
     """A pool of reader threads, started on demand."""
 
-    def __init__(self, path: Path, count: int = 2) -> None:
+    def __init__(
+        self,
+        path: Path,
+        count: int = 2,
+        now: Callable[[], int] = clock.now,
+        connect: Callable[[Path], Database] = connect_readonly,
+    ) -> None:
         self._path = path
+        self._connect = connect
+        self._open: set[sqlite3.Connection] = set()
+        self._now = now
         self._count = count
         self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -39,8 +53,8 @@ class Readers:
             self._inbox.put(item)
         return await item.future
 
-    async def stop(self) -> None:
-        """Finish pending reads and end the threads."""
+    async def stop(self, *, interrupt: bool = False) -> None:
+        """Finish pending reads, or interrupt them, and end the threads."""
         with self._lock:
             if self._closed:
                 return
@@ -50,9 +64,30 @@ class Readers:
             self._inbox.put(item)
             self._inbox.put(None)
         for item in ended:
+            while interrupt and not item.future.done():
+                self._interrupt()
+                # Again and again: between two statements of a read, there is nothing to interrupt.
+                await asyncio.wait([item.future], timeout=_INTERRUPT_SECONDS)
             await item.future
         for thread in self._threads:
             thread.join()
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            for db in self._open:
+                db.interrupt()
+
+    def _keep(self, db: Database) -> Database:
+        if isinstance(db, sqlite3.Connection):
+            with self._lock:
+                self._open.add(db)
+        return db
+
+    def _close(self, db: Database) -> None:
+        if isinstance(db, sqlite3.Connection):
+            with self._lock:
+                self._open.discard(db)
+        db.close()
 
     def _run(self) -> None:
         db: Database | None = None
@@ -60,21 +95,21 @@ class Readers:
             while (item := self._inbox.get()) is not None:
                 try:
                     with translate_errors(self._path, reading=True):
-                        db = db or connect_readonly(self._path)
+                        db = db or self._keep(self._connect(self._path))
                         item.result = self._read(db, item.work)
                 except BaseException as error:
                     item.error = error
                 if isinstance(db, ImmutableConnection):  # the file may change before the next read
-                    db.close()
+                    self._close(db)
                     db = None
                 deliver([item])
         finally:
             if db is not None:
-                db.close()
+                self._close(db)
 
     def _read(self, db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
         try:
-            result = read_snapshot(db, work)
+            result = self._read_snapshot(db, work)
         except Exception:
             if not has_changed(db, self._path):
                 raise
@@ -83,14 +118,13 @@ class Readers:
                 return result
         # Another process wrote to the file, so its disk has space again: open it normally.
         with closing(connect_readonly(self._path)) as again:
-            return read_snapshot(again, work)
+            return self._read_snapshot(again, work)
 
-
-def read_snapshot(db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
-    """Run a function on one snapshot of the database."""
-    db.execute("BEGIN")
-    try:
-        return work(SqlReadTx(db))
-    finally:
-        if db.in_transaction:  # some errors end the transaction
-            db.execute("ROLLBACK")
+    def _read_snapshot(self, db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
+        """Run a function on one snapshot of the database."""
+        db.execute("BEGIN")
+        try:
+            return work(SqlReadTx(db, self._now))
+        finally:
+            if db.in_transaction:  # some errors end the transaction
+                db.execute("ROLLBACK")

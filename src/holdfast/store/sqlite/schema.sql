@@ -106,3 +106,76 @@ CREATE TABLE audit (
 ) STRICT;
 
 CREATE INDEX audit_of_session ON audit (json_extract(body, '$.session_id'), seq);
+
+-- version 2
+
+-- agent: the agent of the session that the event is about; '' for the session's own.
+-- parent_call: the call that this agent works for, or ''. cause: the id of what led to the event, or ''.
+ALTER TABLE events ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN parent_call TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
+
+-- The kinds were the names of classes, and have their own names now.
+UPDATE events SET kind = CASE kind
+    WHEN 'SessionOpened' THEN 'session_opened'
+    WHEN 'SessionClosed' THEN 'session_closed'
+    WHEN 'ServersResolved' THEN 'servers_resolved'
+    WHEN 'TrustLowered' THEN 'trust_lowered'
+    WHEN 'Titled' THEN 'titled'
+    WHEN 'ModeChanged' THEN 'mode_changed'
+    WHEN 'Prompted' THEN 'prompted'
+    WHEN 'Replied' THEN 'replied'
+    WHEN 'Thought' THEN 'thought'
+    WHEN 'Planned' THEN 'planned'
+    WHEN 'ToolCalled' THEN 'tool_called'
+    WHEN 'ToolStarted' THEN 'tool_started'
+    WHEN 'ToolEnded' THEN 'tool_ended'
+    WHEN 'PermissionDecided' THEN 'permission_decided'
+    WHEN 'TurnEnded' THEN 'turn_ended'
+    ELSE kind
+END;
+
+-- The last epoch that was given out. It only rises, also when leases and sessions are deleted.
+CREATE TABLE epochs (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    last INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO epochs (id, last) VALUES (1, 0);
+
+-- Who holds a session. epoch is that of the hold, and has no default: a process of an earlier version cannot acquire.
+DROP TABLE leases;
+
+CREATE TABLE leases (
+    session_n INTEGER PRIMARY KEY REFERENCES sessions (n) ON DELETE CASCADE,
+    epoch INTEGER NOT NULL UNIQUE,
+    holder TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started TEXT NOT NULL,
+    until INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX leases_of_holder ON leases (holder);
+
+-- An approval of version 1 does not say all that one covers now, so everything is asked once again.
+DELETE FROM approvals;
+
+-- The same rows with the same digests, in book 0. A store that several hosts write to at once has a book for each.
+DROP INDEX audit_of_session;
+ALTER TABLE audit RENAME TO audit_of_version_1;
+
+CREATE TABLE audit (
+    book INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (book, seq)
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO audit (book, seq, body, digest) SELECT 0, seq, body, digest FROM audit_of_version_1;
+DROP TABLE audit_of_version_1;
+
+CREATE INDEX audit_of_session ON audit (json_extract(body, '$.session_id'), book, seq);

@@ -1,55 +1,56 @@
 """The writer thread: it runs all waiting writes in one transaction, commits once, and then wakes their callers."""
 
-import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from logging import getLogger
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database
-from holdfast.store.errors import explain_sqlite_error, is_transient
-from holdfast.store.lease import RENEW_SECONDS
-from holdfast.store.sql_write import SqlTx
+from holdfast.store.errors import is_transient
+from holdfast.store.lease import RENEWALS
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.errors import explain_sqlite_error
+from holdfast.store.sqlite.work_item import WorkItem, deliver
+from holdfast.store.sqlite.write_tx import Holder, SqlTx
 from holdfast.store.store import AfterCommit
-from holdfast.store.work_item import WorkItem, deliver
 
 log = getLogger(__name__)
 
 Work = Callable[[SqlTx], Any]
-OnDone = Callable[[], object]
 
 # A larger batch is not faster and delays its first write.
 _MAX_BATCH = 1000
-# Deferred writes are committed in small batches, as the disk may have little space.
-_MAX_DEFERRED_BATCH = 100
+# Late writes are committed in small batches, as the disk may have little space.
+_MAX_LATE_BATCH = 100
 _RETRY_SECONDS = 1.0
-_WAKE_UP = object()
+_MIN_RENEW_SECONDS = 0.05
 
 
 class Writer:
     """Owns the writing connection. `open_database` runs in the thread, so that a slow disk does not block the loop."""
 
     def __init__(
-        self, open_database: Callable[[], Database], *, path: str, holder: str, now: Callable[[], int]
+        self, open_database: Callable[[], Database], *, path: str, holder: Holder, now: Callable[[], int]
     ) -> None:
         self._open_database = open_database
         self._path = path
         self._holder = holder
         self._now = now
-        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="holdfast-store-writer", daemon=True)
         self._lock = threading.Lock()
         self._closed = False
         self._failed: HoldfastError | None = None
         self._hooks: list[AfterCommit] = []
         self._holds_leases = False
-        self._deferred: list[_DeferredWrite] = []
+        self._late: list[WorkItem] = []
+        """Writes that must happen and have failed so far."""
+        self._renew_seconds = max(_MIN_RENEW_SECONDS, holder.lease.total_seconds() / RENEWALS)
         self._renew_at: float | None = None
 
     async def start(self) -> None:
@@ -66,9 +67,11 @@ class Writer:
             self._inbox.put(None)
             raise
 
-    async def run(self, work: Work) -> Any:
-        """Run a function in a transaction; returns when its writes are durable."""
-        item = WorkItem(work)
+    async def run(
+        self, work: Work, *, must_happen: bool = False, on_late: Callable[[], object] | None = None
+    ) -> Any:
+        """Run a function in a transaction; returns when its writes are durable. See `Store.write`."""
+        item = WorkItem(work, must_happen=must_happen, on_late=on_late)
         # Under the lock: an item put after the sentinel that ends the thread would never be answered.
         with self._lock:
             if self._closed:
@@ -80,17 +83,10 @@ class Writer:
         """Run this hook after every commit from now on."""
         self._hooks.append(hook)
 
-    def defer(self, work: Work, on_done: OnDone | None = None) -> None:
-        """Run a function as soon as it can be committed, before any later write; then call `on_done`."""
-        deferred = _DeferredWrite(work, on_done, asyncio.get_running_loop())
-        with self._lock:
-            self._deferred.append(deferred)
-        self._inbox.put(_WAKE_UP)
-
     @property
-    def deferred_writes(self) -> int:
-        """The number of deferred writes that are waiting."""
-        return len(self._deferred)
+    def late_writes(self) -> int:
+        """How many writes that must happen are still waiting."""
+        return len(self._late)
 
     async def stop(self) -> None:
         """Finish pending writes, release all leases and end the thread."""
@@ -120,7 +116,7 @@ class Writer:
                 deliver([first])
             return
         try:
-            tx = SqlTx(db, holder=self._holder, now=self._now)
+            tx = SqlTx(db, self._holder, self._now)
             self._serve(db, tx, first)
         finally:
             db.close()
@@ -134,8 +130,8 @@ class Writer:
                 self._commit(db, tx, items)
                 deliver(items)
                 items.clear()
-            elif self._deferred:
-                self._try(lambda: self._write_deferred(db, tx), "deferred writes not written")
+            elif self._late:
+                self._try(lambda: self._write_late(db, tx), "late writes not written")
             if ended:
                 return
             if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
@@ -149,17 +145,14 @@ class Writer:
                 item = self._inbox.get_nowait() if items else self._inbox.get(timeout=wait)
                 if item is None:
                     return True
-                if isinstance(item, WorkItem):
-                    items.append(item)
-                elif not items:
-                    return False
+                items.append(item)
         except Empty:
             pass
         return False
 
     def _commit(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> None:
         try:
-            self._write_deferred(db, tx)
+            self._write_late(db, tx)
             with self._transaction(db, tx):
                 for item in items:
                     item.result, item.error = self._run_in_savepoint(db, tx, item.work)
@@ -167,24 +160,24 @@ class Writer:
             translated = self._translate(error)
             for item in items:
                 item.error = item.error or translated
+        self._late += [item for item in items if item.must_happen and is_transient(item.error)]
 
-    def _write_deferred(self, db: Database, tx: SqlTx) -> None:
-        """Write the deferred writes in order: the first one alone, to test whether there is space, then in batches."""
+    def _write_late(self, db: Database, tx: SqlTx) -> None:
+        """Write the late writes in order: the first one alone, to test whether there is space, then in batches."""
         batch_size = 1
-        while self._deferred:
-            batch = self._deferred[:batch_size]
+        while self._late:
+            batch = self._late[:batch_size]
             with self._transaction(db, tx):
-                for deferred in batch:
-                    _, error = self._run_in_savepoint(db, tx, deferred.work)
+                for item in batch:
+                    _, error = self._run_in_savepoint(db, tx, item.work)
                     if error is not None and is_transient(error):
                         raise error
                     if error is not None:
-                        log.error("deferred write failed", exc_info=error, extra={"path": self._path})
-            with self._lock:
-                del self._deferred[: len(batch)]
-            for deferred in batch:
-                deferred.notify()
-            batch_size = _MAX_DEFERRED_BATCH
+                        log.error("late write failed", exc_info=error, extra={"path": self._path})
+            del self._late[: len(batch)]
+            for item in batch:
+                item.notify_late()
+            batch_size = _MAX_LATE_BATCH
 
     @contextmanager
     def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
@@ -238,18 +231,18 @@ class Writer:
         if not self._holds_leases:
             self._renew_at = None
         elif self._renew_at is None:
-            self._renew_at = time.monotonic() + RENEW_SECONDS
+            self._renew_at = time.monotonic() + self._renew_seconds
         elif time.monotonic() >= self._renew_at:
             self._try(lambda: self._write(db, tx, tx.renew), "leases not renewed")
-            self._renew_at = time.monotonic() + RENEW_SECONDS
+            self._renew_at = time.monotonic() + self._renew_seconds
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
-        if self._deferred:
+        if self._late:
             waits.append(_RETRY_SECONDS)
         return min(waits, default=None)
 
     def _write(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
-        self._write_deferred(db, tx)
+        self._write_late(db, tx)
         with self._transaction(db, tx):
             work()
 
@@ -268,18 +261,3 @@ def _run_hook(hook: AfterCommit, tx: SqlTx) -> float | None:
     except Exception:
         log.exception("hook after commit failed")
         return None
-
-
-class _DeferredWrite:
-    """A write that is repeated later, and the callback for when it is done."""
-
-    def __init__(self, work: Work, on_done: OnDone | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.work = work
-        self._on_done = on_done
-        self._loop = loop
-
-    def notify(self) -> None:
-        """Call `on_done` on its event loop, unless the loop is closed."""
-        if self._on_done is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._on_done)

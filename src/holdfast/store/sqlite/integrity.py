@@ -7,11 +7,12 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.codec import decode_event
-from holdfast.store.database import Database
-from holdfast.store.errors import translate_errors
-from holdfast.store.schema import migrate, migrations
-from holdfast.store.sql_read import SqlReadTx
+from holdfast.model.event import UnknownEvent
+from holdfast.store.codec import decode_event, is_json_object
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.errors import translate_errors
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.schema import migrate, migrations, schema_version
 
 MAX_PROBLEMS = 20
 
@@ -28,13 +29,27 @@ def find_problems(db: Database, path: Path) -> Iterator[str]:
             yield f"The file cannot be read completely: {str(error.__cause__ or error).rstrip('.')}."
 
 
+def check_tables(db: Database, path: Path) -> None:
+    """Raise an error if a query would not read a table of Holdfast, but run what the author of the file wrote."""
+    for problem in foreign_tables(db):
+        raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is not read: {problem} Nothing was changed.")
+
+
+def foreign_tables(db: Database) -> list[str]:
+    """The views, which may be endless, and the tables that are not as Holdfast creates them."""
+    found, expected = _schema(db), _expected_schema(db)
+    views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
+    tables = [
+        f"The {name} differs from the one that Holdfast creates."
+        for name, sql in found.items()
+        if name.startswith("table ") and name in expected and sql != expected[name]
+    ]
+    return [*views, *tables]
+
+
 def _foreign_objects(db: Database) -> Iterator[str]:
     """Objects that do not belong in a store: for example, a trigger can keep records from being written."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        migrate(new, ":memory:", migrations()[:version])
-        expected = _schema(new)
-    found = _schema(db)
+    found, expected = _schema(db), _expected_schema(db)
     for name in sorted({*found, *expected}):
         if name not in expected:
             yield f"The {name} does not belong in a store."
@@ -42,6 +57,13 @@ def _foreign_objects(db: Database) -> Iterator[str]:
             yield f"The {name} is missing."
         elif found[name] != expected[name]:
             yield f"The {name} differs from the one that Holdfast creates."
+
+
+def _expected_schema(db: Database) -> dict[str, list[str]]:
+    """The schema that Holdfast creates in a file of this version."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        migrate(new, ":memory:", migrations()[: schema_version(db)])
+        return _schema(new)
 
 
 def _schema(db: Database) -> dict[str, list[str]]:
@@ -75,6 +97,20 @@ def _missing_random_values(db: Database) -> Iterator[str]:
         yield f"The store's {name} is missing."
 
 
+def _wrong_epochs(db: Database) -> Iterator[str]:
+    last = db.execute("SELECT last FROM epochs").fetchone()
+    if last is None:
+        yield "The store's count of epochs is missing."
+    elif db.execute("SELECT 1 FROM leases WHERE epoch > ?", last).fetchone():
+        yield "A lease has a higher epoch than the store ever gave out."
+
+
+def _foreign_books(db: Database) -> Iterator[str]:
+    (count,) = db.execute("SELECT count(*) FROM audit WHERE book <> 0").fetchone()
+    if count:
+        yield f"The audit has {count} records in other books. A store in a file has only book 0."
+
+
 def _damaged_sessions(db: Database) -> Iterator[str]:
     tx = SqlReadTx(db)
     for (session_id,) in db.execute("SELECT session_id FROM sessions"):
@@ -99,9 +135,13 @@ def _damaged_events(db: Database) -> Iterator[str]:
     )
     for session_id, seq, kind, body in rows:
         try:
-            decode_event(kind, body)
+            event = decode_event(kind, body)
         except HoldfastError as error:
             yield f"Event {seq} of {session_id}: {error}"
+        else:
+            # A newer version may have written it, but every version writes JSON.
+            if isinstance(event, UnknownEvent) and not is_json_object(body):
+                yield f"Event {seq} of {session_id}: An event of the unknown kind {str(kind)[:80]!r} is damaged."
 
 
 def _search_index_problems(db: Database) -> Iterator[str]:
@@ -129,6 +169,8 @@ _CHECKS: tuple[Callable[[Database], Iterator[str]], ...] = (
     _damaged_pages,
     _orphaned_rows,
     _missing_random_values,
+    _wrong_epochs,
+    _foreign_books,
     _damaged_sessions,
     _event_gaps,
     _damaged_events,

@@ -2,13 +2,13 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import Database
+from holdfast.store.sqlite.database import Database
 
 # "HOLD" in the file's header marks it as a file of Holdfast.
 APPLICATION_ID = 0x484F4C44
@@ -18,7 +18,7 @@ _SECTION = re.compile(r"^-- version (\d+)$", re.MULTILINE)
 @cache
 def migrations() -> tuple[str, ...]:
     """The SQL of every schema version, the first version first."""
-    return split_migrations(files("holdfast.store").joinpath("schema.sql").read_text(encoding="utf-8"))
+    return split_migrations(files("holdfast.store.sqlite").joinpath("schema.sql").read_text(encoding="utf-8"))
 
 
 def split_migrations(text: str) -> tuple[str, ...]:
@@ -32,8 +32,9 @@ def split_migrations(text: str) -> tuple[str, ...]:
 
 def check_version(db: Database, path: str, supported: int) -> None:
     """Refuse a file of another program or of a newer version of Holdfast."""
-    application, version = _number(db, "application_id"), _number(db, "user_version")
-    if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+    application, version = _number(db, "application_id"), schema_version(db)
+    is_foreign = application != APPLICATION_ID or version < 0
+    if is_foreign and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
         raise HoldfastError(
             codes.STORE_FOREIGN, f"'{path}' is a database of another program. Nothing was changed."
         )
@@ -45,15 +46,24 @@ def check_version(db: Database, path: str, supported: int) -> None:
         )
 
 
-def migrate(db: Database, path: str, steps: tuple[str, ...]) -> None:
-    """Run every section after the file's version, in one transaction."""
-    if _number(db, "user_version") == len(steps):
+def migrate(
+    db: Database, path: str, steps: tuple[str, ...], before_upgrade: Callable[[int], object] | None = None
+) -> None:
+    """Run every section after the file's version, in one transaction.
+
+    `before_upgrade` is called with the version of a file that has one, before anything is changed. The file is locked
+    then, so that of several processes that start at once only one upgrades it.
+    """
+    if schema_version(db) == len(steps):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have migrated it: check again under the lock.
         check_version(db, path, len(steps))
-        for step in steps[_number(db, "user_version") :]:
+        version = schema_version(db)
+        if 0 < version < len(steps) and before_upgrade is not None:
+            before_upgrade(version)
+        for step in steps[version:]:
             for statement in _statements(step):
                 db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -63,6 +73,11 @@ def migrate(db: Database, path: str, steps: tuple[str, ...]) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def schema_version(db: Database) -> int:
+    """The version of the file's schema; 0 if it is empty."""
+    return _number(db, "user_version")
 
 
 def _number(db: Database, pragma: str) -> int:

@@ -1,0 +1,68 @@
+"""Verify the audit in a store's file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.audit.approvals import unrecorded_approvals
+from holdfast.audit.audit import has_record, verify_store
+from holdfast.audit.chain import Verdict, genesis
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.anchor import Head
+from holdfast.store.maintenance import anchor_of, open_for_reading
+from holdfast.store.store import ReadTx
+
+
+def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
+    """Verify the audit in a store's file, which may be damaged in any way. None if it has no audit yet.
+
+    `expected` is a head that was printed before. It detects that an older copy of the store and its anchor was put back.
+    """
+    anchor = anchor_of(path)
+    anchored = anchor.read()
+    is_open = False
+    try:
+        with open_for_reading(path) as tx:
+            is_open = True
+            # A store that never had an audit has no anchor and no calls either.
+            is_new = not anchor.exists() and tx.audit_head() is None
+            if is_new and expected is None and not _has_unrecorded(tx):
+                return None
+            verdict = verify_store(tx, genesis(tx.store_id()) if is_new else anchored)
+            return _compare(tx, verdict, expected) if verdict.is_good else verdict
+    except HoldfastError as error:
+        if error.code is not codes.STORE_CORRUPT or not is_open:
+            raise
+        return Verdict(
+            seq=0,
+            anchored_seq=0 if anchored is None else anchored.seq,
+            problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
+        )
+
+
+def _has_unrecorded(tx: ReadTx) -> bool:
+    return tx.session_with_unrecorded_calls() is not None or bool(unrecorded_approvals(tx))
+
+
+def _compare(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
+    """Compare an intact chain with the stored events and with a head that is known from before."""
+    if expected is not None and not has_record(tx, expected):
+        return replace(
+            verdict,
+            problem=f"Record {expected.seq} is not the expected one: an older copy of the store and its anchor was put "
+            "back, or the records were rewritten.",
+        )
+    session_id = tx.session_with_unrecorded_calls()
+    if session_id is not None:
+        return replace(
+            verdict,
+            problem=f"The session {session_id} has calls without a record: records were removed, and the anchor was "
+            "changed or removed with them.",
+        )
+    for approval in unrecorded_approvals(tx):
+        return replace(
+            verdict,
+            problem=f"The approval of {approval.key} has no record: someone wrote it into the store's file. "
+            "To see it: holdfast servers approvals",
+        )
+    return verdict

@@ -1,0 +1,50 @@
+"""The anchor keeps the head of the audit's chain outside of the store's data, so that a truncated or recomputed chain is detected."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The number and digest of a record in the chain; number 0 is before the first record."""
+
+    seq: int
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.digest.hex()}"
+
+
+class Anchor(Protocol):
+    """Keeps one head of the chain: the anchored head."""
+
+    def exists(self) -> bool:
+        """Whether a head was ever written, readable or not."""
+        ...
+
+    def read(self) -> Head | None:
+        """The anchored head, or None if it is missing or unreadable."""
+        ...
+
+    def write(self, head: Head) -> None:
+        """Replace the anchored head."""
+        ...
+
+
+class MemoryAnchor:
+    """An anchor in memory."""
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+
+    def exists(self) -> bool:
+        """Whether a head was ever written."""
+        return self._head is not None
+
+    def read(self) -> Head | None:
+        """The anchored head, or None."""
+        return self._head
+
+    def write(self, head: Head) -> None:
+        """Replace the anchored head."""
+        self._head = head

@@ -1,0 +1,74 @@
+"""Open the store that a URL names: the only way in for other packages."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store.lease import LEASE_SECONDS
+from holdfast.store.memory import MemoryStore
+from holdfast.store.owner import Owner
+from holdfast.store.store import Store
+
+MEMORY = "memory:"
+_SQLITE = "sqlite:///"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None) -> Store:
+    """The store at this URL, to use as a context manager: `sqlite:///path`, a plain path, or `memory:`.
+
+    A file is created if there is none, and upgraded after a backup if an earlier version wrote it. `memory:` is a new
+    store, which lasts as long as the object. `lease_seconds` is how long others wait for this process if they cannot
+    check whether it is alive; `owner` is the process that they are told of, by default this one.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        return MemoryStore(lease_seconds=lease_seconds, owner=owner)
+    from holdfast.store.sqlite import SqliteStore
+
+    return SqliteStore(file, lease_seconds=lease_seconds, owner=owner)
+
+
+def open_read_only(url: str | Path, *, must_exist: bool = False, keep_unchanged: bool = False) -> Store:
+    """The store at this URL, for reading only; works on a full or read-only disk, too.
+
+    A missing file counts as an empty store, unless it `must_exist`. A file of an earlier version is upgraded first.
+    With `keep_unchanged`, for a file that another person may have made: it is checked, and never written to.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        return MemoryStore()
+    from holdfast.store.sqlite.maintenance import check_file
+    from holdfast.store.sqlite.read_only import ReadOnlyStore
+    from holdfast.store.sqlite.store import SqliteStore, is_empty, needs_upgrade
+
+    if must_exist and not file.is_file():
+        raise HoldfastError(
+            codes.STORE_UNREADABLE, f"There is no store at '{file}': nothing was recorded there yet."
+        )
+    if is_empty(file):
+        return MemoryStore()
+    if keep_unchanged:
+        check_file(file)
+        return ReadOnlyStore(file, keep_unchanged=True)
+    return SqliteStore(file) if needs_upgrade(file) else ReadOnlyStore(file)
+
+
+def sqlite_file(url: str | Path) -> Path | None:
+    """The file of the store at this URL; None for `memory:`."""
+    if isinstance(url, Path):
+        return url
+    if url == MEMORY:
+        return None
+    if url.startswith(_SQLITE):
+        # Two slashes after the host are one: `sqlite:////a` is `sqlite:///a`.
+        return Path("/" + unquote(url.removeprefix(_SQLITE)).lstrip("/"))
+    if _SCHEME.match(url):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{url[:200]!r} is not the URL of a store.",
+            hint="Use sqlite:///PATH, a plain path, or memory:",
+        )
+    return Path(url)

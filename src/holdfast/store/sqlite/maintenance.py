@@ -1,0 +1,263 @@
+"""Check, back up and vacuum a store's file."""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.store import clock
+from holdfast.store.maintenance import CheckReport
+from holdfast.store.owner import this_process
+from holdfast.store.sqlite.anchor import FileAnchor
+from holdfast.store.sqlite.database import (
+    Database,
+    connect,
+    connect_immutable,
+    connect_readonly,
+    has_changed,
+    has_wal,
+)
+from holdfast.store.sqlite.errors import explain_sqlite_error, translate_errors
+from holdfast.store.sqlite.integrity import MAX_PROBLEMS, check_tables, find_problems, foreign_tables
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.schema import check_version, migrate, migrations, schema_version
+from holdfast.store.sqlite.write_tx import Holder, SqlTx
+
+
+@contextmanager
+def open_for_reading(path: Path) -> Iterator[SqlReadTx]:
+    """Read a store in this file, of this or an earlier version, without changing it."""
+    with _open_file(path) as db:
+        check_tables(db, path)
+        with _current_version(db, path) as current:
+            yield SqlReadTx(current)
+
+
+def check_file(path: Path) -> None:
+    """Raise an error if the file is not a store that can be read, without changing it."""
+    with translate_errors(path, reading=True):
+        check_compatible(path, len(migrations()))
+        with closing(connect_readonly(path)) as db:
+            check_tables(db, path)
+
+
+def check_compatible(path: Path, supported: int) -> None:
+    """Refuse a file of a newer version or of another program, without changing it."""
+    if path.is_dir():
+        raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.")
+    if not path.exists() or not path.stat().st_size:
+        return
+    db = connect_readonly(path) if has_wal(path) else connect_immutable(path)
+    try:
+        check_version(db, str(path), supported)
+    finally:
+        db.close()
+
+
+@contextmanager
+def _current_version(db: Database, path: Path) -> Iterator[Database]:
+    """The database itself or, if it has an earlier schema, an upgraded copy in a temporary file of SQLite."""
+    if schema_version(db) == len(migrations()):
+        yield db
+        return
+    with closing(_upgraded_copy(db, path)) as copy:
+        yield copy
+
+
+def connect_upgraded_copy(path: Path) -> Database:
+    """A copy of a file of an earlier version, upgraded, in a temporary file of SQLite. The file is not changed."""
+    with closing(connect_readonly(path)) as db:
+        check_tables(db, path)
+        return _upgraded_copy(db, path)
+
+
+def connect_indexed(path: Path) -> Database:
+    """The file or, if some of its messages are not in the search index, a copy in which they are."""
+    db = connect_readonly(path)
+    try:
+        is_current = schema_version(db) == len(migrations())
+        if is_current and not db.execute("SELECT 1 FROM sessions WHERE unindexed").fetchone():
+            return db
+        copy = _upgraded_copy(db, path)
+    except BaseException:
+        db.close()
+        raise
+    db.close()
+    holder = Holder(id="", owner=this_process(), lease=timedelta())
+    SqlTx(copy, holder, clock.now).index_messages()
+    return copy
+
+
+def _upgraded_copy(db: Database, path: Path) -> sqlite3.Connection:
+    copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    try:
+        _connection(db).backup(copy)
+        migrate(copy, str(path), migrations())
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+@contextmanager
+def _open_file(path: Path) -> Iterator[Database]:
+    """A read-only connection to a store of a version that can be read."""
+    with translate_errors(path, reading=True):
+        if not path.is_file():
+            raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
+        check_compatible(path, len(migrations()))
+        with closing(connect_readonly(path)) as db:
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
+                raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is empty.")
+            try:
+                yield db
+            finally:
+                if has_changed(db, path):
+                    raise HoldfastError(
+                        codes.STORE_BUSY,
+                        f"'{path}' was changed while it was being read. Try again.",
+                    )
+
+
+def check(path: Path) -> CheckReport:
+    """Read everything and report problems; changes nothing."""
+    with _open_file(path) as file, _current_version(file, path) as db:
+        if foreign := foreign_tables(file):  # a query of a view may never end
+            version, size = schema_version(file), path.stat().st_size
+            return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(foreign))
+        db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
+        db.execute("BEGIN")  # so that all reads are of one snapshot
+        found = tuple(islice(find_problems(db, path), MAX_PROBLEMS))
+        sessions = events = 0
+        try:
+            sessions = _count(db, "SELECT count(*) FROM sessions")
+            events = _count(db, "SELECT count(*) FROM events")
+        except sqlite3.DatabaseError:
+            if not found:
+                raise
+        return CheckReport(
+            schema=schema_version(file),
+            sessions=sessions,
+            events=events,
+            bytes=path.stat().st_size,
+            problems=found,
+        )
+
+
+def backup(path: Path, copy: Path) -> None:
+    """Copy a snapshot of the store and its anchor, even while it is in use. Never overwrites a file or leaves a partial copy."""
+    with _open_file(path) as db, translate_errors(copy):
+        check_tables(db, path)
+        copy_store(db, path, copy)
+
+
+def copy_store(db: Database, path: Path, copy: Path) -> None:
+    """Copy the store in this open database and its anchor."""
+    copied_anchor = FileAnchor.for_database(copy)
+    if copy.exists():
+        raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' already exists. Nothing was changed.")
+    if copied_anchor.exists():
+        raise HoldfastError(
+            codes.FILE_EXISTS,
+            f"'{copied_anchor.path}' already exists and belongs to another copy. Nothing was changed.",
+        )
+    # Read first, so that the anchor is never ahead of the copied chain.
+    anchored = FileAnchor.for_database(path).read()
+    _copy_file(db, path, copy)
+    try:
+        if anchored is not None:
+            copied_anchor.write(anchored)
+    except BaseException:
+        # A copy without an anchor would fail verification.
+        copy.unlink()
+        raise
+
+
+def _copy_file(db: Database, path: Path, copy: Path) -> None:
+    partial = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}.partial")
+    # The file is created inside the `try`, so that Ctrl-C at any moment leaves no partial copy.
+    try:
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with _report_damage_of(path):
+            _copy(_connection(db), partial, path)
+        # A link, not a rename: linking fails if `copy` was created in the meantime.
+        os.link(partial, copy)
+    except FileExistsError:
+        raise HoldfastError(codes.FILE_EXISTS, f"'{copy}' already exists. Nothing was changed.") from None
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+    _sync(copy.parent)
+
+
+def vacuum(path: Path) -> tuple[int, int]:
+    """Rewrite the file without unused space. Returns its size before and after."""
+    report = check(path)
+    if report.problems:
+        # Do not open a damaged file for writing: it may be the only copy.
+        raise HoldfastError(
+            codes.STORE_CORRUPT, f"'{path}' is damaged. Nothing was changed. {report.problems[0]}"
+        )
+    with translate_errors(path), closing(connect(path)) as db:
+        db.execute("INSERT INTO words (words) VALUES ('optimize')")
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return report.bytes, path.stat().st_size
+
+
+@contextmanager
+def _report_damage_of(path: Path) -> Iterator[None]:
+    """Report damage found while copying as damage of the original."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        translated = explain_sqlite_error(error, path)
+        if translated is None or translated.code is not codes.STORE_CORRUPT:
+            raise
+        raise translated from error
+
+
+def _copy(db: sqlite3.Connection, partial: Path, path: Path) -> None:
+    with closing(sqlite3.connect(partial, isolation_level=None)) as target:
+        # One snapshot for all steps: otherwise SQLite starts over after every commit of another connection.
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        db.backup(target, pages=4096, progress=_on_progress)
+        db.execute("ROLLBACK")
+        target.execute("PRAGMA synchronous = FULL")
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        # Leases of the original are not valid in the copy.
+        target.execute("DELETE FROM leases")
+        (finding,) = target.execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is damaged and was not copied: {finding}.")
+    _sync(partial)
+
+
+def _connection(db: Database) -> sqlite3.Connection:
+    if not isinstance(db, sqlite3.Connection):
+        raise TypeError("Only a sqlite3 connection can be copied.")
+    return db
+
+
+def _on_progress(*_: int) -> None:
+    """Does nothing: between two steps, Python can handle Ctrl-C."""
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _count(db: Database, sql: str) -> int:
+    row = db.execute(sql).fetchone()
+    return int(row[0])
