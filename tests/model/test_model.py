@@ -105,12 +105,12 @@ def test_slug_of_any_name_is_valid_and_free(name: str, times: int):
     assert all(len(slug) <= SLUG_LENGTH for slug in taken)
 
 
-def server(name: str, *, trust: Trust = Trust.DIRECT, source: Source = Source.HOST) -> ServerSpec:
-    return ServerSpec(name=name, source=source, transport=Stdio(command="x"), trust=trust)
+def server(name: str, *, min_trust: Trust = Trust.DIRECT, source: Source = Source.HOST) -> ServerSpec:
+    return ServerSpec(name=name, source=source, transport=Stdio(command="x"), min_trust=min_trust)
 
 
 def test_sandboxed_sessions_may_use_marked_servers_and_those_of_their_client():
-    specs = [server("a"), server("b", trust=Trust.SANDBOXED), server("c", source=Source.CLIENT)]
+    specs = [server("a"), server("b", min_trust=Trust.SANDBOXED), server("c", source=Source.CLIENT)]
 
     assert [spec.may_be_used_by(Trust.SANDBOXED) for spec in specs] == [False, True, True]
     assert all(spec.may_be_used_by(Trust.DIRECT) for spec in specs)

@@ -1,4 +1,4 @@
-"""Name look-ups: one per name, a few per owner, and a name server that never answers delays nobody else."""
+"""Name look-ups: one per name, a few per owner, and a name server that never answers delays no other owner."""
 
 import asyncio
 import socket

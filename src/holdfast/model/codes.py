@@ -285,13 +285,6 @@ FILE_EXISTS = register(
         hint="Give the path of a file that does not exist yet; files are not overwritten.",
     )
 )
-EVENT_TOO_NEW = register(
-    Code(
-        name="EVENT_TOO_NEW",
-        http_status=500,
-        hint="Update Holdfast; the data was written by a newer version.",
-    )
-)
 
 # Context tokens
 BAD_TOKEN = register(
@@ -398,6 +391,15 @@ UNKNOWN_TOOL = register(
         hint="List the tools and use a name from the list.",
     )
 )
+RESTART_DELAYED = register(
+    Code(
+        name="RESTART_DELAYED",
+        http_status=503,
+        rpc_code=-32005,
+        retryable=True,
+        hint="The server keeps failing. Correct the cause in the message, or wait for the time in it and call again.",
+    )
+)
 STATE_LOST = register(
     Code(
         name="STATE_LOST",
@@ -411,6 +413,13 @@ NOT_GRANTED = register(
         http_status=403,
         rpc_code=-32601,
         hint='The message says what is not allowed. "asks" in a server\'s entry allows its requests.',
+    )
+)
+NO_ANSWER = register(
+    Code(
+        name="NO_ANSWER",
+        http_status=403,
+        hint="Attach a terminal or an editor that may answer, and try again.",
     )
 )
 UNSUPPORTED_BY_CLIENT = register(

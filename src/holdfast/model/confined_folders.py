@@ -1,15 +1,35 @@
-"""The folders that running confined servers can write to."""
+"""In which folders confined servers run: those of this host, and those of all Holdfast processes of the user.
 
+This host counts its own. For other processes there are lock files, in a private folder that no confined server sees.
+They are named by the device and inode of the folder that they stand for. An open file holds each lock, so the locks of a
+process that dies are released.
+"""
+
+import contextlib
+import fcntl
+import os
+import pwd
+import stat
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePath, PurePosixPath
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
+
+_RUNS, _SETUP_BELOW = "runs", "below"
+_SECONDS = 5.0
+_SECONDS_TO_END = 0.5  # a session that was just closed may still be ending its servers
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ConfinedFolders:
-    """The roots of all confined servers that are running. Any path below them can become a symbolic link at any time."""
+    """The roots of all confined servers of this host that are running. Any path below them can become a symbolic link at any time."""
 
     def __init__(self) -> None:
         self._roots: Counter[str] = Counter()
@@ -30,3 +50,191 @@ class ConfinedFolders:
     def contain(self, path: str) -> bool:
         """Whether a confined server can write to a folder above this real path."""
         return any(str(parent) in self._roots for parent in PurePosixPath(path).parents)
+
+
+def runs_confined_server(path: str) -> bool:
+    """Whether a confined server of any process of this user runs in this folder or in a folder above it.
+
+    Such a server can replace anything below its folder by a link at any time. Takes a few file operations.
+    """
+    names: set[str] = set()
+    for step in (PurePath(path), *PurePath(path).parents):
+        with contextlib.suppress(OSError):
+            names.add(_name(_RUNS, os.stat(step)))  # noqa: PTH116 - a pure path
+    folder = locks_folder()
+    if not folder.is_dir():  # no server has been started yet
+        return False
+    try:
+        with _exclusive(folder) as directory:
+            return any(_is_locked(directory, name) for name in names)
+    except HoldfastError:
+        return True
+
+
+def running_roots() -> frozenset[tuple[int, int]]:
+    """The device and inode of each folder in which a confined server of this user runs."""
+    folder = locks_folder()
+    if not folder.is_dir():  # no server has been started yet
+        return frozenset()
+    with _exclusive(folder) as directory:
+        names = [name for name in os.listdir(directory) if _is_locked(directory, name)]  # noqa: PTH208 - not a path
+    numbers = (name.removesuffix(f".{_RUNS}").split("-") for name in names if name.endswith(f".{_RUNS}"))
+    return frozenset((int(device, 16), int(inode, 16)) for device, inode in numbers)
+
+
+def locks_folder() -> Path:
+    """The folder of the locks. It does not depend on the environment: all processes of a user find the same one."""
+    uid = os.geteuid()
+    run = Path("/run") if uid == 0 else Path("/run/user") / str(uid)
+    if _is_own(run, uid):
+        return run / "holdfast"
+    # Not in /tmp if possible: any user can create a folder of this name there first.
+    with contextlib.suppress(KeyError):
+        home = Path(pwd.getpwuid(uid).pw_dir)
+        if home.is_absolute() and home != Path("/") and _is_own(home, uid):
+            return home.resolve() / ".local" / "share" / "holdfast" / "sandbox-locks"
+    return Path("/tmp") / f"holdfast-{uid}"
+
+
+def _is_own(folder: Path, uid: int) -> bool:
+    try:
+        return folder.stat().st_uid == uid and os.access(folder, os.W_OK)
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootLocks:
+    """The locks of one root of a server."""
+
+    running: ExitStack
+    """Holds the lock that says that a server runs in this root."""
+    setup: ExitStack
+    """Holds the locks that keep other servers from starting in folders above the root."""
+    is_last: Callable[[], bool]
+    """Whether no other server runs in this root. If so, none can start there until `running` is closed."""
+    is_held: Callable[[], bool]
+    """Whether other processes still see the lock. False once the lock file, or the folder of the locks, was removed."""
+
+
+def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
+    """Lock a root in which a confined server starts. `steps` are the root and the folders above it.
+
+    A server in a folder above the root could replace the root's names while they are being mounted. So if one runs, this
+    one is refused; and while this one is set up, none is started there.
+    """
+    root, *parents = steps
+    begun = time.monotonic()
+    folder = locks_folder()
+    while True:
+        with ExitStack() as running, ExitStack() as setup, _exclusive(folder) as directory:
+            runs_above = any(_is_locked(directory, _name(_RUNS, parent)) for parent in parents)
+            if runs_above and time.monotonic() > begun + _SECONDS_TO_END:
+                raise HoldfastError(
+                    codes.SPAWN_FAILED,
+                    f"{path!r} cannot be used by a confined server: another confined server runs in a folder above it, and"
+                    " could change this folder during the start. Close the session in that folder, then try again.",
+                )
+            if not runs_above and not _is_locked(directory, _name(_SETUP_BELOW, root)):
+                name = _name(_RUNS, root)
+                fd = _hold(folder, directory, name, running)
+                if fd is not None:
+                    for parent in parents:
+                        _hold(folder, directory, _name(_SETUP_BELOW, parent), setup)
+                    return RootLocks(
+                        running=running.pop_all(),
+                        setup=setup.pop_all(),
+                        is_last=partial(_is_last, folder, name, fd),
+                        is_held=partial(_is_held, folder, name, fd),
+                    )
+        if time.monotonic() > begun + _SECONDS:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"{path!r} cannot be used by a confined server yet: another one is being started or cleaned up in this"
+                " folder or below it. Try again.",
+            )
+        time.sleep(0.005)
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[int]:
+    """Let only one process at a time check or change the locks. Yields a descriptor of their folder."""
+    with ExitStack() as opened:
+        try:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened.callback(os.close, directory)
+            status = os.fstat(directory)
+        except OSError as error:
+            raise _unusable(folder, (error.strerror or "unknown error").lower()) from None
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise _unusable(folder, "it belongs to another user, or other users may enter it")
+        deadline = time.monotonic() + _SECONDS
+        while not _lock(directory, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise _unusable(folder, "another process has locked it")
+            time.sleep(0.001)
+        yield directory
+
+
+def _unusable(folder: Path, why: str) -> HoldfastError:
+    return HoldfastError(
+        codes.SPAWN_FAILED,
+        f"Confined servers cannot be started: the folder of their locks, {str(folder)!r}, cannot be used: {why}. Remove it.",
+    )
+
+
+def _name(kind: str, folder: os.stat_result) -> str:
+    return f"{folder.st_dev:x}-{folder.st_ino:x}.{kind}"
+
+
+def _is_locked(directory: int, name: str) -> bool:
+    try:
+        fd = os.open(name, _FLAGS, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _lock(fd, fcntl.LOCK_EX)
+    finally:
+        os.close(fd)
+
+
+def _hold(folder: Path, directory: int, name: str, holder: ExitStack) -> int | None:
+    """Take a shared lock until `holder` is closed. None if another process holds it exclusively."""
+    fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=directory)
+    if not _lock(fd, fcntl.LOCK_SH):
+        os.close(fd)
+        return None
+    holder.callback(_release, folder, name, fd)
+    return fd
+
+
+def _is_last(folder: Path, name: str, fd: int) -> bool:
+    with _exclusive(folder):
+        return _is_held(folder, name, fd) and _lock(fd, fcntl.LOCK_EX)
+
+
+def _is_held(folder: Path, name: str, fd: int) -> bool:
+    try:
+        return os.path.samestat((folder / name).stat(follow_symlinks=False), os.fstat(fd))
+    except OSError:
+        return False
+
+
+def _release(folder: Path, name: str, fd: int) -> None:
+    try:
+        with contextlib.suppress(HoldfastError), _exclusive(folder) as directory:
+            if _is_held(folder, name, fd) and _lock(fd, fcntl.LOCK_EX):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

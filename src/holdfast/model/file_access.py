@@ -1,4 +1,4 @@
-"""Access files in separate threads and with a deadline, in case their file system does not respond."""
+"""Runs functions that access files in separate threads and with a deadline, in case a file system does not respond."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,10 +14,10 @@ ACCESS_SECONDS = 5.0
 _THREADS = WorkerThreads("file-access", threads=64, per_owner=4)
 
 
-async def access_files(
+async def run_with_file_timeout(
     function: Callable[..., T], *args: Any, path: str, seconds: float = ACCESS_SECONDS
 ) -> T:
-    """Call a function that accesses files at `path`. Raise `TIMEOUT` if it takes too long.
+    """Run a function that accesses files at `path` in another thread. Raise `TIMEOUT` if it takes too long.
 
     The function cannot be stopped and keeps its thread. Calls with other paths use other threads.
     """

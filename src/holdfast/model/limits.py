@@ -10,7 +10,7 @@ class Limits:
     line_bytes: int = field(
         default=16 * 1024 * 1024,
         metadata={
-            "help": "The maximum size of a message from a peer, in bytes. A larger one is discarded and refused.",
+            "help": "The maximum size of a message from a peer, in bytes. A larger message is refused and discarded.",
             "min": 1024,
             "max": 2**30,
         },
@@ -39,7 +39,7 @@ class Limits:
         default=1024,
         metadata={
             "help": "The maximum number of unanswered requests on one connection, in each direction."
-            " Further requests of a peer are refused with `BUSY`.",
+            " Further requests from a peer are refused with `BUSY`.",
             "min": 1,
             "max": 65536,
         },
@@ -51,7 +51,7 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much a document may contain before it is handled another way: shortened, refused, or read in a thread.
+    """How much a document may contain before it is handled differently: shortened, refused, or read in a thread.
 
     Bytes alone say little about the work: a megabyte is one text, or 300,000 empty lists.
     """
@@ -65,4 +65,4 @@ ON_LOOP = Budget(bytes=1024 * 1024, values=1000)
 STORED = Budget(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
 HANDSHAKE = Budget(bytes=256 * 1024, values=10_000)
-"""What a server may send about itself when it is connected to."""
+"""What a server may send about itself during the handshake."""

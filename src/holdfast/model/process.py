@@ -12,6 +12,12 @@ GUARDED_NAMES = (
 
 A confined server may not create or change them, unless `Confinement.writable` names them.
 """
+GUARDED_IF_PRESENT = (
+    *(".jj", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".aider.conf.yml"),
+    *(".cargo", ".yarnrc.yml"),
+)
+"""More of them, which a confined server may not change. While they are missing it may create them: an empty folder with such
+a name would make the user's programs fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +27,8 @@ class Quota:
     memory_bytes: int = 2 * 1024**3
     processes: int = 128
     file_bytes: int = 1024**3
-    descriptors: int = 1024
+    descriptors: int = 768
+    """Not 1024, the usual limit of other programs: see `descriptor_limit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,7 @@ class Confinement:
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts that it may reach even at a private or local address; set only by the host's settings."""
     writable: tuple[str, ...] = ()
-    """Names from `GUARDED_NAMES`, such as `.git`, that it may change in its roots; set by the host or the user."""
+    """Names from `GUARDED_NAMES` and `GUARDED_IF_PRESENT`, such as `.git`, that it may change in its roots; set by the host or the user."""
     read_only: tuple[str, ...] = ()
     """Those of its roots that it may not change, because programs in them run unconfined in other sessions."""
     protected: tuple[str, ...] = ()

@@ -30,13 +30,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerWarning:
-    """A warning for the user about a server that was not refused, or about the session's trust."""
+class SessionWarning:
+    """A warning for the user, either about a server that was not refused or about the session's trust."""
 
-    server: str
-    """Its name; or a folder of the session, if the warning is about the session's trust."""
+    server: str = ""
+    """The server's name; empty if the warning is about the session's trust."""
+    folder: str = ""
+    """The session's folder that lowers its trust; empty if the warning is about a server."""
     stage: Stage
     text: str
+
+    @property
+    def subject(self) -> str:
+        """What the warning is about: the server or the folder."""
+        return self.server or self.folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +52,7 @@ class Resolution:
 
     servers: tuple[ServerSpec, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    warnings: tuple[ServerWarning, ...] = ()
+    warnings: tuple[SessionWarning, ...] = ()
 
     def refuse_if(self, why: Callable[[ServerSpec], str | None], *, stage: Stage) -> "Resolution":
         """Refuse each server for which `why` returns a reason."""

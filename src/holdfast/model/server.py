@@ -48,10 +48,9 @@ class Stdio:
     """Names such as `.git` that it may change in the session's folders while confined; otherwise they are read-only.
     `.` stands for a whole folder that is read-only because a direct server's program lies in it."""
     cwd: str = ""
-    """The folder it is started in: an absolute path, or `.` for the session's folder. If empty, the session's folder, or
-    the empty one of `has_empty_folder`."""
+    """The folder it is started in, as its entry names it: an absolute path, or `.` for the session's folder."""
     has_empty_folder: bool = False
-    """Whether it is started in an empty folder of its own, because its command runs what it finds in its folder by name."""
+    """Whether it is started in an empty folder of its own. Otherwise in `cwd`, or without one in the session's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +74,8 @@ class InProcess:
     """A built-in server that runs in the host's process; `service` is its name."""
 
     service: str
+    read_only: tuple[str, ...] = ()
+    """Those of the session's folders that it may not change, because programs in them run unconfined in other sessions."""
 
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess
@@ -93,8 +94,8 @@ class ServerSpec:
     """A hash of the entry as written; the user approves this hash."""
     identity: str = ""
     """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
-    trust: Trust = Trust.DIRECT
-    """The least trusted kind of session that may use it."""
+    min_trust: Trust = Trust.DIRECT
+    """The lowest trust of a session that may use it."""
     lifetime: Lifetime = Lifetime.SESSION
     tools: Allowlist = ALLOW_ALL
     allowed_requests: Allowlist = ALLOW_NONE
@@ -117,4 +118,4 @@ class ServerSpec:
 
     def may_be_used_by(self, trust: Trust) -> bool:
         """Whether a session of this trust may use it. A sandboxed session also gets the servers that its client brings."""
-        return trust is Trust.DIRECT or self.trust is Trust.SANDBOXED or self.source is Source.CLIENT
+        return trust is Trust.DIRECT or self.min_trust is Trust.SANDBOXED or self.source is Source.CLIENT

@@ -1,7 +1,8 @@
-"""Read files that others can write: only regular files, up to a size limit, and without blocking."""
+"""Read files that others can write: only regular files, up to a size limit, and without blocking. Recognise such files."""
 
 import errno
 import os
+import shlex
 import stat
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,29 @@ _PSEUDO_FILE_SYSTEMS = ("/proc", "/sys")
 
 class UnusableFileError(OSError):
     """The file exists, but is not read: it is too large or not a regular file."""
+
+
+class SharedFileError(UnusableFileError):
+    """The file is not read, because other users can change it. `strerror` says what to do."""
+
+
+def read_own_file(path: str | Path, *, limit: int) -> bytes:
+    """The content of a configuration file of the user or the operator. Raise `SharedFileError` if other users can change it."""
+    descriptor = open_untrusted_file(path)
+    try:
+        if is_writable_by_others(os.fstat(descriptor)):
+            command = shlex.join(["chmod", "go-w", str(path)])
+            reason = f"other users can change it. Check its content, then run: {command}"
+            raise SharedFileError(errno.EPERM, reason, str(path))
+        return read_descriptor(descriptor, limit=limit, name=str(path))
+    finally:
+        os.close(descriptor)
+
+
+def is_writable_by_others(status: os.stat_result) -> bool:
+    """Whether all users may write, or a group other than the user's own. Many systems give each user a private primary group."""
+    is_other_group = status.st_gid not in (0, os.getegid())
+    return bool(status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and is_other_group))
 
 
 def read_untrusted_file(
@@ -64,7 +88,8 @@ def read_descriptor(descriptor: int, *, limit: int, name: str) -> bytes:
 def _check_regular(descriptor: int, path: str | Path) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link"}
+        kind = kinds.get(stat.S_IFMT(status.st_mode), "not a regular file")
         raise UnusableFileError(errno.EINVAL, kind, str(path))
     if mount := _pseudo_devices().get(
         status.st_dev

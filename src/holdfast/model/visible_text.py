@@ -24,3 +24,9 @@ def strip_invisible(text: str) -> str:
 def to_line(text: str) -> str:
     """The text on one line: invisible characters removed, each run of white space replaced by one blank."""
     return " ".join(strip_invisible(text).split())
+
+
+def quote_line(text: str, limit: int) -> str:
+    """Put untrusted text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
+    line = to_line(text[: 4 * limit]).replace("“", "'").replace("”", "'").replace('"', "'")
+    return f"“{line if len(line) <= limit else line[: limit - 1] + '…'}”"

@@ -6,22 +6,26 @@ of them is blocked.
 
 import asyncio
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0  # an idle thread ends after this time
+_SLICE_SECONDS = 0.02
 
 
 class WorkerThreads:
     """Runs functions in up to `threads` threads, and for one owner in up to `per_owner` of them.
 
-    With `per_owner`, an owner gets a further thread only if as many as it uses stay free for others. Owners, such as
+    With `per_owner`, an owner gets another thread only while more threads are free than it uses. Owners, such as
     sessions, take turns. The process does not wait for these threads when it ends.
     """
 
@@ -40,7 +44,7 @@ class WorkerThreads:
     async def run(self, function: Callable[..., T], *args: Any, owner: str = "") -> T:
         """Call the function in a thread, with the context variables of the caller.
 
-        If the caller is cancelled, a call that has begun goes on and counts as its owner's until it returns.
+        If the caller is cancelled, a call that has begun continues, and counts for its owner until it returns.
         """
         future: Future[T] = Future()
         with self._changed:
@@ -51,7 +55,7 @@ class WorkerThreads:
             self._changed.notify()
             may_run = (
                 len(queue) + self._running[owner] <= self._per_owner
-            )  # else it follows a job of its owner
+            )  # otherwise it runs after a job of its owner
             if may_run and self._waiting > self._idle:
                 self._start_thread()
         return await asyncio.wrap_future(future)
@@ -74,7 +78,7 @@ class WorkerThreads:
             del job, future, call  # keep no result alive while waiting
 
     def _wake_other(self) -> None:
-        """Another job may be able to run, now that a thread of its owner has taken up one of another owner."""
+        """Wake or start a thread if another job may run now."""
         if not any(map(self._may_run, self._queues)):
             return
         if self._threads <= self._running.total():
@@ -108,6 +112,21 @@ class WorkerThreads:
                     return None
 
 
+async def run_in_slices(threads: WorkerThreads, steps: Generator[None, None, T], *, owner: str) -> T:
+    """Run a generator to its end, in short slices, and return its result. A slice ends where the generator yields.
+
+    Between two slices, the threads can work for other owners. If the caller is cancelled, the generator is closed at its
+    next yield.
+    """
+    work = _Work(steps)
+    try:
+        while (done := await threads.run(work.advance, owner=owner)) is None:
+            pass
+        return done.result
+    finally:
+        work.stop()
+
+
 def _complete(future: Future[Any], call: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
@@ -117,3 +136,31 @@ def _complete(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[T]):
+    result: T
+
+
+class _Work(Generic[T]):
+    def __init__(self, steps: Generator[None, None, T]) -> None:
+        self._steps = steps
+        self._is_stopped = False
+
+    def advance(self) -> _Done[Any] | None:
+        """Run for one slice; None if there is more to do."""
+        until = time.monotonic() + _SLICE_SECONDS
+        try:
+            while time.monotonic() < until and not self._is_stopped:
+                next(self._steps)
+        except StopIteration as end:
+            return _Done(end.value)
+        if self._is_stopped:
+            self._steps.close()
+        return None
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        with suppress(ValueError):  # a thread is running it, and will close it
+            self._steps.close()

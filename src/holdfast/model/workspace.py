@@ -8,6 +8,7 @@ from types import MappingProxyType
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import NO_RESTRICTION, PermissionRestriction
 from holdfast.model.process import Quota
 from holdfast.model.trust import Trust
 
@@ -27,6 +28,7 @@ class Workspace:
     trust: Trust = Trust.SANDBOXED
     servers: Allowlist = ALLOW_ALL
     tools: Allowlist = ALLOW_ALL
+    permission: PermissionRestriction = NO_RESTRICTION
     quota: Quota = _QUOTA
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
     """Environment variables for servers, by server name."""

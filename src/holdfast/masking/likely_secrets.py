@@ -1,9 +1,10 @@
-"""Find likely secrets in text: values after a secret name or flag, parts of URLs, and words that look random."""
+"""Mask likely secrets in a text: values after a secret name or flag, parts of URLs, and words that look random."""
 
 import re
 from collections.abc import Callable, Iterator
 
-from holdfast.model.secret_names import is_secret_name
+from holdfast.masking.looks_generated import looks_generated
+from holdfast.masking.secret_names import is_secret_name
 
 MASKED = "[masked]"
 
@@ -23,6 +24,7 @@ _FLAG = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*+)\s{1,3}(?!-)")
 _URL = re.compile(r"://[^\s\"'<>`\\]++")
 _REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
 _PARAMETER = re.compile(r"[^&;]++")
+_LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 
 _HEADERS = ("authorization", "cookie")  # their values contain blanks
 _NOT_VALUES = {"true", "false", "null", "none", "True", "False", "None"}
@@ -50,17 +52,6 @@ _SENTENCE_WORDS = {
 }
 _HOOKS = {"hook", "hooks", "webhook", "webhooks"}
 
-_KNOWN_KEY = re.compile(
-    r"(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z]|xapp|npm|pypi|hf|dop_v1|shpat|whsec|AKIA|ASIA|AIza|eyJ|SG\.)"
-    r"[\w.-]{12,}"
-)
-_DIGEST = re.compile(r"(?:.*[@:])?sha(?:1|256|384|512)[:-][0-9A-Za-z+/=]+")
-_RANDOM = re.compile(r"[\w+/=.~:-]{16,}")
-_KIND_CHANGE = re.compile(r"[0-9][A-Za-z]|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
-_HEX = re.compile(r"[0-9a-fA-F-]{20,}")
-
 
 def mask_likely_secrets(text: str) -> str:
     """Mask likely secrets in a log line, an error or a listing. Names, flags and hosts stay readable."""
@@ -86,7 +77,7 @@ def mask_url_passwords(text: str) -> str:
     return _URL.sub(lambda found: "://" + _replace_in_userinfo(found[0][3:], _mask), text)
 
 
-def secrets_in_text(text: str) -> Iterator[str]:
+def secrets_in_urls(text: str) -> Iterator[str]:
     """The secrets in the URLs of a configured value: passwords, query values and parts of the path."""
     for url in _URL.findall(text) if "://" in text else ():
         found: list[str] = []
@@ -97,30 +88,6 @@ def secrets_in_text(text: str) -> Iterator[str]:
 
         _replace_in_url(url[3:], collect, every_query_value=False)
         yield from found
-
-
-def looks_generated(value: str) -> bool:
-    """Whether a value looks random, as generated keys do.
-
-    At least 16 characters, without blanks, in which letters, digits, upper and lower case change at least once in four
-    characters; or with a known beginning such as `ghp_`; or at least 20 hexadecimal digits. Paths, package names and
-    image digests do not count.
-    """
-    if len(value) < 16 or value.startswith(("/", "./", "../", "~", "@")) or _DIGEST.fullmatch(value):
-        return False
-    return _KNOWN_KEY.fullmatch(value) is not None or looks_random(value)
-
-
-def looks_random(value: str) -> bool:
-    """Whether letters, digits, upper and lower case change as often as in a random text. No words do, with any beginning."""
-    if not _RANDOM.fullmatch(value) or _DATE.match(value):
-        return False
-    letters = re.sub(r"[\W_]", "", value)
-    has_digit = any(map(str.isdigit, letters))
-    if _HEX.fullmatch(value):
-        return has_digit and not letters.isdigit()
-    changes = sum(1 for _ in _KIND_CHANGE.finditer(letters))
-    return 4 * changes >= len(letters) >= 14
 
 
 def is_reference(value: str) -> bool:

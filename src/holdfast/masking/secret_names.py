@@ -1,4 +1,4 @@
-"""Names whose value is a secret: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
+"""Recognise a secret by its name: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from functools import lru_cache
 from holdfast.model.json import Json
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_MAX_NAME = 100  # only the end of a longer name is looked at
+_MAX_NAME = 100  # of a longer name, only the end is checked
 
 
 def _words(text: str) -> frozenset[str]:

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing, secrets_in_urls
+from holdfast.masking.looks_generated import looks_generated
+from holdfast.masking.secret_names import is_secret_name, value_name
 from holdfast.model.json import Json
-from holdfast.model.secret_names import is_secret_name, value_name
-from holdfast.model.secret_text import MASKED, is_reference, looks_generated, mask_listing, secrets_in_text
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 _REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
@@ -26,7 +27,7 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
             found = secrets_in_arguments((command, *args))
             return (*spec.secrets, *secrets_in_mapping(env), *found)
         case Http(headers=headers, url=url) | Sse(headers=headers, url=url):
-            return (*spec.secrets, *secrets_in_mapping(headers), *secrets_in_text(url))
+            return (*spec.secrets, *secrets_in_mapping(headers), *secrets_in_urls(url))
         case InProcess():
             return ()
 
@@ -60,7 +61,7 @@ def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
     for name, value in entries.items():
         if is_secret_name(name):
             found += _with_and_without_scheme(value)
-        found += secrets_in_text(value)
+        found += secrets_in_urls(value)
     return tuple(found)
 
 
@@ -88,7 +89,7 @@ def _mask_argument(word: str, before: str, program: str) -> str:
 
 
 def _secrets_in_argument(word: str, before: str, program: str) -> Iterator[str]:
-    yield from secrets_in_text(word)
+    yield from secrets_in_urls(word)
     name, equals, value = word.partition("=")
     yield from _secrets_after_flag(before, word)
     if equals and is_secret_name(name):

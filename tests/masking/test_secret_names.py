@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.model.secret_names import is_secret_name
+from holdfast.masking.secret_names import is_secret_name
 
 SECRET = """
     Authorization Proxy-Authorization password userPassword DB_PASSWORD DB_PASSWORD_OLD PGPASSWORD MYSQL_PWD adminPwd passphrase

@@ -1,8 +1,8 @@
 """Mask known secrets in a text that arrives in pieces."""
 
-from holdfast.model.mask import Mask, mask_spans
-from holdfast.model.obtained_secrets import CONTEXT_TOKEN_START, skip_token
-from holdfast.model.secret_text import MASKED
+from holdfast.masking.likely_secrets import MASKED
+from holdfast.masking.mask import Mask, mask_spans
+from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 
 
 class StreamMask:
@@ -18,6 +18,10 @@ class StreamMask:
         self._is_in_token = False  # the text ended within a signed token
         self.pending = ""
         """The delayed text."""
+
+    def use(self, mask: Mask) -> None:
+        """Mask the text with this mask from now on."""
+        self._mask = mask
 
     def feed(self, piece: str) -> str:
         """The text that can be shown after this piece."""

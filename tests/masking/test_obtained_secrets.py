@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.model import obtained_secrets
-from holdfast.model.mask import MASKED, Mask
-from holdfast.model.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
-from holdfast.model.stream_mask import StreamMask
+from holdfast.masking import obtained_secrets
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
+from holdfast.masking.stream_mask import StreamMask
 
 TOKEN = "opaque-token-4f9a2c81"
 SIGNED = f"{CONTEXT_TOKEN_START}mFhYWEiLCJ0eXAiOiJ4In0.eyJpc3MiOiJob2xkZmFzdCJ9.c2ln-bmF_0dXJl"
@@ -22,7 +22,7 @@ def obtained() -> Iterator[ObtainedSecrets]:
 def test_mask_that_was_made_before_masks_what_is_obtained_later_until_the_owner_exits():
     mask = Mask.of(["configured-secret"])
     with ObtainedSecrets() as obtained:
-        obtained.add_credentials([TOKEN, None, "short"])
+        obtained.add_credentials("ours", [TOKEN, None, "short"])
         masked = mask.mask_known(f"{TOKEN} configured-secret short")
 
     assert masked == f"{MASKED} {MASKED} short"
@@ -31,15 +31,15 @@ def test_mask_that_was_made_before_masks_what_is_obtained_later_until_the_owner_
 
 
 def test_same_secret_of_two_owners_is_masked_until_both_exit(obtained: ObtainedSecrets):
-    obtained.add_credentials([TOKEN])
+    obtained.add_credentials("ours", [TOKEN])
     with ObtainedSecrets() as other:
-        other.add_credentials([TOKEN, TOKEN])
+        other.add_credentials("ours", [TOKEN, TOKEN])
 
     assert Mask().mask_known(TOKEN) == MASKED
 
 
 def test_questions_can_leave_out_what_servers_chose(obtained: ObtainedSecrets):
-    obtained.add_credentials([TOKEN])
+    obtained.add_credentials("ours", [TOKEN])
 
     assert Mask().without_obtained().mask_known(TOKEN) == TOKEN
 
@@ -73,7 +73,7 @@ def test_server_cannot_mask_words_by_a_cookie(obtained: ObtainedSecrets, value: 
 
 
 def test_one_server_takes_no_room_from_others(obtained: ObtainedSecrets):
-    obtained.add_credentials([TOKEN])
+    obtained.add_credentials("ours", [TOKEN])
     obtained.add_from_server("ours", "a1B2c3D4e5F6g7H8")
     for number in range(1000):
         obtained.add_from_server("theirs", f"q7Rk2Zp9Xw4Lm8Tb1Vn6{number}")
@@ -84,7 +84,26 @@ def test_one_server_takes_no_room_from_others(obtained: ObtainedSecrets):
 
 def test_number_of_credentials_is_limited_and_the_oldest_are_forgotten(obtained: ObtainedSecrets):
     tokens = [f"opaque-token-{number:05}" for number in range(1000)]
-    obtained.add_credentials(tokens)
+    obtained.add_credentials("ours", tokens)
 
     assert Mask().mask_known(f"{tokens[0]} {tokens[-1]}") == f"{tokens[0]} {MASKED}"
     assert obtained_secrets.count() < 1000
+
+
+def test_one_login_that_is_refreshed_often_takes_no_room_from_another(obtained: ObtainedSecrets):
+    obtained.add_credentials("ours", [TOKEN])
+    for number in range(1000):
+        obtained.add_credentials("theirs", [f"access-token-{number:05}", f"refresh-token-{number:05}"])
+
+    assert Mask().mask_known(f"{TOKEN} access-token-00999 access-token-00000") == (
+        f"{MASKED} {MASKED} access-token-00000"
+    )
+    assert obtained_secrets.count() < 200
+
+
+def test_control_without_a_share_per_login_the_other_token_is_forgotten(obtained: ObtainedSecrets):
+    obtained.add_credentials("all", [TOKEN])
+    for number in range(1000):
+        obtained.add_credentials("all", [f"access-token-{number:05}"])
+
+    assert Mask().mask_known(TOKEN) == TOKEN

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import Any
 
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.secret_names import is_secret_name
 from holdfast.model.json import Json
-from holdfast.model.mask import MASKED, Mask
-from holdfast.model.secret_names import is_secret_name
 
 _CALL = re.compile(r"(\s*/call(?!\S)(?:\s+[^\s{]+)?\s*)(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z][\w-]*")

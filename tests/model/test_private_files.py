@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.builtin.tasks.store import TaskStore
-from holdfast.model.private_database import make_private_database
-from holdfast.store.database import connect
+from holdfast.model.private_files import make_private_database
+from holdfast.store.sqlite.database import connect
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from holdfast.model.mask import Mask
-from holdfast.model.mask_prompt import mask_prompt, mask_prompts
+from holdfast.masking.mask import Mask
+from holdfast.masking.prompts import mask_prompt, mask_prompts
 
 NO_SECRETS = Mask()
 

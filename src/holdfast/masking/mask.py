@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from holdfast.model import obtained_secrets
+from holdfast.masking import obtained_secrets
+from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, encode_secrets, join_spans
+from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_url_passwords
+from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.model.json import Json
-from holdfast.model.secret_encodings import encode_secrets
-from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex, Span, join_spans
-from holdfast.model.secret_names import is_secret_value, value_name
-from holdfast.model.secret_text import MASKED, mask_likely_secrets, mask_url_passwords
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,8 @@ class Mask:
         return len(self.secrets) + (obtained_secrets.count() if self.includes_obtained else 0)
 
     def plus(self, other: "Mask") -> "Mask":
-        """A mask for the secrets of both."""
-        return Mask(tuple(sorted({*self.secrets, *other.secrets})))
+        """A mask for the secrets of both. It masks what this process obtained if this mask does."""
+        return Mask(tuple(sorted({*self.secrets, *other.secrets})), self.includes_obtained)
 
     def without_obtained(self) -> "Mask":
         """A mask for the secrets of the configuration only. What a server chose must not be masked in a question to the user."""
@@ -95,7 +94,7 @@ class Mask:
         return mask_likely_secrets(self.mask_known(text))
 
     def mask_known_in_json(self, value: Json) -> Json:
-        """Mask known secrets in the keys and strings of JSON."""
+        """Mask known secrets in the keys, strings and numbers of JSON."""
         if not self.size:
             return value
         return self._mask_json(value, by_name=False)
@@ -117,8 +116,16 @@ class Mask:
                     else self._mask_json(item, by_name=by_name)
                     for key, item in value.items()
                 }
+            case int() | float() if self.find(_number_text(value)):
+                return MASKED
             case _:
                 return value
+
+
+def _number_text(value: float) -> str:
+    """A number as a secret may be written: `1e15` is also `1000000000000000`. `True` and short numbers are no secrets."""
+    text = str(value)
+    return f"{text} {int(value)}" if isinstance(value, float) and value.is_integer() else text
 
 
 def mask_spans(text: str, spans: Iterable[Span]) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from holdfast.model.secret_encodings import encode_secrets
-from holdfast.model.secret_index import SecretIndex, Span, split_secret
-from holdfast.model.secret_text import looks_random
+from holdfast.masking.known_secrets import SecretIndex, Span, encode_secrets, split_secret
+from holdfast.masking.looks_generated import looks_random
 
 CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
 """Every signed context token begins with this: its header in base64. There is a new token for every request."""
-_MAX_CREDENTIALS = 64
+_MAX_LOGINS = 256
+_MAX_CREDENTIALS_OF_LOGIN = 16
 _MAX_LINKS = 1024
 _MAX_PIECES_OF_LINK = 64
 _MAX_LENGTH = 4096
@@ -30,10 +30,10 @@ _changing = threading.Lock()
 
 
 class ObtainedSecrets:
-    """What one host obtained. Its secrets are masked until it exits; of very many, the oldest are forgotten."""
+    """The secrets that one host has obtained. They are masked until it exits; if there are too many, the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._credentials: dict[str, tuple[str, ...]] = {}
+        self._credentials: dict[object, dict[str, tuple[str, ...]]] = {}
         self._from_servers: dict[object, deque[tuple[str, ...]]] = {}
         self._signs_tokens = False
 
@@ -47,8 +47,9 @@ class ObtainedSecrets:
         if self._signs_tokens:
             _change(removed=[CONTEXT_TOKEN_START])
             self._signs_tokens = False
-        for pieces in self._credentials.values():
-            _change(removed=pieces)
+        for login in self._credentials.values():
+            for pieces in login.values():
+                _change(removed=pieces)
         for values in self._from_servers.values():
             for pieces in values:
                 _change(removed=pieces)
@@ -60,18 +61,28 @@ class ObtainedSecrets:
             self._signs_tokens = True
             _change(added=[CONTEXT_TOKEN_START])
 
-    def add_credentials(self, values: Iterable[str | None]) -> None:
-        """Mask what the user's logins consist of: tokens, authorization codes, client secrets."""
+    def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
+        """Mask the secrets of one of the user's logins: tokens, authorization codes, client secrets.
+
+        Each login has its own share, so that one that is refreshed often does not push out the tokens of another.
+        """
+        kept = self._credentials.pop(login, None) or {}
+        self._credentials[login] = kept  # the login that was used last is last
         for value in values:
-            if value is None or value in self._credentials or not _CREDENTIAL.fullmatch(value):
+            if value is None or not _CREDENTIAL.fullmatch(value):
                 continue
-            pieces = self._credentials[value] = encode_secrets([value[:_MAX_LENGTH]])
-            _change(added=pieces)
-            if len(self._credentials) > _MAX_CREDENTIALS:
-                _change(removed=self._credentials.pop(next(iter(self._credentials))))
+            if (pieces := kept.pop(value, None)) is None:
+                pieces = encode_secrets([value[:_MAX_LENGTH]])
+                _change(added=pieces)
+            kept[value] = pieces
+            if len(kept) > _MAX_CREDENTIALS_OF_LOGIN:
+                _change(removed=kept.pop(next(iter(kept))))
+        if len(self._credentials) > _MAX_LOGINS:
+            for pieces in self._credentials.pop(next(iter(self._credentials))).values():
+                _change(removed=pieces)
 
     def add_from_server(self, link: object, value: str) -> None:
-        """Mask a cookie or an id that a server chose for a link, where it looks random: a server must not be able to mask words."""
+        """Mask a cookie or an id that a server chose for a link, if it looks random: a server must not be able to mask words."""
         plain = value[:_MAX_LENGTH]
         pieces = tuple(piece for piece in split_secret(plain) if looks_random(_NOT_IN_WORDS.sub("", piece)))
         if not pieces:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.mask import MASKED, Mask
-from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex
-from holdfast.model.stream_mask import StreamMask
+from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.stream_mask import StreamMask
 
 SECRET = "canary-4f9a2c81"
 

@@ -1,9 +1,12 @@
-"""Find many secrets in a text. The time depends on the length of the text, hardly on the number of secrets."""
+"""Find known secrets in a text, in every encoding that they are likely to occur in."""
 
+import base64
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
+from urllib.parse import quote, quote_plus
 
 MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
@@ -11,8 +14,16 @@ MAX_PIECE_LENGTH = 64
 """Longer secrets are split into pieces of at most this length, and each piece is a secret by itself."""
 # Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
 _MAX_SEPARATE_SEARCHES = 1000
+_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9._~-]+")
 
 Span = tuple[int, int]
+
+
+def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
+    """These secrets, also JSON-escaped, percent-encoded and in base64, split into pieces. Very short ones are left out."""
+    found = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    encodings = {encoding for value in found for encoding in _encodings(value)}
+    return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
 
 
 def split_secret(secret: str) -> list[str]:
@@ -23,7 +34,10 @@ def split_secret(secret: str) -> list[str]:
 
 
 class SecretIndex:
-    """Secrets of `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters. One that was added twice must be removed twice."""
+    """Secrets of `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters. One that was added twice must be removed twice.
+
+    The time of a search depends on the length of the text, hardly on the number of secrets.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._counts: dict[str, int] = {}
@@ -130,3 +144,47 @@ def join_spans(spans: list[Span]) -> list[Span]:
         else:
             joined.append((begin, end))
     return joined
+
+
+def _encodings(value: str) -> set[str]:
+    encoded = _base64(value.encode("utf-8", "surrogatepass"))
+    if _NEVER_ESCAPED.fullmatch(value):
+        return {value, *encoded}
+    escaped = json.dumps(value)[1:-1]
+    percent = quote(value, safe="", errors="replace")
+    return {
+        value,
+        escaped,
+        escaped.replace("/", "\\/"),
+        _escape_for_html(escaped),
+        json.dumps(escaped)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        percent,
+        _lower_percent(percent),
+        quote(value, errors="replace"),
+        quote_plus(value, errors="replace"),
+        *encoded,
+    }
+
+
+def _escape_for_html(text: str) -> str:
+    """Escape characters with a meaning in HTML, as some JSON encoders do."""
+    return "".join(f"\\u{ord(letter):04x}" if letter in "<>&='" else letter for letter in text)
+
+
+def _lower_percent(text: str) -> str:
+    first, *rest = text.split("%")
+    return "%".join((first, *(part[:2].lower() + part[2:] for part in rest)))
+
+
+def _base64(raw: bytes) -> set[str]:
+    """The parts of the value's base64 that do not depend on the bytes around it, one for each alignment."""
+    found: set[str] = set()
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + raw).decode()
+        core = encoded[4 if shift else 0 : len(encoded) - (4 if (shift + len(raw)) % 3 else 0)]
+        if len(core) >= 8:
+            found.add(core)
+            found.add(core.replace("+", "-").replace("/", "_"))
+    return found

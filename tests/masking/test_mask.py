@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.masking.configured_secrets import secrets_in_mapping
+from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.secret_names import is_secret_name
 from holdfast.model.json import Json
-from holdfast.model.mask import MASKED, Mask
-from holdfast.model.secret_index import MIN_SECRET_LENGTH
-from holdfast.model.secret_names import is_secret_name
-from holdfast.model.secrets import secrets_in_mapping
 
 SECRET = 'p@ss"w0rd/ü\n1'
 

@@ -1,0 +1,95 @@
+"""The mount points of this machine, and the other paths at which they show a folder."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+Location = tuple[str, str]
+"""A file system's device and a path in it, which are the same for all bind mounts of a folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountPoint:
+    """One line of `/proc/self/mountinfo`: which folder of which file system is mounted where."""
+
+    device: str
+    source: str
+    path: str
+    is_read_only: bool = False
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a normalized path is this folder, or lies in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
+    """The mount points, in the order in which they were mounted."""
+    fields = (
+        line.split(" ") for line in text.split("\n")
+    )  # not `splitlines`: names may contain U+2028, \f and the like
+    return tuple(
+        MountPoint(
+            device=line[2],
+            source=_unescape(line[3]),
+            path=_unescape(line[4]),
+            is_read_only="ro" in line[5].split(","),
+        )
+        for line in fields
+        if len(line) > 5
+    )
+
+
+def read_mounts() -> tuple[MountPoint, ...]:
+    """The mount points of this process. Empty on systems without `/proc`."""
+    try:
+        with Path("/proc/self/mountinfo").open(
+            encoding="utf-8", errors="surrogateescape", newline=""
+        ) as file:
+            return parse_mountinfo(file.read())
+    except FileNotFoundError:
+        return ()
+
+
+def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
+    """The file system that contains a real path, and the path in there."""
+    found = MountPoint(device="", source="/", path="/")
+    for mount in mounts:  # a later mount covers an earlier one
+        if is_within(path, mount.path) and len(mount.path) >= len(found.path):
+            found = mount
+    rest = path.removeprefix(found.path.rstrip("/"))
+    return found.device, (found.source.rstrip("/") + rest) or "/"
+
+
+def shown_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Location]:
+    """The locations that are visible at this path and below it, also through bind mounts."""
+    yield find_location(path, mounts)
+    for mount in mounts:
+        if mount.path.startswith(f"{path}/"):
+            yield mount.device, mount.source
+
+
+def with_aliases(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tuple[str, ...]:
+    """These real paths, and all others at which a bind mount shows them or a part of them.
+
+    Whoever compares all of these with another path notices each overlap.
+    """
+    known = tuple(mounts)
+    found: dict[str, None] = {}
+    for path in paths:
+        found[path] = None
+        for device, location in shown_locations(path, known):
+            for mount in known:
+                if mount.device != device:
+                    continue
+                if is_within(location, mount.source):
+                    rest = location.removeprefix(mount.source.rstrip("/"))
+                    found[(mount.path.rstrip("/") + rest) or "/"] = None
+                elif is_within(mount.source, location):
+                    found[mount.path] = None
+    return tuple(found)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

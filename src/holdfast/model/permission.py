@@ -1,0 +1,165 @@
+"""What permission rules are made of: modes, patterns of tools, and restrictions."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+MAX_PATTERNS = 1000
+_MAX_LENGTH = 300
+_SHOWN = 80
+_EXPECTED = 'must be a list of patterns such as "git.push" or "files.*"'
+_QUOTED = re.compile(r'"([^"]+)"(?:\.(.*))?')
+_PLAIN_SERVER = re.compile(r"[\w @/:*-]+")  # other characters are likely meant as another kind of pattern
+_TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and *
+
+
+class Mode(StrEnum):
+    """What a session does with calls of tools that may change something."""
+
+    ASK = "ask"
+    """Asks the user before each call."""
+    AUTO = "auto"
+    """Makes the call without asking."""
+    READ_ONLY = "read-only"
+    """Refuses the call."""
+
+
+_LOWEST_FIRST = (Mode.READ_ONLY, Mode.ASK, Mode.AUTO)
+
+
+class Access(StrEnum):
+    """Whether a tool may be called."""
+
+    ALLOWED = "allowed"
+    MUST_ASK = "must ask"
+    REFUSED = "refused"
+
+
+class DoorKind(StrEnum):
+    """Where a session is used from. The settings limit the mode for each."""
+
+    ACP = "acp"
+    CHAT = "chat"
+    CLI = "cli"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPattern:
+    """Matches tools by the exact name of their server and of the tool. Each name is kept as the texts between its `*`s."""
+
+    server: tuple[str, ...]
+    tool: tuple[str, ...]
+
+    def matches(self, server: str, tool: str) -> bool:
+        """Whether both names match, in upper and lower case too. The time is linear in their length."""
+        return _matches(self.tool, tool) and _matches(self.server, server)
+
+    def __str__(self) -> str:
+        server, tool = "*".join(self.server), "*".join(self.tool)
+        is_plain = _PLAIN_SERVER.fullmatch(server) and (len(self.server) > 1 or "*" not in server)
+        if is_plain and ("." not in tool or server == "*"):
+            return f"{server}.{tool}"
+        return f'"{server}".{tool}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRestriction:
+    """What a workspace, an agent or a client forbids: it can refuse tools, demand questions and lower the mode."""
+
+    deny: tuple[ToolPattern, ...] = ()
+    ask: tuple[ToolPattern, ...] = ()
+    max_mode: Mode = Mode.AUTO
+
+
+NO_RESTRICTION = PermissionRestriction()
+
+
+def lowest_mode(first: Mode, *others: Mode) -> Mode:
+    """The mode that permits the least: `read-only` is below `ask`, and `ask` is below `auto`."""
+    return min((first, *others), key=_LOWEST_FIRST.index)
+
+
+def parse_mode(raw: object) -> Mode:
+    """Parse a mode; raise ValueError if it is none."""
+    for mode in Mode:
+        if raw == mode.value:
+            return mode
+    raise ValueError(f"must be one of {', '.join(_LOWEST_FIRST)}")
+
+
+def parse_tool_pattern(text: str) -> ToolPattern:
+    """Parse `server.tool`, where `*` stands for any characters of a name; a server alone stands for all of its tools.
+
+    A server whose name contains a dot, or another character that names rarely have, is written in quotation marks:
+    `"my.server".tool`. In quotation marks, `*` is an ordinary character. Raise ValueError if the pattern is invalid.
+    """
+    text = text.strip()
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"{text[:_SHOWN]!r}… has more than {_MAX_LENGTH} characters")
+    if not text.isprintable():
+        raise ValueError(f"{text[:_SHOWN]!r} has an invisible character")
+    if quoted := _QUOTED.fullmatch(text):
+        server, tool = (quoted[1],), quoted[2]
+    else:
+        server, tool = _split_plain(text)
+    tool = "*" if tool is None else tool
+    if not _TOOL.fullmatch(tool):
+        raise ValueError(
+            f"the tool in {text[:_SHOWN]!r} must consist of letters, digits and _ . / - characters, and * for any of them"
+        )
+    return ToolPattern(server=server, tool=tuple(tool.split("*")))
+
+
+def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
+    """Parse a list of patterns. The message of the ValueError follows the name of the setting."""
+    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]
+    if len(patterns) > MAX_PATTERNS:
+        raise ValueError(f"must be a list of at most {MAX_PATTERNS} patterns")
+    parsed: list[ToolPattern] = []
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise ValueError(_EXPECTED)
+        try:
+            parsed.append(parse_tool_pattern(pattern))
+        except ValueError as error:
+            raise ValueError(f"{_EXPECTED} ({error})") from None
+    return tuple(parsed)
+
+
+def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
+    server, dot, tool = text.partition(".")
+    server = server.rstrip()
+    if not _PLAIN_SERVER.fullmatch(server):
+        if not server:
+            raise ValueError(f"{text[:_SHOWN]!r} has no server; write * for every server")
+        raise ValueError(
+            f"{text[:_SHOWN]!r} has an unusual character; if it belongs to the server's name, write the name in"
+            ' quotation marks: "name".tool'
+        )
+    if "." in tool and server != "*":
+        # Names of servers and of tools may contain dots: a wrong guess would be a rule that matches nothing.
+        fix = (
+            "write * for the others"
+            if "*" in server
+            else f'write the name in quotation marks: "{server}".{tool[:_SHOWN]}'
+        )
+        raise ValueError(f"it is not clear which dot of {text[:_SHOWN]!r} ends the server's name; {fix}")
+    return tuple(server.split("*")), tool if dot else None
+
+
+def _matches(texts: tuple[str, ...], name: str) -> bool:
+    """Whether the name consists of these texts in this order, with anything between them. Each is searched for once."""
+    first, last = texts[0], texts[-1]
+    if len(texts) == 1:
+        return name == first
+    if not name.startswith(first) or not name.endswith(last):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for text in texts[1:-1]:
+        found = name.find(text, position, end)
+        if found < 0:
+            return False
+        position = found + len(text)
+    return position <= end

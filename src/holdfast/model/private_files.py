@@ -1,0 +1,70 @@
+"""Create folders and SQLite databases that only their owner can open."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder in the data folder, and the data folder, with mode 0700. Existing folders are not changed.
+
+    `mkdir(parents=True)` would create the data folder with the default mode.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_private_database(path: Path) -> None:
+    """Create the file with mode 0600. If it exists, remove the permissions of other users from it and its side files.
+
+    So other users cannot open it even if they can open its folder. SQLite gives the side files that it creates the mode
+    of the database.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_side_files(path)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        _close_to_others(path)
+    for suffix in _SIDE_FILES:
+        with suppress(FileNotFoundError):
+            _close_to_others(path.with_name(path.name + suffix), follow_link=False)
+
+
+def check_side_files(path: Path) -> None:
+    """Raise an error if a side file of the database is a link, or no file at all: SQLite would open its target."""
+    for suffix in _SIDE_FILES:
+        side_file = path.with_name(path.name + suffix)
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(side_file.lstat().st_mode):
+                raise HoldfastError(
+                    codes.STORE_UNREADABLE,
+                    f"'{side_file}' is a link or not a regular file, so '{path}' is not opened. Nothing was changed.",
+                    hint="If you know that it is not in use, remove it.",
+                )
+
+
+def _close_to_others(path: Path, *, follow_link: bool = True) -> None:
+    """Remove the permissions of other users from a file of this user."""
+    if not hasattr(os, "O_PATH"):  # not Linux
+        if _is_open_to_others(path.stat() if follow_link else path.lstat()):
+            path.chmod(0o600)
+        return
+    # Closing a descriptor with O_PATH keeps the locks that this process has on the file; closing another drops them.
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW))
+    try:
+        if _is_open_to_others(os.fstat(handle)):
+            Path(f"/proc/self/fd/{handle}").chmod(0o600)
+    finally:
+        os.close(handle)
+
+
+def _is_open_to_others(status: os.stat_result) -> bool:
+    is_own = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode)
+    return is_own and bool(status.st_mode & 0o077)
