@@ -15,23 +15,23 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Literal, TextIO
 
-from holdfast.model import obtained_secrets
+from holdfast.masking import obtained_secrets
+from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, join_spans
+from holdfast.masking.likely_secrets import mask_likely_secrets
+from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.context import current_context
-from holdfast.model.mask import Mask, mask_spans
-from holdfast.model.secret_index import MAX_PIECE_LENGTH, SecretIndex, join_spans
-from holdfast.model.secret_text import mask_likely_secrets
 
 log = logging.getLogger(__name__)
 
 Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
-_MAX_DEPTH = 8
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_COLOUR_CODES = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
+_MAX_DEPTH = 8  # of nested fields
 _MAX_BUFFERED_BYTES = 1024 * 1024
-_MAX_TEXT = 256 * 1024  # of a field; one log line must not occupy the event loop
+_MAX_TEXT = 256 * 1024  # characters of a field, so that one log line cannot block the event loop for long
 _known_secrets = SecretIndex()
-_changing_secrets = threading.Lock()
+_secrets_lock = threading.Lock()
 
 
 def configure(
@@ -39,7 +39,7 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send Holdfast's logs from this level up, and warnings and errors of libraries, to the stream (or standard error).
+    """Send log records to the stream (or standard error): Holdfast's from this level up, warnings and errors from libraries.
 
     The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """
@@ -106,7 +106,7 @@ class NonBlockingStream:
         """Do nothing: `write` has already written or queued every line."""
 
     def drain(self, seconds: float = 0.5) -> None:
-        """Wait until everything is written, but at most this long."""
+        """Wait until everything is written, for at most this many seconds."""
         deadline = time.monotonic() + seconds
         while self._queued_bytes != self._written_bytes and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -135,7 +135,7 @@ class NonBlockingStream:
         os.close(self._descriptor)
 
     def _is_writable(self, wait: float | None) -> bool:
-        """Whether a line can be written without blocking. If `wait` is None, wait until it can."""
+        """Whether a line can be written now without blocking; with `wait=None`, wait until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))
@@ -168,7 +168,7 @@ def _may_block(stream: TextIO) -> bool:
 
 
 class HumanFormatter(logging.Formatter):
-    """A record as `time level logger: event key=value …`, and below it the traceback, each line after a bar."""
+    """Formats a record as `time level logger: event key=value …`, and below it the traceback, each line after a `|`."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
@@ -178,20 +178,20 @@ class HumanFormatter(logging.Formatter):
         """Format a record. Its text cannot imitate the start of another record."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = record.levelname.lower()
-        fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in _fields(record).items())
+        fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in _extra_fields(record).items())
         line = f"{self._dim(time)} {self._paint(level)} {_logger(record)}: {_escape(_event(record))}{fields}"
         return "\n".join([line, *(f"  | {_escape(text)}" for text in _traceback(record))])
 
     def _paint(self, level: str) -> str:
         padded = f"{_escape(level):<7}"
-        return f"\x1b[{_COLOURS.get(level, '0')}m{padded}\x1b[0m" if self.colour else padded
+        return f"\x1b[{_COLOUR_CODES.get(level, '0')}m{padded}\x1b[0m" if self.colour else padded
 
     def _dim(self, text: str) -> str:
         return f"\x1b[2m{text}\x1b[0m" if self.colour else text
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object on one line."""
+    """Formats a record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record. The caller's fields never replace the standard ones."""
@@ -204,20 +204,20 @@ class JsonFormatter(logging.Formatter):
         traceback = list(_traceback(record))
         if traceback:
             values["traceback"] = "\n".join(traceback)
-        for key, value in _fields(record).items():
+        for key, value in _extra_fields(record).items():
             values[f"{key}_" if key in values else key] = value
         return json.dumps(values)
 
 
 def add_mask(mask: Mask) -> None:
     """Mask these secrets in every line from now on, in addition to those that were added before."""
-    with _changing_secrets:
+    with _secrets_lock:
         _known_secrets.add(mask.secrets)
 
 
 def remove_mask(mask: Mask) -> None:
     """Undo one `add_mask`. A secret that was added more than once stays masked."""
-    with _changing_secrets:
+    with _secrets_lock:
         _known_secrets.remove(mask.secrets)
 
 
@@ -241,9 +241,9 @@ def _shorten(text: str) -> str:
     return f"{_mask_known(text[: _MAX_TEXT + MAX_PIECE_LENGTH])[:_MAX_TEXT]}… ({len(text)} characters)"
 
 
-def _fields(record: logging.LogRecord) -> Mapping[str, Field]:
+def _extra_fields(record: logging.LogRecord) -> Mapping[str, Field]:
     """The caller's `extra` fields and the current session."""
-    fields = {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD}
+    fields = {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
     context = current_context()
     if context is not None:
         fields["session"] = context.session_id
@@ -254,7 +254,7 @@ def _event(record: logging.LogRecord) -> str:
     try:
         return _shorten(record.getMessage())
     except Exception:
-        # The arguments do not fit the message. That is a bug in the caller, but log the record anyway.
+        # The arguments do not match the message. That is a bug in the caller, but log the record anyway.
         return _shorten(str(record.msg))
 
 

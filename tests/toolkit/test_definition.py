@@ -82,7 +82,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
             "workspace": {
                 "type": "string",
                 "description": "The workspace to work in: its slug, its name, or an absolute path in it."
-                " Leave it out for the session's own.",
+                " Omit it to use the session's own workspace.",
             },
             "layers": {"type": "integer", "minimum": 1, "maximum": 9, "default": 1},
             "finish": {
@@ -110,7 +110,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         ),
         (
             tool(fine, operation="eval"),
-            "The tool 'fine' evaluates code: it needs requires_eval_flag=True.",
+            "The tool 'fine' evaluates code. Add requires_eval_flag=True to its definition.",
         ),
         (
             tool(fine, codes=["NEVER_HEARD_OF"]),

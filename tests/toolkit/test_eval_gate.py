@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.call import Failed
 from holdfast.toolkit import Call, Toolbox, ToolError
-from holdfast.toolkit.eval_gate import KEYWORDS, check_payload
+from holdfast.toolkit.eval_gate import KEYWORDS, check_keywords
 from holdfast.wire.frame import Raw
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server
 
@@ -51,7 +51,7 @@ def test_with_the_flag_eval_tools_run_and_keywords_are_still_checked(transport_a
 @pytest.mark.parametrize("keyword", KEYWORDS)
 def test_every_keyword_is_found(keyword: str):
     with pytest.raises(ToolError):
-        check_payload("evaluate", {"code": f"a; {keyword}'x')"})
+        check_keywords("evaluate", {"code": f"a; {keyword}'x')"})
 
 
 @pytest.mark.promise("KIT-10")
@@ -61,7 +61,7 @@ def test_every_keyword_is_found(keyword: str):
 )
 def test_simple_disguises_are_found(code: str):
     with pytest.raises(ToolError):
-        check_payload("evaluate", {"nested": [{"code": code}]})
+        check_keywords("evaluate", {"nested": [{"code": code}]})
 
 
 @pytest.mark.promise("KIT-10")
@@ -85,7 +85,7 @@ async def test_keywords_are_found_in_structured_arguments(script: dict[str, Any]
 
 @pytest.mark.promise("KIT-10")
 def test_keyword_check_can_be_bypassed():
-    check_payload("evaluate", {"code": "globalThis['req' + 'uire']('child' + '_process')"})
+    check_keywords("evaluate", {"code": "globalThis['req' + 'uire']('child' + '_process')"})
 
 
 @pytest.mark.promise("KIT-10")
@@ -94,7 +94,7 @@ def test_only_the_hash_of_a_payload_is_logged(caplog: pytest.LogCaptureFixture):
     code = "require('canary')"
 
     with pytest.raises(ToolError) as blocked:
-        check_payload("evaluate", {"code": code})
+        check_keywords("evaluate", {"code": code})
 
     (record,) = caplog.records
     assert vars(record)["payload_sha256"] == hashlib.sha256(code.encode()).hexdigest()

@@ -65,5 +65,5 @@ async def echo(request: Request) -> Any:
 
 async def settle(peer: Peer) -> None:
     """Wait until the peer has handled what has arrived. It pauses when that takes longer than a millisecond."""
-    while peer._is_resume_scheduled:
+    while peer._receiver._is_resume_scheduled:
         await asyncio.sleep(0)

@@ -125,6 +125,16 @@ def test_duplicate_key_beside_a_large_payload_is_found():
     assert message(hidden) == Malformed(codes.INVALID_REQUEST, TOO_LARGE_TO_CHECK, 1, True, True)
 
 
+@pytest.mark.parametrize("method", ["x", 'quo"ted', "é"])
+def test_long_message_is_parsed_without_encoding_it(method: str):
+    line = bytearray(request_line(7, method, {"text": "x" * 100_000}))[:-1]
+
+    parsed = parse_line(line, DEFAULT_LIMITS)
+
+    assert isinstance(parsed, Request)
+    assert (parsed.id, parsed.method, len(parsed.params)) == (7, method, 100_011)
+
+
 def test_message_with_a_large_unknown_member_is_refused_as_too_large_to_check():
     line = '{"jsonrpc":"2.0","id":1,"method":"m","more":"%s"}' % ("x" * 64 * 1024)
 

@@ -100,7 +100,7 @@ async def test_random_frames_do_not_crash_or_hang_and_requests_are_answered():
             size = rng.randrange(1, 3000)
             peer.data_received(stream[:size])
             stream = stream[size:]
-        while peer._running or peer._backlog:
+        while peer._incoming._tasks or not peer._receiver.is_idle:
             await asyncio.sleep(0)
         answers = Counter(message["id"] for message in transport.messages)
         await peer.close()

@@ -7,9 +7,10 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import Notification, Raw, Request
+from holdfast.wire.frame import Notification, PeerError, Raw, Request
+from holdfast.wire.incoming import ACP_CANCEL, MCP_CANCEL, CancelMethod
 from holdfast.wire.memory import connect_memory
-from holdfast.wire.peer import ACP_CANCEL, MCP_CANCEL, CancelMethod, Peer, PeerError
+from holdfast.wire.peer import Peer
 from tests.wire.recording import RecordingTransport, echo, line, recorded_peer, settle
 
 pytestmark = pytest.mark.anyio
@@ -185,7 +186,7 @@ async def test_notifications_of_a_handler_are_sent_before_its_response():
             await peer.notify("progress", {"n": 2})
             return {}
 
-        peer._on_request = notifying  # the handler needs the peer it serves
+        peer._incoming._handler = notifying  # the handler needs the peer it serves
         peer.data_received(line(id=1, method="m"))
 
         assert [message.get("params", "answer") for message in await transport.wait_for(3)] == [
@@ -251,7 +252,7 @@ async def test_cancellation_stops_the_handler_and_mcp_gets_no_response():
         peer.data_received(line(id="r", method="m"))
         await handler.entered.wait()
         peer.data_received(line(method="notifications/cancelled", params={"requestId": "r", "reason": "x"}))
-        await asyncio.wait(list(peer._running.values()))
+        await asyncio.wait(peer._incoming.other_tasks())
 
         assert ([request.id for request in handler.cancelled], transport.messages) == (["r"], [])
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.limits import Limits
-from holdfast.wire.strict_json import StrictJsonError, check_json, decode_strict
+from holdfast.wire.strict_json import StrictJsonError, check_json, check_utf8, decode_strict, has_more_values
 
 LIMITS = Limits(depth=8, digits=40, values=60)
 
@@ -110,3 +110,26 @@ def test_invalid_json_gives_the_position(text: bytes, why: str):
 def test_document_of_the_wrong_type_gives_the_path():
     with pytest.raises(StrictJsonError, match=r"Expected `int`, got `str` - at `\$\[...\]`"):
         decode_strict(b'{"a":"b"}', dict[str, int], LIMITS)
+
+
+SLICE = 256 * 1024
+
+
+@pytest.mark.parametrize("character", ["é", "€", "🙂"])
+@pytest.mark.parametrize("before", [SLICE - 3, SLICE - 2, SLICE - 1, SLICE])
+def test_long_utf8_is_accepted_wherever_it_is_cut(character: str, before: int):
+    check_utf8(b"x" * before + character.encode() + b"x" * SLICE)
+
+
+@pytest.mark.parametrize("before", [SLICE - 2, SLICE - 1, SLICE])
+@pytest.mark.parametrize("after", [b"", b"x" * SLICE])
+def test_long_text_that_is_not_utf8_is_refused(before: int, after: bytes):
+    with pytest.raises(UnicodeDecodeError):
+        check_utf8(b"x" * before + "🙂".encode()[:2] + after)
+
+
+def test_values_of_a_long_document_are_counted_in_all_parts():
+    commas = b"," * 40
+    text = b"[" + b"1" * SLICE + commas + b"1" * SLICE + commas + b"]"
+
+    assert [has_more_values(text, values) for values in (80, 81)] == [True, False]

@@ -37,12 +37,13 @@ def test_added_workspace_is_sandboxed_by_default(data: Path, project: Path) -> N
         "trust": "sandboxed",
         "servers": "all",
         "tools": "all",
+        "permission": {"deny": [], "ask": [], "max_mode": "auto"},
         "model": None,
         "sandbox": {
             "memory_bytes": 2147483648,
             "processes": 128,
             "file_bytes": 1073741824,
-            "descriptors": 1024,
+            "descriptors": 768,
         },
         "env": {},
     }
@@ -96,6 +97,7 @@ def test_show_accepts_name_slug_or_path_and_never_prints_a_secret(data: Path, pr
     (project / "deep").mkdir()
     _run(data, "add", str(project))
     with (data / "workspaces" / "my-project.toml").open("a") as file:
+        file.write("[permission]\ndeny = ['git.push', '*.delete*']\n")
         file.write("[env.git]\nGITHUB_TOKEN = 'hunter2-hunter2'\n")
 
     shown = [
@@ -106,6 +108,9 @@ def test_show_accepts_name_slug_or_path_and_never_prints_a_secret(data: Path, pr
 
     assert len(set(shown)) == 1
     assert "env.git               GITHUB_TOKEN" in shown[0]
+    assert "permission.deny       git.push, *.delete*" in shown[0]
+    assert "permission.ask        none" in shown[0]
+    assert json.loads(as_json)["permission"]["deny"] == ["git.push", "*.delete*"]
     assert json.loads(as_json)["env"] == {"git": ["GITHUB_TOKEN"]}
     assert "hunter2" not in shown[0] + as_json
 
@@ -144,19 +149,24 @@ def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Com
 
 def _run_on_a_terminal(data: Path, answer: str, *arguments: str) -> int:
     ours, theirs = pty.openpty()
+    printed = b""
     try:
-        os.write(ours, f"{answer}\n".encode())
-        done = subprocess.run(
+        with subprocess.Popen(
             [HOLDFAST, "workspaces", *arguments],
             env=_environ(data),
             stdin=theirs,
-            capture_output=True,
-            check=False,
-        )
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            assert process.stdout is not None
+            while b"[y/N]" not in printed and (piece := os.read(process.stdout.fileno(), 65536)):
+                printed += piece
+            os.write(ours, f"{answer}\n".encode())  # what is typed before the question does not count
+            process.communicate(timeout=30)
     finally:
         os.close(ours)
         os.close(theirs)
-    return done.returncode
+    return process.returncode
 
 
 def _environ(data: Path) -> dict[str, str]:

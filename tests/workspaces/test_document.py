@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import Mode, PermissionRestriction, parse_tool_pattern
 from holdfast.model.process import Quota
 from holdfast.model.reserved_variables import reserved_variable_reason
 from holdfast.model.trust import Trust
@@ -24,6 +25,11 @@ trust = "trusted"
 servers = ["files", "git"]
 tools = "none"
 model = "anthropic:claude"
+
+[permission]
+deny = ["git.push", '"my.server".*']
+ask = ["git"]
+max_mode = "ask"
 
 [sandbox]
 memory_bytes = 536870912
@@ -46,6 +52,10 @@ choices = st.just(ALLOW_ALL) | st.frozensets(text.filter(str.strip), max_size=4)
 variables = st.from_regex(r"[A-Z_][A-Z0-9_]{0,10}", fullmatch=True).filter(
     lambda name: not reserved_variable_reason(name)
 )
+patterns = st.lists(
+    st.sampled_from(["git", "*.delete*", '"my.server".a.b', "file server.x"]).map(parse_tool_pattern),
+    max_size=2,
+).map(tuple)
 values = text.map(lambda value: value.replace("\0", ""))
 workspaces = st.builds(
     Workspace,
@@ -55,6 +65,7 @@ workspaces = st.builds(
     trust=st.sampled_from(Trust),
     servers=choices,
     tools=choices,
+    permission=st.builds(PermissionRestriction, deny=patterns, ask=patterns, max_mode=st.sampled_from(Mode)),
     quota=st.builds(
         Quota,
         memory_bytes=st.integers(2**20, 2**53),
@@ -75,6 +86,11 @@ def test_every_key_is_parsed() -> None:
         trust=Trust.DIRECT,
         servers=Allowlist(frozenset({"files", "git"})),
         tools=ALLOW_NONE,
+        permission=PermissionRestriction(
+            deny=(parse_tool_pattern("git.push"), parse_tool_pattern('"my.server"')),
+            ask=(parse_tool_pattern("git.*"),),
+            max_mode=Mode.ASK,
+        ),
         quota=Quota(memory_bytes=536870912, processes=64, file_bytes=0, descriptors=256),
         env={"git": {"GIT_AUTHOR_NAME": "Ann"}, "file server": {"LEVEL": "2"}},
         model="anthropic:claude",
@@ -101,18 +117,29 @@ def test_format_and_parse_round_trip(workspace: Workspace) -> None:
         ("trust = ''", "trust: '' is not a trust level"),
         ("trust = 1", "trust: must be 'direct' or 'sandboxed'."),
         ("trsut = 'direct'", "unknown key 'trsut'. Did you mean 'trust'?"),
-        ("xyz = 1", "unknown key 'xyz'. Known keys: env, model, name, path, sandbox, servers, tools, trust."),
+        (
+            "xyz = 1",
+            "unknown key 'xyz'. Known keys: env, model, name, path, permission, sandbox, servers, tools, trust.",
+        ),
         ("servers = 'some'", 'servers: must be "all", "none" or a list of names.'),
         ("tools = [1]", 'tools: must be "all", "none" or a list of names.'),
         ("tools = ['']", 'tools: must be "all", "none" or a list of names.'),
-        ("name = ''", "name: must be text that is not empty."),
-        ("name = 'a/b'", "name: must be at most 200 printable characters, with neither / nor \\."),
-        ("model = 7", "model: must be text that is not empty."),
+        ("name = ''", "name: must be non-empty text."),
+        ("name = 'a/b'", "name: must be at most 200 printable characters, without / and \\."),
+        ("model = 7", "model: must be non-empty text."),
         ("sandbox = 1", "sandbox: must be a table."),
         ("sandbox.processes = 0", "sandbox.processes: must be a whole number of at least 1."),
         ("sandbox.processes = true", "sandbox.processes: must be a whole number of at least 1."),
         ("sandbox.descriptors = 2.5", "sandbox.descriptors: must be a whole number of at least 16."),
         ("sandbox.memory = 1", "unknown key 'sandbox.memory'. Did you mean 'memory_bytes'?"),
+        ("permission = 1", "permission: must be a table."),
+        (
+            "permission.deny = ['git.']",
+            'permission.deny: must be a list of patterns such as "git.push" or "files.*" (the tool in',
+        ),
+        ("permission.ask = 'git'", "permission.ask: must be a list of patterns"),
+        ("permission.max_mode = 'all'", "permission.max_mode: must be one of read-only, ask, auto."),
+        ("permission.dney = []", "unknown key 'permission.dney'. Did you mean 'deny'?"),
         ("env = []", "env: must be a table."),
         ("env.git = 'x'", "env.git: must be a table."),
         ("env.git.LEVEL = 2", "env.git.LEVEL: must be text, without a NUL character."),
@@ -125,6 +152,17 @@ def test_error_names_the_key_and_the_expected_value(line: str, problem: str) -> 
 
     assert caught.value.code == codes.BAD_WORKSPACE_FILE
     assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.promise("SES-04")
+def test_workspace_cannot_allow_tools() -> None:
+    with pytest.raises(HoldfastError) as caught:
+        parse_workspace("blog", "path = '/blog'\n[permission]\nallow = ['git.push']")
+
+    assert str(caught.value) == (
+        "permission.allow is not possible in a workspace, which can only restrict. Allow tools in the settings;"
+        " `holdfast settings path` prints their file."
+    )
 
 
 @pytest.mark.parametrize("path", ["7", "''", "'blog'", "'~/blog'", "'/home/../etc'", '"/a\\u0000b"'])

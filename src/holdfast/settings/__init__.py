@@ -1,6 +1,14 @@
-"""Settings: from the environment, else from the settings file, else the default."""
+"""The settings. Each comes from the environment, else from the settings file, else it has its default."""
 
-from holdfast.settings.declarations import DEFAULT_LINKS, LinkSettings, LogSettings, Origin, Settings
+from holdfast.settings.declarations import (
+    DEFAULT_LINKS,
+    LinkSettings,
+    LogSettings,
+    MaxModeSettings,
+    Origin,
+    PermissionSettings,
+    Settings,
+)
 from holdfast.settings.loader import SETTINGS, Setting, SettingValue, default_file, load, setting_values
 
 __all__ = [
@@ -8,7 +16,9 @@ __all__ = [
     "SETTINGS",
     "LinkSettings",
     "LogSettings",
+    "MaxModeSettings",
     "Origin",
+    "PermissionSettings",
     "Setting",
     "SettingValue",
     "Settings",

@@ -12,6 +12,7 @@ from typing import Literal
 
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.limits import Limits
+from holdfast.model.permission import Mode, ToolPattern
 from holdfast.model.trust import Trust
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -57,7 +58,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The files that list servers, and what the host lets servers use."""
+    """The files that list servers, and what servers may use."""
 
     host_file: Path = field(
         default=Path("/etc/holdfast/mcp.json"),
@@ -74,21 +75,21 @@ class ServerSettings:
     pass_on: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Names of variables in Holdfast's own environment that the servers of direct sessions also get, besides"
+            "help": "Names of variables in Holdfast's own environment that the servers of direct sessions get, in addition to"
             " the usual ones (`PATH`, `HOME`, `LANG`, …)."
         },
     )
     reachable: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Hosts with a private address that sandboxed sessions and servers from clients may reach."
+            "help": "Hosts with a private address that sandboxed sessions, and servers that a client defines, may reach."
         },
     )
     pin_tools: Pinning = field(
         default="all",
         metadata={
-            "help": "Which servers' tools need approval again when they change after their first use: those of `all`"
-            " servers, or with `project` only those of servers that a project or a client defines."
+            "help": "Which tools need approval again when they change after their first use: the tools of `all` servers, or"
+            " only those of servers that a project or a client defines (`project`)."
         },
     )
 
@@ -100,8 +101,9 @@ class LinkSettings:
     max_open: int = field(
         default=1000,
         metadata={
-            "help": "The maximum number of servers that are connected at once, over all sessions, without built-in ones."
-            " A session may connect a further server only if as many as it has stay free for other sessions.",
+            "help": "The maximum number of servers that are connected at once, in all sessions together. Built-in servers do not"
+            " count. One session cannot use up the limit: it may connect another server only while more connections are"
+            " free than it has.",
             "min": 1,
             "max": 100_000,
         },
@@ -118,7 +120,8 @@ class LinkSettings:
     shared_idle_seconds: int = field(
         default=600,
         metadata={
-            "help": 'The same for servers that sessions share (`"lifetime": "host"`).',
+            "help": 'Disconnect a server that sessions share (`"lifetime": "host"`) after this time without use. 0 means'
+            " never.",
             "min": 0,
             "max": _YEAR,
         },
@@ -127,7 +130,7 @@ class LinkSettings:
         default=5,
         metadata={
             "help": "How long a session's first prompt, a resumed session and the start of a chat wait for servers that"
-            " are still starting. The servers continue to start after that.",
+            " are still starting. Servers that take longer still become available later.",
             "min": 0,
             "max": _DAY,
         },
@@ -159,12 +162,64 @@ class SandboxSettings:
     engine: Engine = field(
         default="",
         metadata={
-            "help": "Confine servers in containers of `podman` or `docker`. If it is not set, bubblewrap is used."
+            "help": "The program that runs confined servers in containers: `podman` or `docker`. If it is not set, bubblewrap"
+            " confines them, without containers."
         },
     )
     image: str = field(
         default="", metadata={"help": "The image of the containers; required with `sandbox.engine`."}
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxModeSettings:
+    """The highest mode that a session can have in an editor, in a chat, in `holdfast call` and in a program."""
+
+    acp: Mode = field(
+        default=Mode.AUTO,
+        metadata={
+            "help": "The highest mode that an editor (`holdfast acp`) can choose: `read-only`, `ask` or `auto`. A higher mode"
+            " of a stored session is lowered when the editor opens it."
+        },
+    )
+    chat: Mode = field(default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat`."})
+    cli: Mode = field(
+        default=Mode.AUTO,
+        metadata={"help": "The mode of `holdfast call`: `auto`, unless you set a lower one here."},
+    )
+    python: Mode = field(
+        default=Mode.AUTO, metadata={"help": "The highest mode in programs that use `holdfast.Host`."}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionSettings:
+    """Which calls run, need your permission, or are refused."""
+
+    deny: tuple[ToolPattern, ...] = field(
+        default=(),
+        metadata={
+            "help": "Tools that Holdfast never calls, as [patterns](permissions.md#rules) such as `git.push` or `*.delete*`."
+        },
+    )
+    ask: tuple[ToolPattern, ...] = field(
+        default=(),
+        metadata={"help": "Tools for which Holdfast asks you before every call, even in the mode `auto`."},
+    )
+    allow: tuple[ToolPattern, ...] = field(
+        default=(),
+        metadata={"help": "Tools that Holdfast calls without asking, in every mode, even in `read-only`."},
+    )
+    wait: int = field(
+        default=0,
+        metadata={
+            "help": "If no editor or terminal can answer a question: how many seconds to wait for one. After that, the call is"
+            " refused.",
+            "min": 0,
+            "max": _DAY,
+        },
+    )
+    max_mode: MaxModeSettings = field(default_factory=MaxModeSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +229,14 @@ class AuditSettings:
     arguments: bool = field(
         default=False,
         metadata={
-            "help": "Whether the audit stores the arguments of every call (masked, up to 16 KiB), not only their hash."
+            "help": "Whether the audit stores the arguments of every call (masked, up to 16 KiB) in addition to their hash."
         },
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value comes from; `where` is the file or the variable, and empty for a default."""
+    """Where a value comes from. `where` is the file or the variable; it is empty for a default."""
 
     kind: Literal["environment", "file", "default"]
     where: str = ""
@@ -203,6 +258,7 @@ class Settings:
     wire: Limits
     servers: ServerSettings
     links: LinkSettings
+    permission: PermissionSettings
     sandbox: SandboxSettings
     audit: AuditSettings
     trust_ceiling: Trust = field(

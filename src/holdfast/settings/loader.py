@@ -1,4 +1,4 @@
-"""Load the settings: from the environment, else from the settings file, else the default."""
+"""Load the settings. Each comes from the environment, else from the settings file, else it has its default."""
 
 import os
 import re
@@ -10,14 +10,15 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import Mode, ToolPattern, parse_mode, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.model.untrusted_file import SharedFileError, UnusableFileError, read_own_file
 from holdfast.settings.declarations import Origin, Settings
 
 T = TypeVar("T")
 _FILE_BYTES = 1024 * 1024
-_MAX_PROBLEMS = 20
-"""Unknown keys that are reported at most: finding the line of each means searching the file."""
+_MAX_UNKNOWN_KEYS = 20
+"""How many unknown keys are reported. The number is limited because the file is searched for each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +47,18 @@ class SettingValue:
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Load and check all settings. The file must exist if `path` or `HOLDFAST_CONFIG` gives it."""
+    """Load and check all settings. The file may be missing unless `path` or `HOLDFAST_CONFIG` names it."""
     file = path or default_file(environ)
     must_exist = path is not None or bool(environ.get("HOLDFAST_CONFIG"))
-    source = _Source(file=file, text=_read_text(file, must_exist=must_exist), environ=environ)
-    settings = _build(Settings, source, file=file, origins=source.origins)
-    if source.problems:
-        raise HoldfastError(codes.BAD_SETTINGS, "\n".join(source.problems))
+    reader = _SettingReader(file=file, text=_read_text(file, must_exist=must_exist), environ=environ)
+    settings = _build(Settings, reader, file=file, origins=reader.origins)
+    if reader.problems:
+        raise HoldfastError(codes.BAD_SETTINGS, "\n".join(reader.problems))
     return settings
 
 
 def default_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The settings file that is used if no path is given."""
+    """The settings file that `load` uses if it gets no path."""
     if path := environ.get("HOLDFAST_CONFIG"):
         return Path(path).expanduser()
     from platformdirs import user_config_path
@@ -113,27 +114,27 @@ def _make_setting(key: str, declared: Field[Any]) -> Setting:
     )
 
 
-def _build(kind: type[T], source: "_Source", prefix: str = "", **others: object) -> T:
-    """Make a dataclass from the values of its settings."""
+def _build(kind: type[T], reader: "_SettingReader", prefix: str = "", **values: object) -> T:
+    """Make a dataclass from the values of its settings, and from `values` for its other fields."""
     for each in fields(cast(Any, kind)):
         key = prefix + each.name
         if is_dataclass(each.type):
-            others[each.name] = _build(cast(type[Any], each.type), source, f"{key}.")
+            values[each.name] = _build(cast(type[Any], each.type), reader, f"{key}.")
         elif key in _BY_KEY:
-            others[each.name] = source.get(_BY_KEY[key])
-    return kind(**others)
+            values[each.name] = reader.get(_BY_KEY[key])
+    return kind(**values)
 
 
 def _parser(declared: Field[Any]) -> Callable[[object], Any]:
     kind = declared.type
     if get_origin(kind) is Literal:
-        return _one_of(get_args(kind))
+        return _choice_parser(get_args(kind))
     if kind is int:
-        return _number(declared.metadata["min"], declared.metadata["max"])
+        return _number_parser(declared.metadata["min"], declared.metadata["max"])
     return _PARSERS[kind]
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
+def _choice_parser(words: tuple[str, ...]) -> Callable[[object], str]:
     def parse(raw: object) -> str:
         for word in words:
             if raw == word:
@@ -143,7 +144,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object], str]:
     return parse
 
 
-def _number(minimum: int, maximum: int) -> Callable[[object], int]:
+def _number_parser(minimum: int, maximum: int) -> Callable[[object], int]:
     def parse(raw: object) -> int:
         if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,20}", raw):
             raw = int(raw)
@@ -154,7 +155,7 @@ def _number(minimum: int, maximum: int) -> Callable[[object], int]:
     return parse
 
 
-def _path(raw: object) -> Path:
+def _parse_path(raw: object) -> Path:
     if not isinstance(raw, str) or not raw or "\0" in raw:
         raise ValueError("must be a path")
     path = Path(raw).expanduser()
@@ -163,8 +164,8 @@ def _path(raw: object) -> Path:
     return path
 
 
-def _boolean(raw: object) -> bool:
-    """A boolean in the file; `true` or `false` in the environment."""
+def _parse_boolean(raw: object) -> bool:
+    """Parse a boolean (in the file) or the text `true` or `false` (in the environment)."""
     if raw is True or raw == "true":
         return True
     if raw is False or raw == "false":
@@ -172,21 +173,30 @@ def _boolean(raw: object) -> bool:
     raise ValueError("must be true or false")
 
 
-def _names(raw: object) -> tuple[str, ...]:
-    """A list in the file; names separated by commas in the environment."""
-    names: object = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
+def _parse_names(raw: object) -> tuple[str, ...]:
+    """Parse a list of names (in the file) or names separated by commas (in the environment)."""
+    names = _split_at_commas(raw)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[object], names)):
         raise ValueError("must be a list of names")
     return tuple(cast(list[str], names))
 
 
-def _word(raw: object) -> str:
+def _parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
+    """Parse a list of patterns (in the file) or patterns separated by commas (in the environment)."""
+    return parse_tool_patterns(_split_at_commas(raw))
+
+
+def _split_at_commas(raw: object) -> object:
+    return [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
+
+
+def _parse_word(raw: object) -> str:
     if not isinstance(raw, str) or raw.startswith("-") or any(letter.isspace() for letter in raw):
         raise ValueError("must be a single word")
     return raw
 
 
-def _trust(raw: object) -> Trust:
+def _parse_trust(raw: object) -> Trust:
     try:
         return parse_trust(str(raw))
     except HoldfastError:
@@ -194,11 +204,13 @@ def _trust(raw: object) -> Trust:
 
 
 _PARSERS: dict[Any, Callable[[object], Any]] = {
-    Path: _path,
-    bool: _boolean,
-    str: _word,
-    tuple[str, ...]: _names,
-    Trust: _trust,
+    Path: _parse_path,
+    bool: _parse_boolean,
+    str: _parse_word,
+    tuple[str, ...]: _parse_names,
+    tuple[ToolPattern, ...]: _parse_tool_patterns,
+    Mode: parse_mode,
+    Trust: _parse_trust,
 }
 
 SETTINGS = tuple(_declared_settings(Settings))
@@ -207,13 +219,15 @@ _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
 def _read_text(file: Path, *, must_exist: bool) -> str:
     try:
-        return read_untrusted_file(file, limit=_FILE_BYTES).decode("utf-8")
+        return read_own_file(file, limit=_FILE_BYTES).decode("utf-8")
     except FileNotFoundError:
         if not must_exist:
             return ""
         reason = "there is no such file. Create it, or set HOLDFAST_CONFIG to another file."
     except UnicodeDecodeError:
         reason = "it is not UTF-8. Save it as UTF-8."
+    except SharedFileError as error:
+        reason = str(error.strerror)
     except UnusableFileError as error:
         reason = f"{error.strerror}. It must be a regular file of at most {_FILE_BYTES} bytes."
     except OSError as error:
@@ -222,27 +236,27 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Source:
-    """Reads the value of each setting, and collects the origins and every problem."""
+class _SettingReader:
+    """Reads the value of each setting. Collects the origin of each value, and every problem."""
 
     file: Path
     text: str
     environ: Mapping[str, str]
     origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
     problems: list[str] = field(default_factory=list[str])
-    in_file: dict[str, object] = field(default_factory=dict[str, object])
+    file_values: dict[str, object] = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
         import tomllib
 
         try:
-            self.in_file = dict(_flatten(tomllib.loads(self.text)))
+            self.file_values = dict(_flatten(tomllib.loads(self.text)))
         except tomllib.TOMLDecodeError as error:
             message = f"{self.file}: not valid TOML: {error}. Correct that line."
             raise HoldfastError(codes.BAD_SETTINGS, message) from None
-        unknown = sorted(self.in_file.keys() - {setting.key for setting in SETTINGS})
-        for key in unknown[:_MAX_PROBLEMS]:
-            self.problems.append(f"{self._location(key)}: {_unknown_key(key)}")
+        unknown = sorted(self.file_values.keys() - {setting.key for setting in SETTINGS})
+        for key in unknown[:_MAX_UNKNOWN_KEYS]:
+            self.problems.append(f"{self._location(key)}: {_describe_unknown_key(key)}")
         self.problems.sort()
 
     def get(self, setting: Setting) -> Any:
@@ -251,8 +265,8 @@ class _Source:
         if value := self.environ.get(setting.variable):
             location, raw = setting.variable, value
             origin = Origin(kind="environment", where=setting.variable)
-        elif setting.key in self.in_file:
-            location, raw = f"{self._location(setting.key)}: {setting.key}", self.in_file[setting.key]
+        elif setting.key in self.file_values:
+            location, raw = f"{self._location(setting.key)}: {setting.key}", self.file_values[setting.key]
             origin = Origin(kind="file", where=str(self.file))
         else:
             origin = Origin(kind="default")
@@ -262,7 +276,7 @@ class _Source:
         try:
             return setting.parse(raw)
         except ValueError as error:
-            self.problems.append(f"{location} {error}, not {_repr(raw)}.")
+            self.problems.append(f"{location} {error}, not {_format_raw(raw)}.")
             return setting.default()
 
     def _location(self, key: str) -> str:
@@ -270,7 +284,7 @@ class _Source:
         return f"{self.file}, line {line}" if line else f"{self.file}"
 
 
-def _repr(raw: object) -> str:
+def _format_raw(raw: object) -> str:
     return repr(raw).lower() if isinstance(raw, bool) else repr(raw)
 
 
@@ -284,7 +298,7 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, obj
             yield key, value
 
 
-def _unknown_key(key: str) -> str:
+def _describe_unknown_key(key: str) -> str:
     from difflib import get_close_matches
 
     keys = [setting.key for setting in SETTINGS]

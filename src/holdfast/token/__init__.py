@@ -1,7 +1,7 @@
 """The session context as a signed token, for servers that are reached over HTTP.
 
-The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. `cryptography` is imported when
-the first token is signed or verified.
+The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. The library `cryptography` is imported when the first
+token is signed or verified.
 """
 
 from holdfast.token.claims import MAX_LIFETIME, Claims, audience_of

@@ -18,14 +18,14 @@ ISSUER = "holdfast"
 MAX_LIFETIME = 60
 """The maximum and default lifetime of a token, in seconds."""
 
-_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims of a token. The paths of the context are not sent: they mean nothing on another machine."""
+    """The claims of a token. The context's paths are not among them: they mean nothing on another machine."""
 
     context: SessionContext
     issuer: str
@@ -34,14 +34,14 @@ class Claims:
     expires_at: int
     token_id: str
     request_digest: str | None = None
-    """The digest of the request that the token is signed for; None if it is for no particular request."""
+    """The digest of the request's body that the token is signed for; None if it is for no particular request."""
 
 
 def audience_of(url: str) -> str:
     """The audience of the server at this URL: scheme, host, port unless it is the default, path, and query if any.
 
-    The audience is the URL and not the server's name in a config, because the author of the config chooses the names.
-    Otherwise an entry that is named like server A would receive tokens that A accepts.
+    The audience is the URL and not the server's name in a config, because the author of the config chooses the names: an
+    entry for another server could use the name of server A, and would receive tokens that A accepts.
     """
     from urllib.parse import urlsplit
 
@@ -51,28 +51,28 @@ def audience_of(url: str) -> str:
     except ValueError:
         scheme, host, port = "", None, None
         parts = urlsplit("")
-    if scheme not in _PORTS or not host:
+    if scheme not in _DEFAULT_PORTS or not host:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{url[:100]!r} is not an http or https URL.")
     host = f"[{host}]" if ":" in host else host.rstrip(".")
-    netloc = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
+    netloc = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
     return add_query(f"{scheme}://{netloc}{parts.path.rstrip('/')}", parts.query)
 
 
 def add_query(audience: str, query: str) -> str:
-    """An audience with a query. All spellings of a query that servers read alike are one audience."""
+    """Add a query to an audience. The query is normalized: equivalent spellings give the same audience."""
     from urllib.parse import parse_qsl, urlencode
 
     fields = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")
     return f"{audience}?{urlencode(fields, errors='surrogateescape')}" if fields else audience
 
 
-def digest_request(request: bytes) -> str:
+def digest_request(body: bytes) -> str:
     """The SHA-256 of a request's body, as base64url."""
-    return encode_base64url(hashlib.sha256(request).digest())
+    return encode_base64url(hashlib.sha256(body).digest())
 
 
 def to_payload(claims: Claims) -> JsonObject:
-    """The claims as the payload of a token."""
+    """Encode the claims as the payload of a token."""
     context = claims.context
     payload: JsonObject = {
         "iss": claims.issuer,
@@ -89,7 +89,7 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """The claims of a payload whose signature is verified; raises BAD_TOKEN when one is missing or not valid."""
+    """Read the claims from a payload whose signature was verified; raises BAD_TOKEN if a claim is missing or not valid."""
     try:
         fields = parse_object(payload)
     except ValueError:
@@ -117,11 +117,11 @@ def from_payload(payload: bytes) -> Claims:
     )
 
 
-def _read_claim(fields: JsonObject, name: str, read: Callable[[Json], T]) -> T:
+def _read_claim(fields: JsonObject, name: str, parse: Callable[[Json], T]) -> T:
     if name not in fields:
         raise token_error("claims", f"The token has no claim {name!r}.")
     try:
-        return read(fields[name])
+        return parse(fields[name])
     except (ValueError, HoldfastError):
         raise token_error("claims", f"The token's claim {name!r} is not valid.") from None
 

@@ -62,7 +62,7 @@ def join_token(signing_input: bytes, signature: bytes) -> str:
 
 
 def parse_token(text: str) -> ParsedToken:
-    """Parse a token and check its header. A header with another algorithm than ours is refused."""
+    """Parse a token and check its header; raises BAD_TOKEN if the header names any algorithm but EdDSA."""
     if len(text) > MAX_TOKEN_BYTES:
         raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
     try:
@@ -72,7 +72,7 @@ def parse_token(text: str) -> ParsedToken:
     except ValueError:
         raise token_error(
             "malformed",
-            "The token does not consist of three parts in base64url, or the first is not a JSON object.",
+            "The token does not consist of three parts in base64url, or its first part is not a JSON object.",
         ) from None
     if header.get("alg") != ALGORITHM:
         raise token_error("algorithm", f"The token is not signed with {ALGORITHM}.")
@@ -120,7 +120,7 @@ def _b64encode(data: bytes) -> bytes:
 
 def _b64decode(text: bytes) -> bytes:
     data = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    # Python skips characters that are not base64 and ignores spare bits, so one token would have many encodings.
+    # Python skips characters that are not base64, and ignores unused bits: without this check, a token could be spelled in many ways.
     if _b64encode(data) != text:
         raise ValueError("not base64url")
     return data

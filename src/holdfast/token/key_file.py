@@ -1,8 +1,9 @@
-"""The file with the host's keys. Only its owner can read it, and a lock lets one process at a time change it."""
+"""The file with the host's keys. Only its owner can read it, and only one process at a time can change it."""
 
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TypeAlias
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.private_folder import make_private_folder
+from holdfast.model.private_files import make_private_folder
 from holdfast.model.untrusted_file import (
     UnusableFileError,
     open_untrusted_file,
@@ -25,7 +26,7 @@ _PUBLIC_NAME = "context-jwks.json"
 _MAX_FILE_BYTES = 1024 * 1024
 
 FileVersion: TypeAlias = tuple[int, ...]
-"""Values that differ once the file or its permissions have changed."""
+"""Values from `stat` that change when the file or its permissions change."""
 
 
 class KeyFile:
@@ -35,7 +36,7 @@ class KeyFile:
         self._folder = folder
         self._clock = clock
         self._private = folder / _PRIVATE_NAME
-        self._private_path = str(self._private)  # looked at for every token
+        self._private_path = str(self._private)  # checked for every token
         self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:
@@ -51,14 +52,14 @@ class KeyFile:
             keys, version = self._read()
         except FileNotFoundError:
             return self._create()
-        # The public set was removed, or a process was killed during a rotation.
         if not self._is_published(keys[0]):
+            # The public set was removed, or a process was killed during a rotation.
             with self._locked():
                 self._publish(self._read()[0])
         return keys, version
 
     def update(self, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Replace the keys and the public set by the result of `change`, under a lock."""
+        """Replace the keys with the result of `change`, under a lock, and write the new public set."""
         self.read()
         with self._locked():
             self._write(change(self._read()[0]))
@@ -126,7 +127,8 @@ def _check_private(path: Path, found: os.stat_result, mode: str) -> None:
     if found.st_mode & 0o077:
         raise _bad_key_file(
             path,
-            f"Other users can open it. If you are sure that none did, run: chmod {mode} {path}. Otherwise remove it.",
+            "Other users can open it. Remove it or, if you are sure that none did, "
+            f"run: {shlex.join(['chmod', mode, str(path)])}",
         )
 
 
@@ -148,4 +150,4 @@ def _write_file(path: Path, content: JsonObject, mode: int) -> None:
 
 
 def _bad_key_file(path: Path, message: str) -> HoldfastError:
-    return HoldfastError(codes.BAD_KEY, f"The keys in {str(path)!r} cannot be used. {message}")
+    return HoldfastError(codes.BAD_KEY, f"{str(path)!r} cannot be used for keys. {message}")

@@ -39,7 +39,7 @@ def generate_key() -> Key:
 
 
 def rotate_keys(keys: tuple[Key, ...], new: Key, now: float) -> tuple[Key, ...]:
-    """The keys after a rotation: the new key signs; the others lose their secret, and verify until their tokens expire."""
+    """The keys after a rotation: the new key signs. The others lose their secret, and still verify until their last tokens expire."""
     expires_at = now + MAX_LIFETIME + EXPIRY_MARGIN
     kept = (
         replace(key, secret=None, expires_at=key.expires_at or expires_at)

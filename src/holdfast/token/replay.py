@@ -1,4 +1,4 @@
-"""Refuse tokens that were used before."""
+"""Refuse tokens that were already used."""
 
 import heapq
 import threading
@@ -10,14 +10,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.token.claims import Claims
 
 EXPIRY_MARGIN = 60
-"""For how many seconds after its expiry a token is remembered and its key kept: longer than the leeway of any verifier."""
+"""How many seconds after its expiry a token is remembered, and its key kept: longer than the leeway of any verifier."""
 
 
 class ReplayCache:
     """Remembers each used token until no verifier would accept it. A full cache refuses new tokens.
 
-    One session can fill only its share, so that it cannot lock out the others. The cache knows only the tokens of its own
-    process. A server with several processes checks replays in one process in front of them.
+    One session can fill only its share, so that it cannot lock out the others. The cache knows only the tokens that its own
+    process has seen, so a server with several processes must check for replays in one process in front of them.
     """
 
     def __init__(self, capacity: int = 200_000, *, per_session: int = 100_000) -> None:
@@ -40,10 +40,11 @@ class ReplayCache:
             self._forget(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
-            # Only after the clock was set back: the token may have been used and forgotten.
+            # This happens only after the clock was set back. The token may have been used and forgotten.
             if until <= self._forgotten_up_to:
                 raise HoldfastError(
-                    codes.TOKEN_REPLAYED, "This token is too old to know whether it was used before."
+                    codes.TOKEN_REPLAYED,
+                    "This token is so old that the server no longer knows whether it was used.",
                 )
             if self._by_session[session_id] >= self._per_session:
                 raise HoldfastError(

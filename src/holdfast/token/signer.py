@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeys:
-    """The keys of one version of the key file. `private` and `header` belong to the first, the key that signs."""
+    """The keys of one version of the key file. `private` and `header` belong to the first key, which signs."""
 
     version: FileVersion
     keys: tuple[Key, ...]
@@ -57,8 +57,8 @@ class Signer:
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:
         """Sign a token for one request to one server. `request` is the body as it is sent.
 
-        Every request needs its own token: the host does not know which tools change something, and such a tool accepts
-        a token only once and only with the body that it was signed for.
+        Every request needs its own token. A tool that changes something accepts a token only once, and only with the body
+        that it was signed for; and the host does not know which tools change something.
         """
         loaded = self._current_keys()
         now = int(self._clock())
@@ -86,7 +86,8 @@ class Signer:
     def rotate(self, *, revoke: bool = False) -> None:
         """Sign with a new key from now on, in every process.
 
-        The old keys verify until the last token that they signed has expired. After a leak, `revoke` drops them at once.
+        The old keys still verify until the last token that they signed has expired. After a leak, use `revoke` to drop them
+        at once.
         """
         self._file.update(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 

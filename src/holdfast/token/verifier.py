@@ -38,7 +38,7 @@ class Verifier:
         self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
         self._ed25519_keys: dict[str, Ed25519PublicKey] = {}
-        """The same keys as objects of `cryptography`, made on first use."""
+        """The same keys as objects of the library `cryptography`, made on first use."""
         if isinstance(jwks, Path):
             self._reload(jwks)
         else:
@@ -58,9 +58,9 @@ class Verifier:
     ) -> Claims:
         """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`.
 
-        `audience` is the normalized URL of this server (`audience_of`), or several. With `request`, the body as it was
-        received, the token must be signed for that body. Pass it for every tool that changes something, and then pass
-        the claims to `ReplayCache.check`.
+        `audience` is the normalized URL of this server (see `audience_of`), or several. `request` is the body as it was
+        received; if it is given, the token must be signed for it. Pass it for every tool that changes something, and then
+        pass the claims to `ReplayCache.check`.
         """
         now = time.time() if now is None else now
         claims = from_payload(self._verify_signature(token, now))
@@ -133,7 +133,7 @@ class Verifier:
 
 
 def check_request(claims: Claims, request: bytes | None) -> None:
-    """Raise BAD_TOKEN unless the token is signed for this body or, for a request without a body, for none."""
+    """Raise BAD_TOKEN unless the token is signed for this body. If there is no body, it must be signed for none."""
     if claims.request_digest != (None if request is None else digest_request(request)):
         raise token_error("request", "The token is signed for another request, or for none.")
 

@@ -6,7 +6,7 @@ from holdfast.toolkit import Call, Toolbox, Workspace
 box = Toolbox("notes", version="1.0")
 
 @box.tool(operation="query")
-async def whereabouts(workspace: Workspace, call: Call) -> dict[str, str]:
+async def describe_caller(workspace: Workspace, call: Call) -> dict[str, str]:
     "Return the workspace and the trust of this call."
     return {"workspace": workspace.slug, "trust": call.session.trust_level if call.session else "unknown"}
 
@@ -24,12 +24,12 @@ from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.call import Call, current_session
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
+from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.guards import Guard, direct_only, needs_session
 from holdfast.toolkit.observers import Observation, Observer
 from holdfast.toolkit.operation import Annotations, Operation
 from holdfast.toolkit.parameter import Header
-from holdfast.toolkit.sessions import SessionManager
 from holdfast.toolkit.tool import ToolDefinition, tool
 from holdfast.toolkit.toolbox import Toolbox
 

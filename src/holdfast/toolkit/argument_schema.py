@@ -1,4 +1,4 @@
-"""The arguments of a tool: make their JSON Schema, and decode and check those of each call."""
+"""The arguments that a tool takes: their JSON Schema, and how the arguments of a call are decoded and checked."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,8 +16,8 @@ _EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProp
 _STRUCT_NAME = "Arguments"
 _MAX_ISSUES = 32  # reported per call
 
-# Names of the session context. A prompt injection may make a model send them to any tool. They are dropped, since they
-# have no effect.
+# The fields of the session context, as `_normalize_name` returns them. A prompt injection may make a model send such
+# arguments to any tool. They are ignored and not refused: they cannot change the context.
 _CONTEXT_NAMES = frozenset({"sessionid", "trust", "trustlevel", "workspaceid", "userid", "parentsessionid"})
 
 
@@ -29,13 +29,13 @@ class BadArgumentsError(Exception):
         self.issues = issues
 
 
-class Arguments:
-    """Decodes the arguments of a tool's calls, and makes the schema that clients see."""
+class ArgumentSchema:
+    """The arguments that a tool takes. Makes the JSON Schema that clients see, and decodes the arguments of each call."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
-        self._pydantic = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
-        self._optional = any(not parameter.required for parameter in parameters)
+        self._pydantic_parameters = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
+        self._has_optional = any(not parameter.required for parameter in parameters)
         self._struct = msgspec.defstruct(
             _STRUCT_NAME,
             [parameter.struct_field() for parameter in parameters],
@@ -48,22 +48,25 @@ class Arguments:
         return msgspec.json.Decoder(self._struct).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode the arguments, by name, without the omitted ones. Raises `BadArgumentsError` with all issues."""
+        """Decode the arguments of a call and return those that were sent, by name.
+
+        Raises `BadArgumentsError` with every issue.
+        """
         issues: list[Issue] = []
         try:
             values = msgspec.structs.asdict(self._decode(raw))
         except DECODE_ERRORS:
             values, issues = self._decode_each(raw)
-        if self._optional:
+        if self._has_optional:
             values = {name: value for name, value in values.items() if value is not UNSET}
-        if self._pydantic:
+        if self._pydantic_parameters:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
         return values
 
     def _decode_each(self, raw: Raw | bytes) -> tuple[dict[str, Any], list[Issue]]:
-        """Decode the arguments one by one to find every issue. The decoder of the struct stops at the first."""
+        """Decode the arguments one by one to find every issue. The struct's decoder stops at the first issue."""
         try:
             given = msgspec.json.decode(raw, type=dict[str, Raw])
         except DECODE_ERRORS:
@@ -91,11 +94,11 @@ class Arguments:
         return values, issues
 
     def _validate_pydantic(self, values: dict[str, Any]) -> list[Issue]:
-        """Replace the JSON of each pydantic argument by its value, and return the issues."""
+        """Replace the JSON of each pydantic argument with its value, and return the issues."""
         from holdfast.toolkit import pydantic_types
 
         issues: list[Issue] = []
-        for parameter in self._pydantic:
+        for parameter in self._pydantic_parameters:
             if parameter.name in values:
                 values[parameter.name], found = pydantic_types.validate(
                     parameter.annotation, parameter.name, bytes(values[parameter.name])
@@ -104,7 +107,7 @@ class Arguments:
         return issues
 
     @cached_property
-    def schema(self) -> JsonObject:
+    def json_schema(self) -> JsonObject:
         """The JSON Schema of the arguments."""
         if not self.parameters:
             return _EMPTY_SCHEMA
@@ -133,7 +136,7 @@ class Arguments:
     @cached_property
     def param_headers(self) -> tuple[ParamHeader, ...]:
         """The arguments that HTTP clients repeat in headers."""
-        return find_param_headers(self.schema)
+        return find_param_headers(self.json_schema)
 
 
 def find_param_headers(schema: JsonObject) -> tuple[ParamHeader, ...]:
@@ -153,7 +156,7 @@ def _issue(field: str, code: str, message: str) -> Issue:
 
 
 def _issue_from_msgspec(name: str, message: str) -> Issue:
-    """An issue from a message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
+    """An issue made from an error message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
     what, _, where = message.partition(" - at `")
     path = where.rstrip("`").removeprefix("$")
     if what.startswith("Object missing required"):
@@ -170,7 +173,7 @@ def _issue_from_msgspec(name: str, message: str) -> Issue:
 
 
 def _normalize_name(name: str) -> str:
-    """Only the letters of a name, without case, width and accents, so that similar spellings compare equal."""
+    """Reduce a name to its letters, without case, width or accents: `Session-ID` and `session_id` become equal."""
     import unicodedata
 
     folded = unicodedata.normalize("NFKD", name).casefold()

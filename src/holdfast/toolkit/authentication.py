@@ -10,7 +10,7 @@ There is one authenticator for each kind of server:
 | in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
 | any other | `AnonymousAuthenticator` | nothing | is used: it is an address and grants nothing |
 
-The arguments of a tool never identify the caller, whatever their names are.
+The arguments of a tool never identify the caller, even if they have the names of context fields.
 """
 
 import logging
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MAX_QUERY = 2048  # it is parsed before the token is verified
+_MAX_QUERY = 2048  # characters; the query is parsed before the token is verified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class CallerIdentity:
     session: SessionContext | None = None
     announced_workspace: str = ""
     connection: str = ""
-    """The connection, if only this caller uses it. It distinguishes anonymous callers."""
+    """The id of the connection, if only this caller uses it. It distinguishes anonymous callers."""
 
 
 class Authenticator(Protocol):
@@ -63,11 +63,11 @@ class Authenticator(Protocol):
         ...
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
-        """Over HTTP: who sends a request with this head; raises if that caller is refused."""
+        """Over HTTP: find out from the head of a request who sends it; raises if that caller is refused."""
         return UNKNOWN_CALLER
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
-        """Over HTTP: raise unless the caller's proof is for this body and was not used before."""
+        """Over HTTP: raise unless the caller's token is for this body and was not used before."""
 
     def log_identity_source(self) -> None:
         """Log at start how this server identifies its callers."""
@@ -76,7 +76,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentAuthenticator(Authenticator):
-    """For the server of one session. The host sets the session in its environment; no request can change it.
+    """For a server that was started for one session. The host sets the session in its environment; no request can change it.
 
     The host also writes the session into the `_meta` of each request. If the two differ, someone else has set the
     environment, for example the command in the server's entry, and the request is refused.
@@ -95,7 +95,7 @@ class EnvironmentAuthenticator(Authenticator):
         return CallerIdentity(session=self.session)
 
     def _check_claim(self, claimed: object) -> None:
-        """Raise if this is a complete context of another session. Anything else in its place is ignored."""
+        """Raise if this is the complete context of another session. Ignore anything else."""
         is_object = isinstance(claimed, Mapping)
         other = parse_context(cast("Mapping[str, object]", claimed)) if is_object else None
         if other is not None and context_fields(other) != self._fields:
@@ -106,7 +106,7 @@ class EnvironmentAuthenticator(Authenticator):
 
     def log_identity_source(self) -> None:
         session = self.session
-        # Shortened, because the whole id would let readers of the log use the session.
+        # Shortened, because someone who reads the log must not be able to use the session.
         _log_identity(f"{session.session_id[:13]}…", session.workspace_id or "(none)", session.trust_level)
 
 
@@ -133,14 +133,16 @@ class TokenCaller(HttpCaller, frozen=True, kw_only=True):
 
 
 _ANONYMOUS_CALLER = HttpCaller(owner="anonymous")
-"""All callers without a token, at a server that also has callers with one. They share one caller's quotas."""
+"""Stands for all callers without a token, at a server that also has callers with a token. Together they have one caller's quotas."""
 
 
 class TokenAuthenticator(Authenticator):
     """For a server over HTTP: the host signs a token for each request.
 
-    The token is verified before the body is read. A call that may change something needs a token for its body that no
-    such call has used before; so does a request that opens, changes or ends an MCP session.
+    The token is verified before the body is read. A call that may change something needs a token that was signed for its
+    body and was not used before. So does a request that opens, changes or ends an MCP session.
+
+    `anonymous` authenticates callers without a token; if it is None, they are refused.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ class TokenAuthenticator(Authenticator):
         return CallerIdentity(session=caller.claims.context)
 
     def _audiences_with(self, query: str) -> frozenset[str]:
-        """The audiences of a request with this query. An audience that has a query of its own is not changed."""
+        """The audiences that a token may have if the request has this query. An audience with its own query is not changed."""
         from holdfast.token.claims import add_query
 
         if len(query) > _MAX_QUERY:
@@ -209,8 +211,8 @@ def _missing_token() -> HoldfastError:
 class ContextVarAuthenticator(Authenticator):
     """For tools in the host's own process: the caller sets the ContextVar.
 
-    Use one in-memory connection per session: it sends frames in batches, so that the frames of several sessions would
-    run with the ContextVar of one.
+    Use one in-memory connection per session. A connection delivers frames in batches, and all frames of a batch run with
+    the same ContextVar.
     """
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
@@ -241,7 +243,7 @@ class AnonymousAuthenticator(Authenticator):
 
 
 def authenticator_from_env(environ: Mapping[str, str], aliases: ContextAliases = NO_ALIASES) -> Authenticator:
-    """The authenticator of a server on stdio, chosen by the environment that its spawner set."""
+    """The authenticator of a server on stdio, chosen by the environment that the process was started with."""
     if environ.get(SHARED_VARIABLE):
         return MetaAuthenticator()
     session = context_from_env(environ)

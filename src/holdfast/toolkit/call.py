@@ -33,7 +33,7 @@ async def _discard(method: str, params: Any) -> None:
 
 
 class ResultMeta(msgspec.Struct):
-    """Members of the envelope's `_meta` that a running call can change."""
+    """The members of the envelope's `_meta` that a running call can set."""
 
     session_id: str = ""
     """The id of the caller's session, or of the driven session that the call used."""
@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     session: SessionContext | None = None
     """The caller's session; None for anonymous callers."""
     announced_workspace: str = ""
-    """The workspace that an anonymous client announces."""
+    """The address of the workspace that an anonymous client sent in `_meta`; empty for other callers."""
     workspace: Workspace | None = None
     """The workspace of this call, for tools with a `workspace` parameter."""
     client: str = ""
@@ -57,15 +57,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     meta: JsonObject = {}
     """The request's `_meta`, unchecked: the client can put anything there."""
     connection: str = ""
-    """The connection or MCP session of an anonymous caller, if no other caller uses it."""
+    """The id of an anonymous caller's connection or MCP session; empty if several callers may share it."""
     notify: Notify = _discard
     level: int = SILENT
-    """The lowest level of log messages that the client asked for."""
+    """The lowest level of log messages that the client wants."""
     result_meta: ResultMeta = msgspec.field(default_factory=ResultMeta)
 
     @property
     def owner(self) -> str:
-        """The owner of what this call keeps: the caller's session, else its connection or MCP session.
+        """The key for what a tool keeps for this caller: the id of its session, else of its connection or MCP session.
 
         Raises NO_CONTEXT if the caller has none of them, because such callers cannot be told apart.
         """
@@ -73,13 +73,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if not owner:
             raise ToolError(
                 codes.NO_CONTEXT,
-                f"{self.tool} keeps something for its caller, and this server cannot tell its callers apart. "
+                f"{self.tool} keeps data for its caller, but this server cannot tell its callers apart. "
                 "Start it with --keys and call it from a Holdfast session, or use a client that sends initialize.",
             )
         return owner
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Send the client a progress notification, if it asked for them."""
+        """Send the client a progress notification, if it asked for progress."""
         token = self.meta.get("progressToken")
         if not isinstance(token, str | int):
             return
@@ -114,7 +114,7 @@ def current_session() -> SessionContext | None:
 
 @contextmanager
 def bind_call(call: Call) -> Iterator[Call]:
-    """Make this the current call, and its session the current one, while the block runs."""
+    """Make this the current call, and its session the current session, while the block runs."""
     token = _current.set(call)
     try:
         if call.session is None:

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -14,18 +14,18 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.call import CallStats, Envelope, Failed, Ok
 from holdfast.model.errors import HoldfastError
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.argument_schema import BadArgumentsError
 from holdfast.toolkit.call import Call, bind_call
 from holdfast.toolkit.content import Content, Reply
 from holdfast.toolkit.envelope import encode_result, to_data
 from holdfast.toolkit.errors import CodeRegistry, ToolError
-from holdfast.toolkit.eval_gate import check_payload
+from holdfast.toolkit.eval_gate import check_keywords
 from holdfast.toolkit.guards import check_guards, needs_session
 from holdfast.toolkit.observers import Observation, Observer, notify_observers
 from holdfast.toolkit.operation import Operation
 from holdfast.toolkit.signature import WORKSPACE
-from holdfast.toolkit.threads import run_in_thread
 from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.workspace import WorkspaceLookup, resolve_workspace
 from holdfast.wire.frame import EMPTY_OBJECT, Raw
@@ -33,11 +33,14 @@ from holdfast.wire.frame import EMPTY_OBJECT, Raw
 log = logging.getLogger(__name__)
 
 _NULL = Raw(b"null")
+_MAX_THREADS = 128
+_THREADS_PER_CALLER = 64  # at most; fewer while other callers need threads
+_THREADS = WorkerThreads("tool", threads=_MAX_THREADS, per_owner=_THREADS_PER_CALLER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchOptions:
-    """Options that hold for every call; times are in seconds."""
+    """Options that apply to every call; times are in seconds."""
 
     workspaces: WorkspaceLookup
     allow_eval: bool = False
@@ -64,7 +67,7 @@ class Dispatcher:
 
     async def dispatch(self, call: Call, arguments: Raw = EMPTY_OBJECT) -> DispatchResult:
         """Run a call. Raises only when the calling task is cancelled."""
-        started_at, began = time.time(), time.perf_counter()
+        started_at, start = time.time(), time.perf_counter()
         if call.session is not None:
             call.result_meta.session_id = call.session.session_id
         tool = self.tools.get(call.tool)
@@ -75,21 +78,21 @@ class Dispatcher:
                 raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.")
             with bind_call(call):
                 data, content = _split_content(await self._run(tool, call, arguments))
-            envelope = Ok(data=data, stats=_stats(call, began))
+            envelope = Ok(data=data, stats=_stats(call, start))
             result = DispatchResult(envelope, encode_result(envelope, self.codes, content))
         except BadArgumentsError as error:
             envelope = _argument_failure(call, error)
         except HoldfastError as error:
-            self._log_undeclared(tool, error)
+            self._log_if_undeclared(tool, error)
             envelope = _expected_failure(error)
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if _is_task_cancelled():
                 raise
             envelope = _unexpected_failure(call, tool)
         except (Exception, SystemExit):
             envelope = _unexpected_failure(call, tool)
         if result is None:
-            result = self._encode_failure(call, replace(envelope, stats=_stats(call, began)))
+            result = self._encode_failure(call, replace(envelope, stats=_stats(call, start)))
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
 
@@ -97,7 +100,7 @@ class Dispatcher:
         raw = EMPTY_OBJECT if arguments == _NULL else arguments
         values = tool.signature.arguments.parse(raw)
         if tool.operation is Operation.EVAL:
-            check_payload(tool.name, msgspec.json.decode(raw))
+            check_keywords(tool.name, msgspec.json.decode(raw))
         if tool.definition.requires_eval_flag and not self.options.allow_eval:
             raise ToolError(
                 codes.EVAL_DISABLED, f"{tool.name} runs only when the server was started with --allow-eval."
@@ -135,7 +138,7 @@ class Dispatcher:
                 if tool.is_async:
                     return await handler(**values)
                 owner = call.session.session_id if call.session is not None else call.connection
-                return await run_in_thread(handler, values, owner=owner)
+                return await _THREADS.run(_call_handler, handler, values, owner=owner)
         except TimeoutError:
             if not deadline.expired():
                 raise  # raised by the handler itself
@@ -148,7 +151,7 @@ class Dispatcher:
             generic = replace(_unexpected_failure(call, None), stats=envelope.stats)
             return DispatchResult(generic, encode_result(generic, self.codes))
 
-    def _log_undeclared(self, tool: Tool | None, error: HoldfastError) -> None:
+    def _log_if_undeclared(self, tool: Tool | None, error: HoldfastError) -> None:
         if tool is not None and error.code not in tool.codes:
             log.warning("undeclared code", extra={"tool": tool.name, "code": error.code.name})
 
@@ -176,6 +179,7 @@ class Dispatcher:
 
 
 def _split_content(returned: object) -> tuple[Any, Sequence[Content]]:
+    """Split what a handler returned into its data and its content blocks."""
     if isinstance(returned, Reply):
         return to_data(returned.data), tuple(returned.content)
     if isinstance(returned, Content):
@@ -183,9 +187,9 @@ def _split_content(returned: object) -> tuple[Any, Sequence[Content]]:
     return to_data(returned), ()
 
 
-def _stats(call: Call, began: float) -> CallStats:
+def _stats(call: Call, start: float) -> CallStats:
     return CallStats(
-        elapsed_ms=round((time.perf_counter() - began) * 1000, 3), session_id=call.result_meta.session_id
+        elapsed_ms=round((time.perf_counter() - start) * 1000, 3), session_id=call.result_meta.session_id
     )
 
 
@@ -200,7 +204,7 @@ def _argument_failure(call: Call, error: BadArgumentsError) -> Failed:
 def _expected_failure(error: HoldfastError) -> Failed:
     return Failed(
         code=error.code.name,
-        message=_encodable(error.message),
+        message=_replace_surrogates(error.message),
         next_actions=error.next_actions if isinstance(error, ToolError) else (),
         details=error.details,
     )
@@ -216,11 +220,20 @@ def _unexpected_failure(call: Call, tool: Tool | None) -> Failed:
     return Failed(code=codes.INTERNAL_ERROR.name, message=f"{call.tool} failed unexpectedly.")
 
 
-def _is_cancelled() -> bool:
+def _is_task_cancelled() -> bool:
     """Whether the calling task is being cancelled; if not, the handler raised CancelledError itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
+    """Make a text encodable as UTF-8."""
     return text.encode(errors="replace").decode()
+
+
+def _call_handler(handler: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a blocking handler, in a thread. If the caller is cancelled, the call continues and its result is dropped."""
+    try:
+        return handler(**arguments)
+    except StopIteration:  # a future cannot carry it
+        raise RuntimeError("a handler raised StopIteration") from None

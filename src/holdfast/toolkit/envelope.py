@@ -12,7 +12,7 @@ from holdfast.toolkit.content import Content
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.wire.frame import Raw
 
-_RESERVED = frozenset({"ok", "_meta"})
+_RESERVED_MEMBERS = frozenset({"ok", "_meta"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -26,9 +26,9 @@ def to_data(returned: object) -> JsonObject:
             return {}
         case dict():
             members = cast("JsonObject", plain)
-            if not _RESERVED & members.keys():
+            if not _RESERVED_MEMBERS & members.keys():
                 return members
-            return {name: members[name] for name in members if name not in _RESERVED}
+            return {name: members[name] for name in members if name not in _RESERVED_MEMBERS}
         case list():
             return {"items": cast("list[Json]", plain)}
         case _:
@@ -50,12 +50,12 @@ def encode_envelope(envelope: Envelope, registry: CodeRegistry) -> bytes:
         body, ok = _encode(envelope.data), b"true"
     else:
         body, ok = _encode(_describe_failure(envelope, registry)), b"false"
-    comma = b"," if len(body) > 2 else b""
-    return b'%b%b"ok":%b,"_meta":%b}' % (body[:-1], comma, ok, _meta(envelope.stats, len(body)))
+    comma = b"," if len(body) > 2 else b""  # no comma after an empty object
+    return b'%b%b"ok":%b,"_meta":%b}' % (body[:-1], comma, ok, _encode_meta(envelope.stats, len(body)))
 
 
-def _meta(stats: CallStats, size: int) -> bytes:
-    # One token is about four characters of JSON: exact enough for a client to decide whether to ask for less.
+def _encode_meta(stats: CallStats, size: int) -> bytes:
+    # One token is about four characters of JSON. A client may use the estimate to decide whether to ask for less.
     return b'{"elapsed_ms":%b,"estimated_tokens":%d,"session_id":%b}' % (
         _encode(stats.elapsed_ms),
         (size + 3) // 4,

@@ -1,4 +1,4 @@
-"""The errors that tools raise: `ToolError`, and the error codes of a toolbox."""
+"""`ToolError`, the error that tools raise, and the registry of a toolbox's error codes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -33,7 +33,7 @@ class ToolError(HoldfastError):
 
 
 class CodeRegistry:
-    """The error codes of one box: Holdfast's, and those that its author added. Names are unique."""
+    """The error codes that the tools of one box can use: Holdfast's, and those that the box's author added."""
 
     def __init__(self) -> None:
         self._custom: dict[str, Code] = {}
@@ -50,7 +50,7 @@ class CodeRegistry:
         return self._custom.get(name) or codes.find(name)
 
     def get(self, name: str, tool: str) -> Code:
-        """The code with this name, which `tool` declares; raises BAD_TOOL when there is none."""
+        """The code that `tool` declares by this name; raises BAD_TOOL when there is no such code."""
         code = self.find(name)
         if code is None:
             raise HoldfastError(
@@ -64,6 +64,6 @@ class CodeRegistry:
         for code in others:
             self.add(code)
 
-    def custom(self) -> tuple[Code, ...]:
+    def custom_codes(self) -> tuple[Code, ...]:
         """The codes that the author added, sorted by name."""
         return tuple(self._custom[name] for name in sorted(self._custom))

@@ -1,7 +1,7 @@
-"""The keyword check on code that a tool is asked to evaluate.
+"""Refuse to evaluate code that contains certain keywords.
 
-It stops accidents, not attackers: it is easy to bypass. The sandbox is what confines the code, and eval tools run only if
-the server was started with `--allow-eval`. The code itself is never logged, only its hash.
+This stops accidents, not attackers: it is easy to bypass. The sandbox is what confines the code, and eval tools run only
+if the server was started with `--allow-eval`. The code itself is never logged, only its hash.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ KEYWORDS = (
 )
 
 log = logging.getLogger(__name__)
-_SPACES = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
+_INVISIBLE = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
 
 
-def check_payload(tool: str, arguments: Any) -> None:
-    """Raise EVAL_BLOCKED if any string in the arguments, as decoded JSON, contains one of the keywords."""
+def check_keywords(tool: str, arguments: Any) -> None:
+    """Raise EVAL_BLOCKED if a string anywhere in the decoded arguments contains one of the keywords."""
     for payload in _strings(arguments):
         folded = unicodedata.normalize("NFKC", payload).casefold()
-        without_spaces = _SPACES.sub("", folded)
+        visible = _INVISIBLE.sub("", folded)
         for keyword in KEYWORDS:
-            if keyword in folded or keyword.replace(" ", "") in without_spaces:
+            if keyword in folded or keyword.replace(" ", "") in visible:
                 log.warning(
                     "eval payload blocked",
                     extra={"tool": tool, "keyword": keyword, "payload_sha256": _hash(payload)},

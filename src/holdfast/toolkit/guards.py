@@ -28,11 +28,11 @@ def needs_session(call: Call) -> None:
 def direct_only(call: Call) -> None:
     """Deny sandboxed sessions and anonymous callers."""
     if call.session is None or call.session.trust_level is not Trust.DIRECT:
-        raise ToolError(codes.DENIED, f"{call.tool} is only for sessions with the trust direct.")
+        raise ToolError(codes.DENIED, f"{call.tool} is only for sessions whose trust is direct.")
 
 
 async def check_guards(guards: Iterable[Guard], call: Call) -> None:
-    """Run the guards in order. If one denies the call, raises the guard's `HoldfastError`, or else DENIED."""
+    """Run the guards in order. If one denies the call, raise the error that it raised, or else DENIED."""
     for guard in guards:
         try:
             verdict = guard(call)

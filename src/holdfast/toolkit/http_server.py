@@ -1,10 +1,8 @@
-"""Serve an ASGI application with uvicorn, and limit what clients can hold: connections, unfinished heads, unread answers.
+"""Serve an ASGI application with uvicorn, and limit connections, unfinished heads, unread answers and parsing time.
 
-The time to parse what a client sends is limited, too.
-
-uvicorn itself waits for the head of a request (its line and headers) without a limit, and for clients to read their
-answers. `BoundedConnection` wraps uvicorn's protocol of each connection, and uses only the interfaces of asyncio and ASGI:
-it forwards every event to uvicorn, and takes a head as complete when uvicorn calls the application.
+uvicorn itself waits without a limit for the head of a request (its first line and its headers), and for clients to read
+their answers. `BoundedConnection` wraps uvicorn's protocol object of each connection, and uses only the interfaces of
+asyncio and ASGI. It forwards every event to uvicorn, and knows that a head is complete when uvicorn calls the application.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.app import ACCEPT_EXTENSION
+from holdfast.wire.http.app import ACCEPT_EXTENSION, IDENTIFY_EXTENSION, REFUSE_EXTENSION
 from holdfast.wire.loop_throttle import LoopThrottle
 
 HEAD_SECONDS = 10.0
@@ -32,11 +30,17 @@ MAX_HEAD_LINES = 600
 MAX_CONNECTIONS = 4096
 _SHUTDOWN_SECONDS = 3
 _PIECE_BYTES = 4 * 1024  # parsed at once: up to a millisecond of work
-_SLICE_SECONDS = 0.001  # how long pieces are parsed before the event loop does other work
+_SLICE_SECONDS = 0.001  # how long to parse before the event loop does other work
 MAX_PIPELINED = 16
-"""How many requests a client may send before it has the answer to the first one."""
-_BURST_SECONDS = 0.02  # how much parsing a client may cause at once before it is read more slowly
+"""How many requests a client may send on one connection before it gets the answer to the first one."""
+_BURST_SECONDS = (
+    0.02  # parsing time that unknown callers may use at once before their connections are read more slowly
+)
+_REFUSAL_SECONDS = 0.0003  # about the work of refusing a request
+_REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is discarded
+_DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded
 _BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
 _OTHER_FILES = 128  # files that a server may open besides its connections
 
 Peername: TypeAlias = tuple[str, int]
@@ -56,13 +60,15 @@ class ConnectionLimits:
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the one that has waited for the longest time for an acceptable request is closed.
+    When there are too many, the one that has waited longest for an acceptable request is closed.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.unknown_callers = LoopThrottle("unknown callers", burst_seconds=_BURST_SECONDS)
+        """Limits the time for all connections whose caller is not known."""
         self._open: dict[Peername, BoundedConnection] = {}
-        self._waiting: dict[BoundedConnection, None] = {}  # longest first
+        self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
 
     def add(self, connection: "BoundedConnection") -> None:
         if len(self._open) >= self.limits.connections:
@@ -79,21 +85,26 @@ class Connections:
         return self._open.get(peername)
 
     def set_waiting(self, connection: "BoundedConnection") -> None:
-        """The connection waits for a request from now on."""
+        """Mark the connection as waiting for a request."""
         if self._open.get(connection.peername) is connection:
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
     def set_accepted(self, connection: "BoundedConnection") -> None:
-        """The connection has an acceptable request, so that it is not closed to make room for others."""
+        """Mark the connection as having an acceptable request, so that it is not closed to make room for others."""
         self._waiting.pop(connection, None)
 
 
 class BoundedConnection(asyncio.Protocol):
-    """The protocol of one connection.
+    """Wraps uvicorn's protocol of one connection, and aborts the connection if it exceeds a limit.
 
-    It aborts the connection if a head takes too long or is too large or has too many lines, if the client does not read its answers, or if it
-    sends many requests at once. A client whose bytes take long to parse is read more slowly.
+    A limit is exceeded if
+
+    * a head takes too long, is too large or has too many lines;
+    * the client does not read its answers;
+    * the client sends too many requests before the first one is answered.
+
+    If parsing takes long, the connections of the caller are read more slowly, and take turns.
     """
 
     def __init__(self, protocol: HttpToolsProtocol, connections: Connections) -> None:
@@ -102,17 +113,20 @@ class BoundedConnection(asyncio.Protocol):
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._size = 0
-        self._lines = 0
-        self._last_bytes = b""
-        self._running = 0
-        self._has_unread = False
+        self._head_size = 0
+        self._head_lines = 0
+        self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
+        self._running = 0  # requests that the application is answering
+        self._has_unread = False  # whether bytes arrived since the last request began
         self._unparsed = b""
         self._is_parse_scheduled = False
-        self._throttle = LoopThrottle(burst_seconds=_BURST_SECONDS)
+        self._throttle = connections.unknown_callers
+        self._is_new = True  # whether nothing was parsed yet
+        self._is_chunked = False  # whether the last request has a chunked body
+        self._parseable = -1  # how many more bytes of a refused request are parsed; -1 if it is not refused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer at once, for clients that connect and send nothing."""
+        """Start the head timer at once, because a client may connect and send nothing."""
         self._transport = cast("asyncio.Transport", transport)
         if peername := transport.get_extra_info("peername"):
             self.peername = (str(peername[0]), int(peername[1]))
@@ -127,13 +141,25 @@ class BoundedConnection(asyncio.Protocol):
         self._protocol.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse in pieces. While some wait, reading is paused, unless uvicorn resumes it."""
-        self._unparsed += data
+        """Parse the data in pieces. While pieces wait, reading is paused, unless uvicorn resumes it."""
+        if self._parseable == 0:
+            self._throttle.add(len(data) * _DISCARD_SECONDS_PER_BYTE)
+        else:
+            self._unparsed += data
         if not self._is_parse_scheduled:
-            self._parse()
+            if self._throttle.must_wait(monotonic()):
+                self._wait_turn()
+            else:
+                self._parse()
+
+    def _wait_turn(self) -> None:
+        self._is_parse_scheduled = True
+        self._transport.pause_reading()
+        # The first request on a connection does not wait behind connections that send much.
+        self._throttle.call_in_turn(self._parse, first=self._is_new)
 
     def _parse(self) -> None:
-        self._is_parse_scheduled = False
+        self._is_parse_scheduled = self._is_new = False
         started = monotonic()
         while self._unparsed and not self._transport.is_closing():
             piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
@@ -141,26 +167,32 @@ class BoundedConnection(asyncio.Protocol):
             # After a piece of a head, let the application start: the rest may be a body.
             if not self._running or monotonic() - started > _SLICE_SECONDS:
                 break
-        rest_seconds = self._throttle.begin_rest() if self._throttle.count(started) else 0.0
+        must_rest = self._throttle.count(started) and self._throttle.begin_rest() > 0
         if self._transport.is_closing():
             return
-        if self._unparsed or rest_seconds:
-            self._is_parse_scheduled = True
-            self._transport.pause_reading()
-            asyncio.get_running_loop().call_later(rest_seconds, self._parse)
+        if self._unparsed or must_rest:
+            self._wait_turn()
         elif not self._protocol.flow.read_paused:
             self._transport.resume_reading()
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Count the bytes of a head. While the application runs, bytes belong to the body or to the next request."""
+        """Parse one piece. If it belongs to a head, count its bytes and lines.
+
+        While the application runs, a piece belongs to the body or to the next request.
+        """
+        if self._parseable >= 0:
+            piece = piece[: self._parseable]
+            self._parseable -= len(piece)
+            if not self._parseable:
+                self._unparsed = b""
         if self._running:
             self._has_unread = True
         else:
             if self._head_timer is None:
                 self._start_head_timer()
-            self._size += len(piece)
-            self._lines += self._count_lines(piece)
-            if self._size > HEAD_BYTES + _PIECE_BYTES or self._lines > MAX_HEAD_LINES:
+            self._head_size += len(piece)
+            self._head_lines += self._count_lines(piece)
+            if self._head_size > HEAD_BYTES + _PIECE_BYTES or self._head_lines > MAX_HEAD_LINES:
                 self.abort()
                 return
         self._protocol.data_received(piece)
@@ -168,7 +200,7 @@ class BoundedConnection(asyncio.Protocol):
             self.abort()
 
     def _count_lines(self, piece: bytes) -> int:
-        """How many lines of the head are in this piece. The piece may also contain a part of the body."""
+        """How many lines of the head end in this piece. The piece may also contain a part of the body."""
         text = self._last_bytes + piece
         self._last_bytes = text[-3:]
         end = text.find(b"\r\n\r\n")
@@ -178,7 +210,7 @@ class BoundedConnection(asyncio.Protocol):
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """Start a timer: the client does not read what is sent to it."""
+        """Start the write timer: the client does not read what is sent to it."""
         if self._write_timer is None:
             seconds = self._connections.limits.write_seconds
             self._write_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
@@ -188,18 +220,35 @@ class BoundedConnection(asyncio.Protocol):
         self._stop_write_timer()
         self._protocol.resume_writing()
 
-    def request_started(self) -> None:
-        """Stop the timer: the head is complete. The application has its own deadline for the body."""
+    def request_started(self, *, is_chunked: bool) -> None:
+        """Stop the head timer: the head is complete. The application has its own deadline for the body."""
         self._running += 1
+        self._is_chunked = is_chunked
         self._has_unread = False
         self._stop_head_timer()
+
+    def request_identified(self, throttle: LoopThrottle) -> None:
+        """From now on, the time to parse counts for this caller."""
+        self._throttle = throttle
+
+    def request_refused(self) -> None:
+        """If the body is chunked, parse only a little of it: that can take much longer than to send it.
+
+        The rest is read and discarded, so that the client can read the answer. Then the connection is closed.
+        """
+        if self._is_chunked:
+            self._parseable = _REFUSED_BYTES
+        self._throttle.add(_REFUSAL_SECONDS)
 
     def request_accepted(self) -> None:
         self._connections.set_accepted(self)
 
     def request_finished(self) -> None:
-        """Start the timer if a part of the next request may have arrived already."""
+        """Start the head timer if a part of the next request may have arrived already."""
         self._running -= 1
+        if self._parseable == 0:
+            self._transport.close()
+        self._parseable = -1
         if not self._running:
             self._connections.set_waiting(self)
             if self._has_unread and not self._transport.is_closing():
@@ -212,7 +261,7 @@ class BoundedConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _start_head_timer(self) -> None:
-        self._size = self._lines = 0
+        self._head_size = self._head_lines = 0
         self._last_bytes = b""
         seconds = self._connections.limits.head_seconds
         self._head_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
@@ -240,8 +289,13 @@ async def serve_app(
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
             return
-        scope["extensions"] = {ACCEPT_EXTENSION: connection.request_accepted}
-        connection.request_started()
+        scope["extensions"] = {
+            ACCEPT_EXTENSION: connection.request_accepted,
+            IDENTIFY_EXTENSION: connection.request_identified,
+            REFUSE_EXTENSION: connection.request_refused,
+        }
+        is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        connection.request_started(is_chunked=is_chunked)
         try:
             await app(scope, receive, send)
         finally:
@@ -257,7 +311,7 @@ async def serve_app(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        backlog=_BACKLOG,
+        backlog=_ACCEPTED_AT_ONCE,  # asyncio accepts so many at once
     )
     config.load()
     http_protocol: Any = config.http_protocol_class
@@ -266,7 +320,7 @@ async def serve_app(
         return BoundedConnection(http_protocol(**arguments), connections)
 
     config.http_protocol_class = cast("type[asyncio.Protocol]", make_protocol)
-    server = uvicorn.Server(config)
+    server = _Server(config)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     sock.listen(_BACKLOG)  # clients can connect from here on, before uvicorn has started
     task = asyncio.create_task(server.serve(sockets=[sock]))
@@ -278,13 +332,21 @@ async def serve_app(
         sock.close()
 
 
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve. Then make the queue of new connections longer again: asyncio has set it to `_ACCEPTED_AT_ONCE`."""
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(_BACKLOG)
+
+
 def _max_connections() -> int:
-    """How many connections the process may have: it cannot accept more than it may open files."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """The maximum number of connections. It depends on how many files the process may open: each connection is one."""
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         MAX_CONNECTIONS
-        if files == resource.RLIM_INFINITY
-        else min(MAX_CONNECTIONS, max(files - _OTHER_FILES, 16))
+        if max_files == resource.RLIM_INFINITY
+        else min(MAX_CONNECTIONS, max(max_files - _OTHER_FILES, 16))
     )
 
 

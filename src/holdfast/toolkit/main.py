@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
     """Run the command line. After a `HoldfastError`, print its message and hint, and exit with status 1."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _run(box, given)
+        _run(box, words)
     except HoldfastError as error:
         sys.exit(f"Error: {error}\nHint: {error.code.hint} [{error.code.name}]")
 
 
-def _run(box: Toolbox, given: list[str]) -> None:
-    if not given:  # the common case needs no parser
+def _run(box: Toolbox, words: list[str]) -> None:
+    if not words:  # the common case needs no parser
         _configure_logging()
         asyncio.run(serve_stdio(box))
         return
-    options = _parse_arguments(box, given)
+    options = _parse_arguments(box, words)
     box.plug_in(*options.plugin)
     if options.command == "manifest":
         _print_manifest(box.manifest())
@@ -41,7 +41,7 @@ def _run(box: Toolbox, given: list[str]) -> None:
     _event_loop_runner()(serve_http(box, _http_options(options), allow_eval=options.allow_eval))
 
 
-def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
+def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
     from argparse import ArgumentParser
 
     parser = ArgumentParser(
@@ -54,7 +54,9 @@ def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
         default="serve",
         help="serve (the default), or print all tools as JSON",
     )
-    parser.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP instead, at /mcp")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve over HTTP, at /mcp, instead of standard input and output"
+    )
     parser.add_argument("--allow-eval", action="store_true", help="offer the tools that evaluate code")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="NAME", help="add the tools of this plugin"
@@ -66,7 +68,7 @@ def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
         "--public",
         default="",
         metavar="URL",
-        help="the URL that the host uses for this server, if it is another",
+        help="the URL that the host uses for this server, if it is not http://HOST:PORT/mcp",
     )
     parser.add_argument(
         "--allow-anonymous", action="store_true", help="with --keys: accept callers without a token too"
@@ -81,7 +83,7 @@ def _parse_arguments(box: Toolbox, given: list[str]) -> "Namespace":
         metavar="URL",
         help="accept requests from web pages of this origin",
     )
-    return parser.parse_args(given)
+    return parser.parse_args(words)
 
 
 def _http_options(options: "Namespace") -> HttpOptions:

@@ -1,4 +1,4 @@
-"""One parameter of a handler: the type and default of the argument that callers send for it."""
+"""One parameter of a handler that callers fill in: its name, type and default."""
 
 import sys
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from msgspec import UNSET, Meta, UnsetType
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.toolkit.patterns import check_patterns
+from holdfast.toolkit.patterns import check_patterns, child_types
 
 Issue: TypeAlias = JsonObject
 """`{field, code, message}`: which argument is wrong, and how."""
 
 PARAM_HEADER_KEY: Final = "x-mcp-header"
-_PYDANTIC = ("pydantic", "annotated_types")
+_PYDANTIC_PACKAGES = ("pydantic", "annotated_types")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Name, type and default. msgspec decodes the argument, unless its type has pydantic parts or only pydantic supports it."""
+    """The name, type and default of an argument.
+
+    pydantic decodes it if its type uses pydantic, or if msgspec does not support the type; otherwise msgspec decodes it.
+    """
 
     name: str
     annotation: Any
@@ -42,12 +45,15 @@ class Parameter:
         return self.default is UNSET
 
     def struct_field(self) -> tuple[str, Any] | tuple[str, Any, Any]:
-        """The field of the struct that arguments are decoded into. Its default is UNSET: the handler has the real one."""
+        """The field for this argument in the struct that arguments are decoded into.
+
+        The default of an optional field is UNSET, because the handler applies the real default.
+        """
         kind = msgspec.Raw if self.uses_pydantic else self.annotation
         return (self.name, kind) if self.required else (self.name, kind | UnsetType, UNSET)
 
     def schema_default(self) -> JsonObject:
-        """The schema's `default`; empty if there is none or if it is not JSON."""
+        """The `default` to add to the schema; empty if there is no default or if it is not JSON."""
         if self.required:
             return {}
         try:
@@ -80,7 +86,7 @@ def read_parameter(tool: str, name: str, annotation: Any, default: object) -> Pa
 
 
 def _expand_shorthand(annotation: Any) -> Any:
-    """Replace the shorthands in an annotation by `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
+    """Replace the shorthands in an annotation with `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(map(_expand_shorthand, get_args(annotation)))]  # noqa: UP007
     if get_origin(annotation) is not Annotated:
@@ -98,10 +104,12 @@ def _expand_shorthand(annotation: Any) -> Any:
 
 
 def _uses_pydantic(annotation: Any) -> bool:
-    """Whether any part of the annotation comes from pydantic."""
+    """Whether any part of the annotation is a type or a constraint of pydantic."""
     for part in walk_annotation(annotation):
         kind = part if isinstance(part, type) else type(part)
-        if kind.__module__.partition(".")[0] in _PYDANTIC or hasattr(kind, "__pydantic_core_schema__"):
+        if kind.__module__.partition(".")[0] in _PYDANTIC_PACKAGES or hasattr(
+            kind, "__pydantic_core_schema__"
+        ):
             return True
     return False
 
@@ -114,14 +122,10 @@ def walk_annotation(annotation: Any) -> Iterator[Any]:
 
 
 def _find_custom_type(info: Any) -> str:
-    """The name of a class in the type that JSON cannot represent; empty if there is none."""
+    """The name of a class inside this type that JSON cannot represent; empty if there is none."""
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls.__name__
-    inner = [getattr(info, name, None) for name in ("type", "item_type", "key_type", "value_type")]
-    several = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-    return next(
-        (name for part in (*inner, *several) if part is not None and (name := _find_custom_type(part))), ""
-    )
+    return next((name for part in child_types(info) if (name := _find_custom_type(part))), "")
 
 
 def _pydantic_supports(annotation: Any) -> bool:

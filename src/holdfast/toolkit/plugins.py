@@ -1,4 +1,4 @@
-"""Plugins: toolboxes of other packages, found by their entry points. A plugin is loaded only if it is asked for."""
+"""Load plugins: toolboxes from other packages, found by entry point. Only the plugins that the user names are loaded."""
 
 import re
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "holdfast.toolkit"
 
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -26,16 +25,20 @@ def load_plugin(name: str) -> "Toolbox":
     if not _NAME.fullmatch(name):
         raise HoldfastError(
             codes.BAD_PLUGIN,
-            f"The plugin {name[:80]!r} has no valid name: use letters, digits, '_', '-' and '.'.",
+            f"{name[:80]!r} is not a valid plugin name: use letters, digits, '_', '-' and '.'.",
         )
     installed = entry_points(group=ENTRY_POINT_GROUP)
-    found = {(entry.value, _package(entry)): entry for entry in installed if entry.name == name}
+    found = {(entry.value, _package_name(entry)): entry for entry in installed if entry.name == name}
     if len(found) != 1:
         known = (
             ", ".join(sorted({entry.name for entry in installed if _NAME.fullmatch(entry.name)})) or "none"
         )
         packages = " and ".join(sorted(repr(package) for _, package in found))
-        problem = f"is in several packages: {packages}" if found else f"is not installed. Installed: {known}"
+        problem = (
+            f"is provided by several packages: {packages}"
+            if found
+            else f"is not installed. Installed: {known}"
+        )
         raise HoldfastError(codes.BAD_PLUGIN, f"The plugin {name!r} {problem}.")
     (entry,) = found.values()
     try:
@@ -51,6 +54,6 @@ def load_plugin(name: str) -> "Toolbox":
     return box
 
 
-def _package(entry: "EntryPoint") -> str:
+def _package_name(entry: "EntryPoint") -> str:
     """The name of the package that an entry point belongs to."""
     return entry.dist.name[:80] if entry.dist is not None else ""

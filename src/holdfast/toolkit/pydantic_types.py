@@ -19,7 +19,7 @@ def find_adapter(annotation: Any) -> "TypeAdapter[Any] | None":
 
 
 def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
-    """Decode and validate an argument: its value, or None and the issues."""
+    """Decode and validate an argument. Return its value and no issues, or None and the issues."""
     from pydantic import ValidationError
 
     adapter = find_adapter(annotation)
@@ -38,7 +38,7 @@ def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
 
 
 def json_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
-    """The JSON Schema of a type, and separately its `$defs`."""
+    """The JSON Schema of a type without its `$defs`, and the `$defs`."""
     adapter = find_adapter(annotation)
     assert adapter is not None
     schema = cast("dict[str, Json]", adapter.json_schema(ref_template="#/$defs/{model}"))

@@ -21,8 +21,8 @@ from holdfast.toolkit.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
 
-_HANGUP_GRACE = 5.0  # seconds for running handlers after the client has disconnected
-_STOP_GRACE = 0.5  # seconds for running handlers after SIGINT or SIGTERM
+_HANGUP_GRACE = 5.0  # seconds that running handlers get after the client has disconnected
+_STOP_GRACE = 0.5  # seconds that running handlers get after SIGINT or SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,17 @@ class HttpOptions:
     """Where a server over HTTP listens, which clients it accepts, and how it verifies their tokens."""
 
     host: str
+    """The address to listen on."""
     port: int
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
-    """More host names that the server answers to."""
+    """Additional host names that the server answers to."""
     origins: tuple[str, ...] = ()
-    """Origins of web pages of other hosts that may send requests."""
+    """Origins, besides the server's own, whose web pages may send requests."""
     public_url: str = ""
-    """The URL that the host uses, and signs tokens for; empty if it is `url`."""
+    """The URL that the Holdfast host uses for this server and signs tokens for; empty if it is the same as `url`."""
     keys: Path | None = None
-    """The file with the host's public key set; without it, all callers are anonymous."""
+    """The file with the Holdfast host's public key set; if it is None, all callers are anonymous."""
     allow_anonymous: bool = False
     """With `keys`: whether callers without a token are accepted, as anonymous callers."""
 
@@ -56,7 +57,7 @@ async def serve_stdio(box: Toolbox, *, allow_eval: bool = False) -> None:
 
     authenticator = authenticator_from_env(os.environ, box.aliases)
     peer = server_peer(box.server(authenticator, allow_eval=allow_eval))
-    async with _stop_event(box) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
+    async with _stop_on_signals(box) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
         authenticator.log_identity_source()
         await _wait_for_first(peer.ended, stopped)
         if stopped.is_set():
@@ -77,7 +78,7 @@ async def serve_http(box: Toolbox, options: HttpOptions, *, allow_eval: bool = F
     )
     server = box.server(authenticator, allow_eval=allow_eval)
     app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
-    async with _stop_event(box) as stopped, serve_app(app, sock):
+    async with _stop_on_signals(box) as stopped, serve_app(app, sock):
         authenticator.log_identity_source()
         log.info("listening", extra={"url": options.url})
         await stopped.wait()
@@ -106,7 +107,7 @@ def _audiences(options: HttpOptions) -> set[str]:
     if options.host in ("0.0.0.0", "::"):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "With --keys, add --public URL: the address that the host uses for this server.",
+            "With --keys and this address, add --public URL: the URL that the host uses for this server.",
         )
     listening = audience_of(options.url)
     names = LOOPBACK if options.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
@@ -114,8 +115,8 @@ def _audiences(options: HttpOptions) -> set[str]:
 
 
 @asynccontextmanager
-async def _stop_event(box: Toolbox) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGINT and SIGTERM set. On exit, always dispose of the driven sessions."""
+async def _stop_on_signals(box: Toolbox) -> AsyncIterator[asyncio.Event]:
+    """Yield an event that SIGINT and SIGTERM set. When the block ends, dispose of the driven sessions."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

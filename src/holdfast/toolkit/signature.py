@@ -12,29 +12,31 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.argument_schema import Arguments
+from holdfast.toolkit.argument_schema import ArgumentSchema
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.parameter import Parameter, read_parameter, walk_annotation
 
 WORKSPACE = "workspace"
-_WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Leave it out for the session's own."
-_OMITTED = object()  # makes the argument optional, and is not JSON: the schema shows no default
-_INJECTED = (Call, SessionContext, Workspace)
+_WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Omit it to use the session's own workspace."
+# A default that makes an argument optional. The schema does not show it, because it is not JSON.
+_HIDDEN_DEFAULT = object()
+_INJECTED_TYPES = (Call, SessionContext, Workspace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedParameter:
-    """A parameter that the dispatcher fills in. If it is required, it cannot be None."""
+    """A parameter that the dispatcher fills in."""
 
     name: str
     required: bool
+    """False if its annotation allows None, as in `session: SessionContext | None`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The arguments, and the parameters for the call, the session and the workspace, if the handler has them."""
+    """The parameters of a handler: the arguments that callers send, and up to three that the dispatcher injects."""
 
-    arguments: Arguments
+    arguments: ArgumentSchema
     call: InjectedParameter | None = None
     session: InjectedParameter | None = None
     workspace: InjectedParameter | None = None
@@ -47,9 +49,9 @@ def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
     hints = _read_type_hints(tool, handler)
     for name, declared in inspect.signature(handler).parameters.items():
         if declared.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise _bad_tool(tool, f"{declared} is not a keyword parameter.")
+            raise _bad_tool(tool, f"{str(declared)!r} cannot be passed by keyword.")
         if name not in hints:
-            raise _bad_tool(tool, f"its parameter {name!r} has no type.")
+            raise _bad_tool(tool, f"its parameter {name!r} has no type annotation.")
         if name.startswith("_"):
             raise _bad_tool(tool, f"its parameter {name!r} begins with an underscore.")
         kind, required = _injected_type(hints[name])
@@ -58,15 +60,17 @@ def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
             parameters.append(_read_argument(tool, name, hints[name], default))
             continue
         if kind in injected:
-            raise _bad_tool(tool, f"two of its parameters are a {kind.__name__}.")
+            raise _bad_tool(tool, f"two of its parameters have the type {kind.__name__}.")
         injected[kind] = InjectedParameter(name=name, required=required)
         if kind is Workspace:
             if name != WORKSPACE:
-                raise _bad_tool(tool, f"its workspace must be called {WORKSPACE!r}, not {name!r}.")
+                raise _bad_tool(
+                    tool, f"its parameter of type Workspace must be called {WORKSPACE!r}, not {name!r}."
+                )
             annotation = Annotated[str, _WORKSPACE_DESCRIPTION]
-            parameters.append(read_parameter(tool, WORKSPACE, annotation, default=_OMITTED))
+            parameters.append(read_parameter(tool, WORKSPACE, annotation, default=_HIDDEN_DEFAULT))
     return Signature(
-        arguments=Arguments(parameters),
+        arguments=ArgumentSchema(parameters),
         call=injected.get(Call),
         session=injected.get(SessionContext),
         workspace=injected.get(Workspace),
@@ -74,20 +78,20 @@ def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
 
 
 def _injected_type(annotation: Any) -> tuple[type | None, bool]:
-    """The type that the dispatcher injects for this annotation, or None; and whether the parameter is required."""
+    """The type that the dispatcher injects for this annotation (None for an argument), and whether it is required."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    wanted = [kind for kind in kinds if kind is not NoneType]
-    if len(wanted) == 1 and wanted[0] in _INJECTED:
-        return wanted[0], len(kinds) == 1
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    without_none = [member for member in members if member is not NoneType]
+    if len(without_none) == 1 and without_none[0] in _INJECTED_TYPES:
+        return without_none[0], len(members) == 1
     return None, True
 
 
 def _read_argument(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """Read an argument that callers send. Its type must not contain one that only the dispatcher may fill in."""
+    """Read an argument that callers send. Its type must not contain a type that the dispatcher injects."""
     for part in walk_annotation(annotation):
-        if part in _INJECTED:
+        if part in _INJECTED_TYPES:
             raise _bad_tool(
                 tool,
                 f"its parameter {name!r} would let callers send a {part.__name__}. Annotate it with {part.__name__} alone.",

@@ -49,9 +49,9 @@ class ToolDefinition:
     title: str = ""
     operation: str = Operation.COMMAND
     requires_eval_flag: bool = False
-    """Whether the tool is listed and runs only if the server was started with `--allow-eval`."""
+    """If True, the tool is listed and runs only when the server was started with `--allow-eval`."""
     codes: tuple[str, ...] = ()
-    """The error codes that the handler raises, besides those that the toolkit adds."""
+    """The codes of the errors that the handler raises. The toolkit adds the codes of its own errors."""
     input_schema: JsonObject | None = None
     """The schema that clients see, instead of the one made from the signature. Arguments still must match the signature."""
     annotations: Annotations = NO_HINTS
@@ -79,7 +79,7 @@ class Tool:
     @property
     def schema(self) -> JsonObject:
         """The JSON Schema of the arguments."""
-        return self.definition.input_schema or self.signature.arguments.schema
+        return self.definition.input_schema or self.signature.arguments.json_schema
 
     @property
     def param_headers(self) -> tuple[ParamHeader, ...]:
@@ -111,7 +111,7 @@ def tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
 
 
 def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
-    """Check a definition and build the tool; raises BAD_TOOL when something is wrong with the definition."""
+    """Build the tool from its definition; raises BAD_TOOL when the definition is not valid."""
     name, operation = definition.name, parse_operation(definition.operation)
     if not _TOOL_NAME.fullmatch(name):
         raise HoldfastError(
@@ -121,7 +121,8 @@ def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
         raise HoldfastError(codes.BAD_TOOL, f"The tool {name!r} has no description. Give it a docstring.")
     if operation is Operation.EVAL and not definition.requires_eval_flag:
         raise HoldfastError(
-            codes.BAD_TOOL, f"The tool {name!r} evaluates code: it needs requires_eval_flag=True."
+            codes.BAD_TOOL,
+            f"The tool {name!r} evaluates code. Add requires_eval_flag=True to its definition.",
         )
     signature = read_signature(name, definition.handler)
     declared = (registry.get(code, name) for code in definition.codes)
@@ -130,12 +131,15 @@ def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
         name=name.replace(".", "_"),
         operation=operation,
         signature=signature,
-        codes=_codes(definition, signature, declared),
+        codes=_possible_codes(definition, signature, declared),
         is_async=inspect.iscoroutinefunction(definition.handler),
     )
 
 
-def _codes(definition: ToolDefinition, signature: Signature, declared: Iterable[Code]) -> tuple[Code, ...]:
+def _possible_codes(
+    definition: ToolDefinition, signature: Signature, declared: Iterable[Code]
+) -> tuple[Code, ...]:
+    """The declared codes and those of the toolkit's own errors, sorted by name."""
     possible = {*declared, *COMMON_CODES}
     if signature.workspace:
         possible |= {*WORKSPACE_CODES}

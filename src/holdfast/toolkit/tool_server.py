@@ -14,21 +14,20 @@ from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
 from holdfast.toolkit.dispatcher import Dispatcher
-from holdfast.toolkit.sessions import SessionManager
+from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.tool import Tool
-from holdfast.wire.frame import EMPTY_OBJECT, Notification, Raw, encode
+from holdfast.wire.frame import EMPTY_OBJECT, Notification, PeerError, Raw, encode
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader
 from holdfast.wire.mcp.tools import Tool as WireTool
-from holdfast.wire.peer import PeerError
 
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _CAPABILITIES: dict[str, Any] = {"tools": {}, "logging": {}, "extensions": {META_KEY: {}}}
 
 
 class ToolServer:
-    """Handles MCP requests. Each request is authenticated on its own."""
+    """Answers MCP requests. Every request is authenticated separately."""
 
     def __init__(
         self,
@@ -36,15 +35,15 @@ class ToolServer:
         instructions: str,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
-        driven: Sequence[SessionManager[Any]] = (),
+        session_managers: Sequence[SessionManager[Any]] = (),
     ) -> None:
         self.info = PeerInfo(
             implementation=implementation, capabilities=_CAPABILITIES, instructions=instructions
         )
         self._dispatcher = dispatcher
         self._authenticator = authenticator
-        self._driven = driven
-        self._disposing: set[asyncio.Task[None]] = set()
+        self._session_managers = session_managers
+        self._dispose_tasks: set[asyncio.Task[None]] = set()
         self._log_levels: dict[str, int] = {}
         self._tool_list: Raw | None = None
 
@@ -76,21 +75,21 @@ class ToolServer:
         return found.param_headers if found else ()
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
-        """Who sends an HTTP request with this head; raises if that caller is refused."""
+        """Find out from the head of an HTTP request who sends it; raises if that caller is refused."""
         return self._authenticator.identify(headers, query)
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
-        """Raise unless the proof of an HTTP caller is for this body and was not used before."""
+        """Raise unless the token of an HTTP caller is for this body and was not used before."""
         self._authenticator.authorize(caller, body)
 
     def on_session_end(self, session_id: str) -> None:
-        """Forget the log level of an MCP session that ended, and dispose of the sessions that it drove."""
+        """Forget the log level of an MCP session that has ended, and dispose of its driven sessions."""
         self._log_levels.pop(session_id, None)
-        for manager in self._driven:
+        for manager in self._session_managers:
             if manager.has_owner(session_id):
                 task = asyncio.ensure_future(manager.dispose_owned(session_id))
-                self._disposing.add(task)
-                task.add_done_callback(self._disposing.discard)
+                self._dispose_tasks.add(task)
+                task.add_done_callback(self._dispose_tasks.discard)
 
     async def _call_tool(self, request: McpRequest, params: CallParams) -> Raw:
         tool = self._dispatcher.tools.get(params.name)
@@ -119,17 +118,17 @@ class ToolServer:
         if request.decode_params(_ListParams).cursor is not None:
             raise HoldfastError(codes.BAD_CURSOR, "All tools are on one page: list them without a cursor.")
         if self._tool_list is None:
-            allowed = self._dispatcher.options.allow_eval
+            allow_eval = self._dispatcher.options.allow_eval
             tools = [
                 _to_wire(tool)
                 for tool in self._dispatcher.tools.values()
-                if allowed or not tool.definition.requires_eval_flag
+                if allow_eval or not tool.definition.requires_eval_flag
             ]
             self._tool_list = Raw(encode({"tools": tools}))
         return self._tool_list
 
     def _log_level(self, request: McpRequest) -> int:
-        """The lowest level of log messages that the client asked for; by default it gets none."""
+        """The lowest level of log messages that the client wants; by default it gets none."""
         if request.client.era is Era.MODERN:
             wanted = request.meta.get(LOG_LEVEL_KEY)
             return LEVELS.get(wanted, SILENT) if isinstance(wanted, str) else SILENT

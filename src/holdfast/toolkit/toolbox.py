@@ -12,10 +12,10 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
+from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.observers import Observer
 from holdfast.toolkit.plugins import load_plugin
-from holdfast.toolkit.sessions import SessionManager
 from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, tool
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
@@ -57,14 +57,14 @@ class Toolbox:
         return self._tools
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
-        """Add an error code for the tools of this box; raises BAD_TOOL when the name is taken or not valid."""
+        """Add an error code for the tools of this box; raises BAD_TOOL when its name is taken or not valid."""
         try:
             return self._codes.add(Code(name=name, http_status=http, hint=hint, retryable=retryable))
         except ValueError as error:
             raise HoldfastError(codes.BAD_TOOL, str(error)) from None
 
     def tool(self, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """Make the decorated function a tool. The options are fields of `ToolDefinition`."""
+        """Decorator: add the function to the box as a tool. The options are fields of `ToolDefinition`."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self.add(tool(handler, **options))
@@ -85,10 +85,13 @@ class Toolbox:
         return added
 
     def include(self, box: "Toolbox", prefix: str) -> None:
-        """Add all tools of another box, as `<prefix>_<tool>`, and its codes. If a name is taken, nothing is added."""
-        codes_before, tools_before = self._codes.custom(), dict(self._tools)
+        """Add the tools of another box, as `<prefix>_<tool>`, with its codes, observers and session managers.
+
+        If the name of a tool or a code is taken, nothing is added.
+        """
+        codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
         try:
-            self._codes.include(box._codes.custom())
+            self._codes.include(box._codes.custom_codes())
             for included in box.tools.values():
                 self.add(replace(included.definition, name=f"{prefix}_{included.name}"))
         except HoldfastError:
@@ -111,7 +114,7 @@ class Toolbox:
                 ) from error
 
     def drive(self, manager: SessionManager[T]) -> SessionManager[T]:
-        """Dispose of the manager's sessions when the server ends, also after SIGINT and SIGTERM."""
+        """Dispose of the manager's sessions when the server ends, even if SIGINT or SIGTERM ends it."""
         self._managers.append(manager)
         return manager
 
@@ -142,7 +145,7 @@ class Toolbox:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """Every tool with its schema and error codes, including eval tools, and the meaning of each code."""
+        """Describe every tool, including eval tools, with its schema and error codes, and explain each code."""
         return _build_manifest(self.name, self.version, self._tools.values())
 
     async def dispose(self) -> None:

@@ -1,7 +1,7 @@
-"""Find the workspace of a call: the one in its `workspace` argument, else the session's.
+"""Find the workspace of a call: the one in its `workspace` argument, else the session's own workspace.
 
-For anonymous callers, the announced workspace takes the place of the session's. The current folder is never used, nor any
-environment variable except those of the session context.
+For anonymous callers, the workspace that the client announced takes the place of the session's own. The current folder is
+never used, and no environment variables except those of the session context.
 """
 
 import logging
@@ -55,7 +55,7 @@ class LocalWorkspaces:
 def resolve_workspace(
     tool: str, address: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
 ) -> Workspace:
-    """The workspace of a call; raises when it is missing, unknown, or denied to the session."""
+    """The workspace of a call; raises if the call has none, if it is unknown, or if the session may not use it."""
     address = address.strip()
     own = _session_workspace(session, announced, registry)
     if not address:
@@ -67,7 +67,7 @@ def resolve_workspace(
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:
         return _find_own(address, session, own, registry)
-    found = own if own is not None and address == own.slug else _find(address, registry)
+    found = own if own is not None and address == own.slug else _find_registered(address, registry)
     if own is not None and own.slug != found.slug:
         log.info(
             "workspace argument differs from the session's",
@@ -79,13 +79,14 @@ def resolve_workspace(
 def _session_workspace(
     session: SessionContext | None, announced: str, registry: WorkspaceLookup
 ) -> Workspace | None:
+    """The session's own workspace, or the one that an anonymous caller announced; None if there is none."""
     if session is None:
-        return _find(announced, registry) if announced else None
-    return _get_or_assume(session.workspace_id, registry) if session.workspace_id else None
+        return _find_registered(announced, registry) if announced else None
+    return _get_or_stub(session.workspace_id, registry) if session.workspace_id else None
 
 
-def _get_or_assume(slug: str, registry: WorkspaceLookup) -> Workspace:
-    """The workspace that the host set. It has no path if it is not in the registry that this process can read."""
+def _get_or_stub(slug: str, registry: WorkspaceLookup) -> Workspace:
+    """The session's own workspace. If this process cannot find it in the registry, the path is empty."""
     try:
         return registry.get(slug)
     except HoldfastError as error:
@@ -97,7 +98,7 @@ def _get_or_assume(slug: str, registry: WorkspaceLookup) -> Workspace:
 def _find_own(
     address: str, session: SessionContext, own: Workspace | None, registry: WorkspaceLookup
 ) -> Workspace:
-    """A sandboxed session's own workspace, if the address is one of it. Any other workspace, known or not, is denied."""
+    """A sandboxed session's own workspace, if the address refers to it. All others are denied, registered or not."""
     if own is not None:
         if address == own.slug:
             return own
@@ -113,7 +114,7 @@ def _find_own(
     )
 
 
-def _find(address: str, registry: WorkspaceLookup) -> Workspace:
+def _find_registered(address: str, registry: WorkspaceLookup) -> Workspace:
     found = registry.find(address)
     if found is None:
         raise HoldfastError(

@@ -9,27 +9,27 @@ from holdfast.wire.frame import Id
 class Deadlines:
     """One timer for all deadlines. Most answers arrive early, so a timer per request would be wasted work."""
 
-    __slots__ = ("_loop", "_on_expire", "_timer", "_until")
+    __slots__ = ("_expires_at", "_loop", "_on_expire", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_expire: Callable[[Id], None]) -> None:
         self._loop = loop
         self._on_expire = on_expire
-        self._until: dict[Id, float] = {}
+        self._expires_at: dict[Id, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, request_id: Id, seconds: float) -> None:
-        """Call `on_expire` with this id after so many seconds, unless the request is removed first."""
-        until = self._until[request_id] = self._loop.time() + seconds
-        if self._timer is None or until < self._timer.when():
-            self._set_timer(until)
+        """Call `on_expire` with this id after this many seconds, unless the request is removed first."""
+        when = self._expires_at[request_id] = self._loop.time() + seconds
+        if self._timer is None or when < self._timer.when():
+            self._set_timer(when)
 
     def remove(self, request_id: Id) -> None:
         """Remove an answered request. The timer is kept: the next request probably needs it."""
-        self._until.pop(request_id, None)
+        self._expires_at.pop(request_id, None)
 
     def close(self) -> None:
         """Remove all deadlines and stop the timer."""
-        self._until.clear()
+        self._expires_at.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -42,8 +42,8 @@ class Deadlines:
     def _fire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for request_id in [request_id for request_id, until in self._until.items() if until <= now]:
-            del self._until[request_id]
+        for request_id in [request_id for request_id, when in self._expires_at.items() if when <= now]:
+            del self._expires_at[request_id]
             self._on_expire(request_id)
-        if self._until:
-            self._set_timer(min(self._until.values()))
+        if self._expires_at:
+            self._set_timer(min(self._expires_at.values()))

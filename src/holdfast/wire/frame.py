@@ -7,12 +7,14 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
+from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import Line, OversizedLine
+from holdfast.wire.lines import LONG_BYTES, Line, OversizedLine
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
     StrictJsonError,
     check_json,
+    check_utf8,
     count_members,
     describe_decode_error,
 )
@@ -68,9 +70,18 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     reason: str
     id: Id | None = None
     may_be_response: bool = False
-    """Whether an id was found and no method."""
+    """Whether an id was found, but no method."""
     has_result_or_error: bool = False
-    """Whether a result or an error was found and no method: the id is then one that we chose."""
+    """Whether a result or an error was found, but no method. The id is then one of ours."""
+
+
+class PeerError(HoldfastError):
+    """An error response from the remote peer. A handler that raises it passes it on unchanged."""
+
+    def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
+        super().__init__(codes.PEER_ERROR, message)
+        self.rpc_code = rpc_code
+        self.data = data
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
@@ -104,14 +115,17 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
     decoded: some are passed on without being decoded.
     """
     if isinstance(line, OversizedLine):
-        reason = f"The line has {line.size} bytes; the maximum is {limits.line_bytes}."
+        reason = (
+            f"The line has {line.size} bytes; the maximum is {limits.line_bytes}."
+            if line.size > limits.line_bytes
+            else f"There was no memory for a line of {line.size} bytes beside other long lines. Send it again later."
+        )
         return _malformed(codes.TOO_LARGE, reason, line.head, line.tail)
     try:
-        if not line.isascii():
-            line.decode()
+        check_utf8(line)
         raw = _decode_raw_message(line)
         # Equal length proves that the message has only known members, each once.
-        if len(_encode(raw)) != len(line) and (problem := _find_member_problem(line, raw)):
+        if _encoded_length(raw, len(line)) != len(line) and (problem := _find_member_problem(line, raw)):
             return _malformed(codes.INVALID_REQUEST, problem, line)
     except msgspec.ValidationError:
         return _describe_non_message(line)
@@ -122,15 +136,34 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
     return _check_message(raw, limits)
 
 
-def _find_member_problem(line: bytes, raw: _RawMessage) -> str | None:
-    """Say what is wrong with the members of a message: one is repeated, or they are too large to check."""
-    if len(line) > _MAX_BYTES_WITHOUT_PAYLOAD:
+def _encoded_length(raw: _RawMessage, line_length: int) -> int:
+    """The length of the message without optional whitespace. A long message is not encoded to find it."""
+    if line_length <= LONG_BYTES:
+        return len(_encode(raw))
+    members = {
+        "jsonrpc": raw.jsonrpc,
+        "id": raw.id,
+        "params": raw.params,
+        "result": raw.result,
+        "error": raw.error,
+    }
+    lengths = [len(name) + len(value) for name, value in members.items() if value]
+    if raw.method is not None:
+        lengths.append(len("method") + len(_encode(raw.method)))
+    # A member has two quotation marks, a colon, and a comma or the closing bracket.
+    return 1 + sum(lengths) + 4 * len(lengths)
+
+
+def _find_member_problem(line: bytes | bytearray, raw: _RawMessage) -> str | None:
+    """Describe what is wrong with the members of a message: one is repeated, or they are too large to check."""
+    text = bytes(line)
+    if len(text) > _MAX_BYTES_WITHOUT_PAYLOAD:
         # Duplicate keys inside the payload do not matter here, so leave it out.
         payload = max(raw.params, raw.result, raw.error, key=len)
-        line = line.replace(bytes(payload), b"0", 1)
-        if len(line) > _MAX_BYTES_WITHOUT_PAYLOAD:
+        text = text.replace(bytes(payload), b"0", 1)
+        if len(text) > _MAX_BYTES_WITHOUT_PAYLOAD:
             return f'The message has over {_MAX_BYTES_WITHOUT_PAYLOAD} bytes besides its "params", "result" or "error".'
-    if count_members(_encode(_decode_members(line))) != count_members(line):
+    if count_members(_encode(_decode_members(text))) != count_members(text):
         return "The message has a duplicate key."
     return None
 
@@ -204,7 +237,7 @@ def _invalid(reason: str, raw: _RawMessage, request_id: Id | None) -> Malformed:
     )
 
 
-def _describe_non_message(line: bytes) -> Malformed:
+def _describe_non_message(line: bytes | bytearray) -> Malformed:
     # Valid JSON of the wrong type: a batch, a bare value, or a method that is not a string.
     first = line.lstrip()[:1]
     if first == b"[":
@@ -223,9 +256,9 @@ _RESULT_OR_ERROR = re.compile(rb'"(?:result|error)"\s*:')
 _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
-def _malformed(code: Code, reason: str, head: bytes, tail: bytes | None = None) -> Malformed:
+def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | None = None) -> Malformed:
     """Describe a line that cannot be parsed, with the id that it seems to have."""
-    seen = _find_members(head[:1024], (head if tail is None else tail)[-256:])
+    seen = _find_members(bytes(head[:1024]), bytes((head if tail is None else tail)[-256:]))
     request_id = _read_id(Raw(seen[b"id"])) if b"id" in seen else None
     may_be_response = request_id is not None and b"method" not in seen
     return Malformed(
@@ -277,3 +310,12 @@ def error_line(request_id: Id | None, code: int, message: str, data: Any = None)
     if data is not None:
         body["data"] = data
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(request_id), _encode(body))
+
+
+def check_size(line: bytes, limits: Limits) -> bytes:
+    """Return the line, or raise TOO_LARGE."""
+    if len(line) > limits.line_bytes:
+        raise HoldfastError(
+            codes.TOO_LARGE, f"The message has {len(line)} bytes; the maximum is {limits.line_bytes}."
+        )
+    return line

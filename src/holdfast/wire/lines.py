@@ -1,31 +1,59 @@
-"""Split a byte stream into lines. Of a line over the limit, only the first and last bytes are kept."""
+"""Split a byte stream into lines. Only the first and last bytes of a line over the limit are kept."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
 BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES, _TAIL_BYTES = 1024, 256  # kept of an oversized line
+LONG_BYTES = 64 * 1024
+"""A longer line is parsed in a thread."""
+LONG_LINES_BYTES = 48 * 1024 * 1024
+"""The memory for all long lines of a session."""
+_HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedLine:
-    """The size, the first bytes and the last bytes of a line over the limit."""
+    """The size, the first bytes and the last bytes of a line over the limit, or for which there was no memory."""
 
     size: int
     head: bytes
     tail: bytes
 
 
-Line: TypeAlias = bytes | OversizedLine
+Line: TypeAlias = bytes | bytearray | OversizedLine
+
+
+class LongLines:
+    """The memory for the long lines of a session: those that are unfinished, and those that wait to be parsed.
+
+    A line may grow only while at least as much memory is free as it uses. So a few lines cannot take all memory.
+    """
+
+    __slots__ = ("_free",)
+
+    def __init__(self, total: int = LONG_LINES_BYTES) -> None:
+        self._free = total
+
+    def try_grow(self, size: int, added: int) -> bool:
+        """Count more bytes of a line that has `size` bytes. False if it may not grow."""
+        if size + added > self._free:
+            return False
+        self._free -= added
+        return True
+
+    def release(self, size: int) -> None:
+        """Count these bytes as free again."""
+        self._free += size
 
 
 class LineSplitter:
-    """Splits one stream into lines, however its bytes are chunked."""
+    """Splits one stream into lines. A chunk of bytes may contain several lines, or a part of one."""
 
-    __slots__ = ("_buffer", "_head", "_is_first_line", "_limit", "_size", "_tail")
+    __slots__ = ("_buffer", "_head", "_is_first_line", "_limit", "_long_lines", "_size", "_tail")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, long_lines: LongLines | None = None) -> None:
         self._limit = limit
+        self._long_lines = long_lines or LongLines(2 * limit)
         self._buffer = bytearray()  # the unfinished line, up to the limit
         self._size = 0  # of the unfinished line
         self._head = b""  # the first and last bytes of the unfinished line, once it is over the limit
@@ -50,19 +78,38 @@ class LineSplitter:
         """Return the last line if the stream did not end with a newline."""
         return [self._finish(b"")] if self._size else []
 
+    def clear(self) -> None:
+        """Drop the unfinished line."""
+        self.release(self._buffer)
+        self._buffer = bytearray()
+        self._size, self._head, self._tail = 0, b"", b""
+
     def _grow(self, piece: bytes) -> None:
         if not piece:
             return
+        before = self._size
         self._size += len(piece)
-        if self._size <= self._limit:
-            self._buffer += piece
-            return
         buffer = self._buffer
+        if self._size <= self._limit and len(buffer) == before and self._may_grow(before, len(piece)):
+            buffer += piece
+            return
         if buffer:
+            self.release(buffer)
             self._head, self._tail = bytes(buffer[:_HEAD_BYTES]), bytes(buffer[-_TAIL_BYTES:])
             self._buffer = bytearray()
         self._head += piece[: _HEAD_BYTES - len(self._head)]
         self._tail = (self._tail + piece[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+
+    def _may_grow(self, size: int, added: int) -> bool:
+        """Count the memory of a line once it is long."""
+        if size + added <= LONG_BYTES:
+            return True
+        return self._long_lines.try_grow(size, added if size > LONG_BYTES else size + added)
+
+    def release(self, line: Line) -> None:
+        """Count the memory of a line as free again: it was parsed, or it is dropped."""
+        if isinstance(line, bytearray) and len(line) > LONG_BYTES:
+            self._long_lines.release(len(line))
 
     def _finish(self, piece: bytes) -> Line:
         line: Line
@@ -70,15 +117,16 @@ class LineSplitter:
             line = piece
         else:
             self._grow(piece)
-            if self._size <= self._limit:
-                line = bytes(self._buffer)
+            if len(self._buffer) == self._size:
+                # A long line is not copied: that would take milliseconds.
+                line = self._buffer if self._size > LONG_BYTES else bytes(self._buffer)
             else:
                 line = OversizedLine(self._size, self._head, self._tail)
             self._buffer = bytearray()
             self._size, self._head, self._tail = 0, b"", b""
         if self._is_first_line:
             self._is_first_line = False
-            if isinstance(line, bytes) and line.startswith(BOM):
+            if not isinstance(line, OversizedLine) and line.startswith(BOM):
                 line = line[len(BOM) :]
         return line
 

@@ -1,28 +1,42 @@
-"""The threads that parse long messages, so that the event loop is not blocked."""
+"""The threads that parse long messages, so that they do not block the event loop."""
 
+from collections.abc import Callable
 from time import thread_time
+from typing import Any, TypeVar
 
 from holdfast.model.limits import Limits
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.frame import Message, parse_line
+from holdfast.wire.frame import Message, Raw, parse_line
 from holdfast.wire.loop_throttle import LoopThrottle
 
-LONG_BYTES = 64 * 1024
-"""A longer message is parsed in a thread."""
+T = TypeVar("T")
+
 PARSE_THREADS = WorkerThreads("parse", threads=4, per_owner=2)
 
 
-async def parse_in_thread(
-    text: bytes, limits: Limits, *, owner: str, throttle: LoopThrottle | None = None
-) -> Message | None:
-    """Parse a long message. The throttle counts the time: while a thread parses, it keeps the event loop waiting."""
-    message, seconds = await PARSE_THREADS.run(_parse_timed, text, limits, owner=owner)
-    if throttle is not None:
-        throttle.add(seconds)
-    return message
+_SECONDS_PER_BYTE = 5e-9  # about the time to parse a long message
 
 
-def _parse_timed(text: bytes, limits: Limits) -> tuple[Message | None, float]:
+async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: LoopThrottle) -> Message | None:
+    """Parse a long message."""
+    return await run_in_parse_thread(parse_line, text, limits, throttle=throttle)
+
+
+async def run_in_parse_thread(
+    function: Callable[..., T], text: bytes | bytearray | Raw, *args: Any, throttle: LoopThrottle
+) -> T:
+    """Call a function that reads a long text. The throttle counts the time: such a thread delays the event loop (GIL).
+
+    An estimate counts at once, so that not all connections of an owner begin at the same time.
+    """
+    estimate = len(text) * _SECONDS_PER_BYTE
+    throttle.add(estimate)
+    result, seconds = await PARSE_THREADS.run(_run_timed, function, text, *args, owner=throttle.owner)
+    throttle.add(seconds - estimate)
+    return result
+
+
+def _run_timed(function: Callable[..., T], *args: Any) -> tuple[T, float]:
     began = thread_time()
-    message = parse_line(text, limits)
-    return message, thread_time() - began
+    result = function(*args)
+    return result, thread_time() - began

@@ -15,8 +15,8 @@ from holdfast.wire.peer import Peer
 
 _FLUSH_SECONDS = 2.0
 _FLUSH_BYTES = 64 * 1024
-_CHUNK = 256 * 1024
-# A poll always reports the hang-up of a pipe; that of a socket must be asked for, and only Linux can.
+_CHUNK_BYTES = 256 * 1024
+# poll() always reports that a pipe was hung up. For a socket, this event must be requested; only Linux has it.
 _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 
 
@@ -24,7 +24,7 @@ _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 async def connect_pipes(
     peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0
 ) -> AsyncIterator[Peer]:
-    """Connect the peer to two open files. At the end, handlers get `grace` seconds to finish and the files are closed."""
+    """Connect the peer to two open files. When the block ends, handlers get `grace` seconds to finish; then the files are closed."""
     loop = asyncio.get_running_loop()
     pipe = _PipeTransport(peer)
     writer, _ = await loop.connect_write_pipe(lambda: _Writer(pipe), target)
@@ -46,25 +46,26 @@ async def connect_pipes(
 
 @asynccontextmanager
 async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
-    """Connect the peer to standard input and output, and keep other code away from them.
+    """Connect the peer to standard input and output. From then on, no other code can use them.
 
-    `print` goes to standard error, and child processes get an empty standard input.
+    `print` writes to standard error, and child processes get an empty standard input.
     """
     source, target = _take_stdio()
     copiers = _Copiers()
     async with connect_pipes(
-        peer, copiers.readable(source), copiers.writable(target), grace=grace
+        peer, copiers.watchable_source(source), copiers.watchable_target(target), grace=grace
     ) as connected:
         yield connected
     await WorkerThreads("flush", threads=1).run(copiers.join)
 
 
 def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
+    """Move standard input and output to new descriptors. Other code then uses /dev/null and standard error instead."""
     sys.stdout.flush()
     source, target = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
     os.dup2(2, 1)
     return source, target
 
@@ -167,9 +168,10 @@ class _Copiers:
     """Threads that copy between a pipe and a file that the event loop cannot watch, such as a plain file or a device."""
 
     def __init__(self) -> None:
-        self._writers: list[threading.Thread] = []
+        self._target_threads: list[threading.Thread] = []
 
-    def readable(self, source: IO[bytes]) -> IO[bytes]:
+    def watchable_source(self, source: IO[bytes]) -> IO[bytes]:
+        """The source itself if the event loop can watch it, else a pipe that a thread fills from it."""
         if _is_watchable(source):
             return source
         read_end, write_end = os.pipe()
@@ -178,7 +180,8 @@ class _Copiers:
         ).start()
         return os.fdopen(read_end, "rb", buffering=0)
 
-    def writable(self, target: IO[bytes]) -> IO[bytes]:
+    def watchable_target(self, target: IO[bytes]) -> IO[bytes]:
+        """The target itself if the event loop can watch it, else a pipe that a thread empties into it."""
         if _is_watchable(target):
             return target
         read_end, write_end = os.pipe()
@@ -186,11 +189,12 @@ class _Copiers:
             target=_copy, args=(os.fdopen(read_end, "rb", buffering=0), target), daemon=True
         )
         thread.start()
-        self._writers.append(thread)
+        self._target_threads.append(thread)
         return os.fdopen(write_end, "wb", buffering=0)
 
     def join(self) -> None:
-        for thread in self._writers:
+        """Wait until everything has been copied to the targets, for a limited time."""
+        for thread in self._target_threads:
             thread.join(_FLUSH_SECONDS)
 
 
@@ -202,7 +206,7 @@ def _is_watchable(file: IO[bytes]) -> bool:
 def _copy(source: IO[bytes], target: IO[bytes]) -> None:
     with source, target:
         try:
-            while data := source.read(_CHUNK):
+            while data := source.read(_CHUNK_BYTES):
                 target.write(data)
         except OSError:
-            pass  # the reader or the writer at the other end has closed its file
+            pass  # the other end has closed its file

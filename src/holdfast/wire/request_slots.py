@@ -1,13 +1,14 @@
-"""Limit the requests in flight on a connection. Sessions that share it cannot use it up for each other."""
+"""Limit the requests in flight on a connection, and share the limit fairly among the sessions that use it."""
 
 import asyncio
 from collections import Counter, deque
 
 
 class RequestSlots:
-    """At most `total` slots. An owner gets a further slot only if as many as it holds stay free for others.
+    """`total` slots for requests. An owner gets another slot only while more slots are free than it holds.
 
-    Owners that wait take turns. The owner `""` stands for a connection that is not shared, and may use all slots.
+    So one owner can take about half of the slots, and some are left for the others. Owners that wait take turns. The owner
+    `""` stands for a connection that is not shared, and may use all slots.
     """
 
     def __init__(self, total: int) -> None:
@@ -16,7 +17,7 @@ class RequestSlots:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def try_acquire(self, owner: str) -> bool:
-        """Take a slot, if the owner may have one now."""
+        """Take a slot if the owner may have one now; return whether it got one."""
         if owner in self._waiting or not self._may_have_more(owner):
             return False
         self._take(owner)
@@ -53,7 +54,7 @@ class RequestSlots:
             self._held[owner] += 1
 
     def _grant(self) -> None:
-        """Give free slots to owners that wait, one to each in turn."""
+        """Give free slots to the owners that wait, one to each."""
         for owner, queue in [*self._waiting.items()]:
             while queue and queue[0].done():  # its caller was cancelled
                 queue.popleft()

@@ -1,4 +1,4 @@
-"""Lines that wait because the remote peer reads too slowly."""
+"""A queue for lines that cannot be sent yet, because the remote peer reads too slowly."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class SendQueue:
-    """Keeps lines in order for each owner, such as a session that shares the connection. Owners take turns."""
+    """Keeps the lines of each owner in order. Owners, such as the sessions that share a connection, take turns."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[tuple[bytes, asyncio.Future[None]]]] = {}
@@ -21,7 +21,7 @@ class SendQueue:
         return written
 
     def write_next(self, write: Callable[[bytes], None]) -> None:
-        """Write one line of the owner whose turn it is."""
+        """Write the next line of the owner whose turn it is."""
         owner, queue = next(iter(self._queues.items()))
         line, written = queue.popleft()
         del self._queues[owner]
@@ -32,7 +32,7 @@ class SendQueue:
             written.set_result(None)
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Discard all lines; those who wait for them get an error."""
+        """Discard all lines; their futures get an error."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for _, written in queue:

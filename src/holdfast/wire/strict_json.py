@@ -5,8 +5,10 @@ decoder keeps only one of two equal keys, so the result has fewer members. Most 
 already proves that they have no duplicates.
 """
 
-import asyncio
 import re
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +23,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder[Any](Any).decode
 _encode = msgspec.json.Encoder().encode
 
-_SLICE_BYTES = 1024 * 1024
+_SLICE_BYTES = 256 * 1024
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
@@ -43,7 +45,7 @@ def decode_strict(raw: bytes | msgspec.Raw, kind: type[T], limits: Limits) -> T:
 def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
     """Raise `StrictJsonError` unless the document is valid, within the limits and without duplicate keys."""
     text = bytes(raw)
-    small = len(text) <= limits.digits and text.count(b"{") + text.count(b"[") <= limits.depth
+    small = len(text) <= limits.digits and _count(text, b"{", b"[") <= limits.depth
     bare = b"" if small else _check_limits(text, limits)
     try:
         out = _encode(_decode(text))
@@ -54,7 +56,7 @@ def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
 
 
 def is_over(raw: bytes | msgspec.Raw, budget: Budget) -> bool:
-    """Whether a document has more bytes or values than the budget. It is not decoded for that."""
+    """Whether a document has more bytes or values than the budget. The document is not decoded."""
     return len(raw) > budget.bytes or has_more_values(raw, budget.values)
 
 
@@ -64,27 +66,31 @@ def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
         return False
     text = bytes(raw)
     head = text[: 16 * values]  # enough to recognise a document that consists of tiny values
-    if _count_values(head) > values and _strip_few_strings(head, values) is None:
+    if _count_values(head) > values and _strip_strings_within(head, values) is None:
         return True
-    return len(text) > len(head) and _count_values(text) > values and _strip_few_strings(text, values) is None
+    return (
+        len(text) > len(head) and _count_values(text) > values and _strip_strings_within(text, values) is None
+    )
 
 
-async def has_too_many_values(raw: bytes | msgspec.Raw, values: int) -> bool:
-    """The same as `has_more_values`, but the event loop does other work during the count of a long document."""
-    if len(raw) <= _SLICE_BYTES:
-        return has_more_values(raw, values)
-    view, count = memoryview(raw), 0
-    for start in range(0, len(raw), _SLICE_BYTES):
-        count += _count_values(bytes(view[start : start + _SLICE_BYTES]))
-        if count > values:
-            return has_more_values(raw, values)
-        await asyncio.sleep(0)
-    return False
+def count_values(raw: bytes | msgspec.Raw) -> int:
+    """Count the values of a valid document. An empty list or object counts as two."""
+    return 1 + _count_values(strip_strings(bytes(raw)))
+
+
+def check_utf8(text: bytes | bytearray) -> None:
+    """Raise UnicodeDecodeError unless the text is UTF-8."""
+    if text.isascii():
+        return
+    decoder = getincrementaldecoder("utf-8")()
+    for part in _slices(text):
+        decoder.decode(part)
+    decoder.decode(b"", final=True)
 
 
 def is_nested_within(text: bytes, depth: int) -> bool:
     """Whether a valid document is nested at most this deep."""
-    if text.count(b"{") + text.count(b"[") <= depth:
+    if _count(text, b"{", b"[") <= depth:
         return True
     return not _is_nested_deeper(strip_strings(text), depth)
 
@@ -95,7 +101,7 @@ def count_members(text: bytes) -> int:
 
 
 def strip_strings(text: bytes) -> bytes:
-    """Remove the strings of a valid document: brackets, commas, colons, numbers and literals are left."""
+    """Remove the strings from a valid document. Brackets, commas, colons, numbers and literals remain."""
     unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
     return b"".join(unescaped.split(b'"')[::2])
 
@@ -112,7 +118,7 @@ def describe_decode_error(error: BaseException) -> str:
 
 
 def _check_limits(text: bytes, limits: Limits) -> bytes:
-    bare = _strip_few_strings(text, limits.values)
+    bare = _strip_strings_within(text, limits.values)
     if bare is None:
         raise StrictJsonError(f"it has more than {limits.values} values")
     # Only the first digit of a number begins a match: otherwise many long numbers would cost `digits` steps per byte.
@@ -123,17 +129,32 @@ def _check_limits(text: bytes, limits: Limits) -> bytes:
     return bare
 
 
-def _strip_few_strings(text: bytes, values: int) -> bytes | None:
+def _strip_strings_within(text: bytes, values: int) -> bytes | None:
     """The document without its strings; None if it has more values than this."""
     # Count the quotes before splitting at them: millions of strings must not become millions of objects.
-    if text.count(b'"') - text.count(rb"\"") > 4 * values:
+    if _count(text, b'"') - _count(text, rb"\"") > 4 * values:
         return None
     bare = strip_strings(text)
     return bare if _count_values(bare) <= values else None
 
 
 def _count_values(text: bytes) -> int:
-    return text.count(b",") + text.count(b"[") + text.count(b"{")
+    return _count(text, b",", b"[", b"{")
+
+
+def _count(text: bytes, *tokens: bytes) -> int:
+    """Count the tokens. The count of a long text is approximate: a token that spans two slices is not counted."""
+    if len(text) <= _SLICE_BYTES:
+        return sum(map(text.count, tokens))
+    return sum(part.count(token) for part in _slices(text) for token in tokens)
+
+
+def _slices(text: bytes | bytearray) -> Iterator[bytes]:
+    """Split a long text into parts. Between two parts, other threads can run, such as the event loop."""
+    view = memoryview(text)
+    for start in range(0, len(text), _SLICE_BYTES):
+        yield bytes(view[start : start + _SLICE_BYTES])
+        time.sleep(0)
 
 
 def _is_nested_deeper(bare: bytes, depth: int) -> bool:
@@ -141,7 +162,7 @@ def _is_nested_deeper(bare: bytes, depth: int) -> bool:
     for _ in range(depth):
         if not brackets:
             return False
-        inner = brackets.replace(b"()", b"")
+        inner = brackets.replace(b"()", b"")  # without the innermost pairs
         if len(inner) == len(brackets):
             break  # the brackets are not balanced, which the decoder reports
         brackets = inner

@@ -1,5 +1,5 @@
 """The registry of workspaces: registered folders, and what a session in each may use."""
 
-from holdfast.workspaces.registry import InvalidWorkspace, Registry
+from holdfast.workspaces.registry import WORKSPACES_FOLDER, InvalidWorkspace, Registry
 
-__all__ = ["InvalidWorkspace", "Registry"]
+__all__ = ["WORKSPACES_FOLDER", "InvalidWorkspace", "Registry"]

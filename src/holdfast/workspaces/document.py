@@ -9,6 +9,14 @@ from typing import TypeVar, cast
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import (
+    NO_RESTRICTION,
+    Mode,
+    PermissionRestriction,
+    ToolPattern,
+    parse_mode,
+    parse_tool_patterns,
+)
 from holdfast.model.process import Quota
 from holdfast.model.reserved_variables import reserved_variable_reason
 from holdfast.model.trust import Trust, parse_trust
@@ -17,8 +25,10 @@ from holdfast.model.workspace import Workspace
 T = TypeVar("T")
 
 QUOTA_KEYS = tuple(field.name for field in fields(Quota))
+PERMISSION_KEYS = tuple(field.name for field in fields(PermissionRestriction))
 KEYS = (
     *("name", "path", "trust", "servers", "tools", "model"),
+    *(f"permission.{name}" for name in PERMISSION_KEYS),
     *(f"sandbox.{name}" for name in QUOTA_KEYS),
     "env.<server>.<VARIABLE>",
 )
@@ -27,8 +37,8 @@ NAME_LENGTH = 200
 _MINIMUMS = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descriptors": 16}
 _MAX_NUMBER = 2**53
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
-_PATH = re.compile(r"""^[ \t]*+path[ \t]*+=[ \t]*+(?:"([^"\\\n]*+)"|'([^'\n]*+)')""", re.MULTILINE)
+_MUST_ESCAPE = re.compile(r'["\\\x00-\x1f\x7f]')
+_PATH_LINE = re.compile(r"""^[ \t]*+path[ \t]*+=[ \t]*+(?:"([^"\\\n]*+)"|'([^'\n]*+)')""", re.MULTILINE)
 
 
 def parse_workspace(slug: str, text: str) -> Workspace:
@@ -43,55 +53,66 @@ def parse_workspace(slug: str, text: str) -> Workspace:
         ) from None
     reader = _TableReader(table)
     workspace = _build_workspace(slug, reader)
-    problems = [*reader.problems, *_unknown_keys(table)]
+    problems = [*reader.problems, *_describe_unknown_keys(table)]
     if problems:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, "\n".join(problems))
     return workspace
 
 
 def format_workspace(workspace: Workspace) -> str:
-    """The document of a workspace; `parse_workspace` is its inverse."""
-    return "".join(f"{line}\n" for line in _lines(workspace))
+    """Write a workspace as a document, which `parse_workspace` can read."""
+    return "".join(f"{line}\n" for line in _format_lines(workspace))
 
 
 def guess_path(text: str) -> str:
-    """The path in a document, even if the document is invalid; empty if none is found."""
-    found = _PATH.search(text)
+    """Find the path in a document, even if the document is invalid; empty if there is none."""
+    found = _PATH_LINE.search(text)
     return (found[1] or found[2] or "") if found else ""
 
 
 def check_name(raw: object) -> str:
-    """Check a display name, which must not look like a path; raise ValueError if it is invalid."""
+    """Check a display name and strip it; raise ValueError if it is invalid. It must not look like a path."""
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be text that is not empty")
+        raise ValueError("must be non-empty text")
     name = raw.strip()
     if len(name) > NAME_LENGTH or not name.isprintable() or "/" in name or "\\" in name:
-        raise ValueError(f"must be at most {NAME_LENGTH} printable characters, with neither / nor \\")
+        raise ValueError(f"must be at most {NAME_LENGTH} printable characters, without / and \\")
     return name
 
 
 def _build_workspace(slug: str, reader: "_TableReader") -> Workspace:
-    sandbox = _TableReader(reader.get("sandbox", _table, {}), "sandbox.", reader.problems)
+    sandbox = _TableReader(reader.get("sandbox", _parse_table, {}), "sandbox.", reader.problems)
     defaults = asdict(Quota())
-    quota = {name: sandbox.get(name, _number(_MINIMUMS[name]), defaults[name]) for name in QUOTA_KEYS}
+    quota = {name: sandbox.get(name, _number_parser(_MINIMUMS[name]), defaults[name]) for name in QUOTA_KEYS}
     return Workspace(
         slug=slug,
         name=reader.get("name", check_name, slug),
-        path=reader.require("path", _path, ""),
-        trust=reader.get("trust", _trust, Trust.SANDBOXED),
-        servers=reader.get("servers", _allowlist, ALLOW_ALL),
-        tools=reader.get("tools", _allowlist, ALLOW_ALL),
+        path=reader.require("path", _parse_path, ""),
+        trust=reader.get("trust", _parse_trust, Trust.SANDBOXED),
+        servers=reader.get("servers", _parse_allowlist, ALLOW_ALL),
+        tools=reader.get("tools", _parse_allowlist, ALLOW_ALL),
+        permission=_read_permission(reader),
         quota=Quota(**quota),
-        env=_read_env(_TableReader(reader.get("env", _table, {}), "env.", reader.problems)),
-        model=reader.get("model", _text, "") or None,
+        env=_read_env(_TableReader(reader.get("env", _parse_table, {}), "env.", reader.problems)),
+        model=reader.get("model", _parse_text, "") or None,
+    )
+
+
+def _read_permission(reader: "_TableReader") -> PermissionRestriction:
+    permission = _TableReader(reader.get("permission", _parse_table, {}), "permission.", reader.problems)
+    nothing: tuple[ToolPattern, ...] = ()
+    return PermissionRestriction(
+        deny=permission.get("deny", parse_tool_patterns, nothing),
+        ask=permission.get("ask", parse_tool_patterns, nothing),
+        max_mode=permission.get("max_mode", parse_mode, Mode.AUTO),
     )
 
 
 def _read_env(servers: "_TableReader") -> dict[str, dict[str, str]]:
     env: dict[str, dict[str, str]] = {}
     for server in servers.table:
-        variables = _TableReader(servers.get(server, _table, {}), f"env.{server}.", servers.problems)
-        env[server] = {name: variables.get(name, _variable_value(name), "") for name in variables.table}
+        variables = _TableReader(servers.get(server, _parse_table, {}), f"env.{server}.", servers.problems)
+        env[server] = {name: variables.get(name, _variable_parser(name), "") for name in variables.table}
     return env
 
 
@@ -103,33 +124,39 @@ class _TableReader:
     prefix: str = ""
     problems: list[str] = field(default_factory=list[str])
 
-    def get(self, name: str, read: Callable[[object], T], default: T) -> T:
+    def get(self, name: str, parse: Callable[[object], T], default: T) -> T:
         """The value of a key, or the default if it is missing or invalid."""
         if name not in self.table:
             return default
         try:
-            return read(self.table[name])
+            return parse(self.table[name])
         except (ValueError, HoldfastError) as error:
             self.problems.append(f"{self.prefix}{name}: {str(error).rstrip('.')}.")
             return default
 
-    def require(self, name: str, read: Callable[[object], T], default: T) -> T:
-        """The value of a required key."""
+    def require(self, name: str, parse: Callable[[object], T], default: T) -> T:
+        """The value of a key. If the key is missing, that is a mistake."""
         if name not in self.table:
             self.problems.append(f"{self.prefix}{name} is missing.")
-        return self.get(name, read, default)
+        return self.get(name, parse, default)
 
 
-def _unknown_keys(table: Mapping[str, object]) -> Iterator[str]:
+def _describe_unknown_keys(table: Mapping[str, object]) -> Iterator[str]:
     from difflib import get_close_matches
 
     top_level = sorted({key.partition(".")[0] for key in KEYS})
-    inner = table.get("sandbox")
     keys = [(name, "", top_level) for name in table]
-    if isinstance(inner, dict):
-        keys += [(name, "sandbox.", list(QUOTA_KEYS)) for name in cast("dict[str, object]", inner)]
+    for section, known in (("permission", PERMISSION_KEYS), ("sandbox", QUOTA_KEYS)):
+        inner = table.get(section)
+        if isinstance(inner, dict):
+            keys += [(name, f"{section}.", list(known)) for name in cast("dict[str, object]", inner)]
     for name, prefix, known_keys in keys:
-        if name not in known_keys:
+        if prefix + name == "permission.allow":
+            yield (
+                "permission.allow is not possible in a workspace, which can only restrict. Allow tools in the settings;"
+                " `holdfast settings path` prints their file."
+            )
+        elif name not in known_keys:
             suggestion = get_close_matches(name, known_keys, n=1)
             fix = (
                 f"Did you mean {suggestion[0]!r}?" if suggestion else f"Known keys: {', '.join(known_keys)}."
@@ -137,31 +164,31 @@ def _unknown_keys(table: Mapping[str, object]) -> Iterator[str]:
             yield f"unknown key {prefix + name!r}. {fix}"
 
 
-def _table(raw: object) -> Mapping[str, object]:
+def _parse_table(raw: object) -> Mapping[str, object]:
     if not isinstance(raw, dict):
         raise ValueError("must be a table")
     return cast("dict[str, object]", raw)
 
 
-def _text(raw: object) -> str:
+def _parse_text(raw: object) -> str:
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be text that is not empty")
+        raise ValueError("must be non-empty text")
     return raw.strip()
 
 
-def _path(raw: object) -> str:
+def _parse_path(raw: object) -> str:
     if not isinstance(raw, str) or "\0" in raw or not Path(raw).is_absolute() or ".." in Path(raw).parts:
         raise ValueError("must be the absolute path of a folder, without '..'")
     return raw
 
 
-def _trust(raw: object) -> Trust:
+def _parse_trust(raw: object) -> Trust:
     if not isinstance(raw, str):
         raise ValueError("must be 'direct' or 'sandboxed'")
     return parse_trust(raw)
 
 
-def _allowlist(raw: object) -> Allowlist:
+def _parse_allowlist(raw: object) -> Allowlist:
     if raw == "all":
         return ALLOW_ALL
     if raw == "none":
@@ -172,17 +199,17 @@ def _allowlist(raw: object) -> Allowlist:
     return Allowlist(frozenset(str(name) for name in names))
 
 
-def _number(minimum: int) -> Callable[[object], int]:
-    def read(raw: object) -> int:
+def _number_parser(minimum: int) -> Callable[[object], int]:
+    def parse(raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int) or not minimum <= raw <= _MAX_NUMBER:
             raise ValueError(f"must be a whole number of at least {minimum}")
         return raw
 
-    return read
+    return parse
 
 
-def _variable_value(name: str) -> Callable[[object], str]:
-    def read(raw: object) -> str:
+def _variable_parser(name: str) -> Callable[[object], str]:
+    def parse(raw: object) -> str:
         if not _VARIABLE.fullmatch(name):
             raise ValueError("is not a valid variable name")
         if why := reserved_variable_reason(name):
@@ -191,10 +218,10 @@ def _variable_value(name: str) -> Callable[[object], str]:
             raise ValueError("must be text, without a NUL character")
         return raw
 
-    return read
+    return parse
 
 
-def _lines(workspace: Workspace) -> Iterator[str]:
+def _format_lines(workspace: Workspace) -> Iterator[str]:
     yield "# A Holdfast workspace. All keys are documented in docs/workspaces.md"
     yield f"name = {_quote(workspace.name)}"
     yield f"path = {_quote(workspace.path)}"
@@ -203,6 +230,11 @@ def _lines(workspace: Workspace) -> Iterator[str]:
     yield f"tools = {_format_allowlist(workspace.tools)}"
     if workspace.model is not None:
         yield f"model = {_quote(workspace.model)}"
+    if workspace.permission != NO_RESTRICTION:
+        yield "\n[permission]"
+        yield f"deny = {_format_patterns(workspace.permission.deny)}"
+        yield f"ask = {_format_patterns(workspace.permission.ask)}"
+        yield f"max_mode = {_quote(workspace.permission.max_mode)}"
     if workspace.quota != Quota():
         yield "\n[sandbox]"
         yield from (f"{name} = {value}" for name, value in asdict(workspace.quota).items())
@@ -217,5 +249,9 @@ def _format_allowlist(allowlist: Allowlist) -> str:
     return f"[{', '.join(map(_quote, sorted(allowlist.names)))}]" if allowlist.names else '"none"'
 
 
+def _format_patterns(patterns: tuple[ToolPattern, ...]) -> str:
+    return f"[{', '.join(_quote(str(pattern)) for pattern in patterns)}]"
+
+
 def _quote(text: str) -> str:
-    return '"%s"' % _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return '"%s"' % _MUST_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

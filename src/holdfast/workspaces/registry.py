@@ -1,7 +1,8 @@
-"""The registered workspaces, one TOML file each."""
+"""The registry of workspaces: one TOML file for each."""
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.private_folder import make_private_folder
+from holdfast.model.mounts import read_mounts, with_aliases
+from holdfast.model.private_files import make_private_folder
 from holdfast.model.trust import Trust
 from holdfast.model.untrusted_file import open_untrusted_file, read_descriptor
 from holdfast.model.workspace import Workspace, is_slug, parse_slug, slugify, unique_slug
 from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
 
+WORKSPACES_FOLDER = "workspaces"
+"""The folder of the registry, in `data_dir`."""
 SUFFIX = ".toml"
 _FILE_BYTES = 64 * 1024
 _ADDRESS_LENGTH = 4096
@@ -37,9 +41,10 @@ class InvalidWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A folder of a session, and a workspace that it is, contains or lies in."""
+    """A session's folder that overlaps with a workspace: they are the same folder, or one contains the other."""
 
     root: str
+    """The session's folder."""
     folder: str
     """The workspace's folder."""
     file: Path
@@ -47,7 +52,7 @@ class Overlap:
     """The workspace's trust; `sandboxed` if its file is invalid."""
 
     def describe(self) -> str:
-        """For the user, if the workspace is sandboxed: what that changes, and what to do."""
+        """Explain to the user that the session is sandboxed because this workspace is, and what to do about it."""
         slug = self.file.stem
         if self.root == self.folder:
             relation = f"This folder is the workspace {slug!r}"
@@ -62,10 +67,10 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CachedFile:
-    """A parsed file, its stat values at that time, and the workspace's folder with symlinks resolved."""
+class _CacheEntry:
+    """A parsed file, its stat values when it was read, and the workspace's folder with symlinks resolved."""
 
-    stamp: tuple[int, ...]
+    file_version: tuple[int, ...]
     content: Workspace | InvalidWorkspace
     folder: Path | None
 
@@ -75,7 +80,7 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._entries: dict[str, _CachedFile] = {}
+        self._entries: dict[str, _CacheEntry] = {}
 
     def add(
         self,
@@ -120,13 +125,14 @@ class Registry:
         return tuple(entry.content for entry in self._scan() if isinstance(entry.content, InvalidWorkspace))
 
     def get(self, slug: str) -> Workspace:
+        """The workspace with this slug; raises UNKNOWN_WORKSPACE if there is none, BAD_WORKSPACE_FILE if its file is invalid."""
         entry = self._entry_of(slug)
         if entry is None:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
         return _require_valid(entry)
 
     def file_of(self, slug: str) -> Path:
-        """The file of a workspace, whether it exists or not."""
+        """The path of a workspace's file, which need not exist."""
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
@@ -149,7 +155,7 @@ class Registry:
             return None
         if len(address) > _ADDRESS_LENGTH or "\0" in address:
             raise HoldfastError(
-                codes.BAD_WORKSPACE, "The workspace's address is too long, or has a NUL character."
+                codes.BAD_WORKSPACE, "The workspace's address is too long, or contains a NUL character."
             )
         if address.startswith("/"):
             return self._find_by_path(_resolve(address))
@@ -160,14 +166,16 @@ class Registry:
             )
         return self._find_by_slug_or_name(address)
 
-    def overlapping(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every workspace that one of these (resolved) folders is, contains, or lies in, also as a git worktree."""
+    def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
+        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as a part of its repository."""
         entries = [(str(entry.folder), entry) for entry in self._scan() if entry.folder is not None]
         if not entries:
             return ()
+        mounts = read_mounts()  # a bind mount may show a workspace at another path
+        aliases = {folder: with_aliases([folder], mounts) for folder, _ in entries}
         overlaps: list[Overlap] = []
         for root in dict.fromkeys(roots):
-            places = [root, *_repositories(Path(root))]
+            root_and_repositories = [root, *_repositories(Path(root))]
             overlaps += (
                 Overlap(
                     root=root,
@@ -176,7 +184,10 @@ class Registry:
                     trust=_trust(entry),
                 )
                 for folder, entry in entries
-                if _is_inside(folder, root) or any(_is_inside(place, folder) for place in places)
+                if any(
+                    _is_inside(alias, root) or any(_is_inside(path, alias) for path in root_and_repositories)
+                    for alias in aliases[folder]
+                )
             )
         return tuple(overlaps)
 
@@ -188,22 +199,22 @@ class Registry:
             for entry in self._scan()
             if isinstance(entry.content, Workspace) and entry.content.name == name
         )
-        return _single(named, name) if named else None
+        return _require_single(named, name) if named else None
 
     def _find_by_path(self, path: Path) -> Workspace | None:
-        by_folder: dict[Path | None, tuple[_CachedFile, ...]] = {}
+        by_folder: dict[Path | None, tuple[_CacheEntry, ...]] = {}
         for entry in self._scan():
             by_folder[entry.folder] = (*by_folder.get(entry.folder, ()), entry)
         for folder in (path, *path.parents):
             if entries := by_folder.get(folder):
-                return _single(entries, str(folder))
+                return _require_single(entries, str(folder))
             if repository := find_repository(folder):
                 for above in (repository, *repository.parents):
                     if entries := by_folder.get(above):
-                        return _single(entries, str(above))
+                        return _require_single(entries, str(above))
         return None
 
-    def _scan(self) -> tuple[_CachedFile, ...]:
+    def _scan(self) -> tuple[_CacheEntry, ...]:
         """All files, sorted by name. A file is read again only if it has changed."""
         try:
             with os.scandir(self._folder) as items:
@@ -218,39 +229,41 @@ class Registry:
         self._entries = {name: entry for name, entry in entries.items() if entry}
         return tuple(self._entries.values())
 
-    def _entry_of(self, slug: str) -> _CachedFile | None:
-        """The entry of one slug; None if it has no file."""
+    def _entry_of(self, slug: str) -> _CacheEntry | None:
+        """The cache entry of one slug; None if it has no file."""
         name = self.file_of(slug).name
         if entry := self._load_cached(name):
             self._entries[name] = entry
         return entry
 
-    def _load_cached(self, name: str) -> _CachedFile | None:
-        """Look up a file in the cache; read it if it has changed. None if it does not exist."""
+    def _load_cached(self, name: str) -> _CacheEntry | None:
+        """The cache entry of a file, which is read again if it has changed; None if there is no such file."""
         try:
             status = os.lstat(f"{self._folder}/{name}")
         except FileNotFoundError:
             return None
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
+        version = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
         cached = self._entries.get(name)
-        return cached if cached and cached.stamp == stamp else self._read_file(self._folder / name, stamp)
+        if cached and cached.file_version == version:
+            return cached
+        return self._read_file(self._folder / name, version)
 
-    def _read_file(self, file: Path, stamp: tuple[int, ...]) -> _CachedFile:
+    def _read_file(self, file: Path, version: tuple[int, ...]) -> _CacheEntry:
         text = ""
         try:
             text = _read_text(file)
             workspace = parse_workspace(parse_slug(file.stem), text)
             folder = _resolve(workspace.path)
             self._check_outside_data_folder(folder)
-            return _CachedFile(stamp=stamp, content=workspace, folder=folder)
+            return _CacheEntry(file_version=version, content=workspace, folder=folder)
         except HoldfastError as error:
             path = guess_path(text)
             try:
                 folder = _resolve(path) if path.startswith("/") else None
             except HoldfastError:
                 folder = None
-            return _CachedFile(
-                stamp=stamp,
+            return _CacheEntry(
+                file_version=version,
                 content=InvalidWorkspace(file=file, message=error.message, path=path),
                 folder=folder,
             )
@@ -269,12 +282,12 @@ class Registry:
         return folder
 
     def _check_outside_data_folder(self, folder: Path) -> None:
-        """Sessions may write in a workspace, so it must contain neither the registry nor the keys."""
-        own = _resolve(str(self._folder.parent.absolute()))
-        if own.is_relative_to(folder) or folder.is_relative_to(own):
+        """Raise if the folder overlaps with the data folder: a session could change the registry and the keys."""
+        data_folder = _resolve(str(self._folder.parent.absolute()))
+        if data_folder.is_relative_to(folder) or folder.is_relative_to(data_folder):
             raise HoldfastError(
                 codes.BAD_FOLDER,
-                f"{str(folder)!r} overlaps with Holdfast's data folder {str(own)!r}: a session in the workspace could change it."
+                f"{str(folder)!r} overlaps with Holdfast's data folder {str(data_folder)!r}: a session in the workspace could change it."
                 " Choose another folder.",
             )
 
@@ -311,7 +324,7 @@ class Registry:
             os.close(lock)
 
 
-def _single(entries: tuple[_CachedFile, ...], address: str) -> Workspace:
+def _require_single(entries: tuple[_CacheEntry, ...], address: str) -> Workspace:
     first, *others = entries
     if others:
         slugs = ", ".join(map(_slug, entries))
@@ -321,13 +334,13 @@ def _single(entries: tuple[_CachedFile, ...], address: str) -> Workspace:
     return _require_valid(first)
 
 
-def _require_valid(entry: _CachedFile) -> Workspace:
+def _require_valid(entry: _CacheEntry) -> Workspace:
     if isinstance(entry.content, InvalidWorkspace):
         raise entry.content.to_error()
     return entry.content
 
 
-def _trust(entry: _CachedFile) -> Trust:
+def _trust(entry: _CacheEntry) -> Trust:
     return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
 
 
@@ -337,12 +350,13 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def _repositories(path: Path) -> Iterator[str]:
+    """The repositories of the git worktrees that this path lies in."""
     for folder in (path, *path.parents):
         if repository := find_repository(folder):
             yield str(repository)
 
 
-def _slug(entry: _CachedFile) -> str:
+def _slug(entry: _CacheEntry) -> str:
     return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
 
@@ -365,7 +379,7 @@ def _read_text(file: Path) -> str:
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise HoldfastError(
                 codes.BAD_WORKSPACE_FILE,
-                f"Other users can change it. Check its content, then run: chmod 600 {file}",
+                f"Other users can change it. Check its content, then run: {shlex.join(['chmod', '600', str(file)])}",
             )
         return read_descriptor(descriptor, limit=_FILE_BYTES, name=str(file)).decode("utf-8")
     except OSError as error:

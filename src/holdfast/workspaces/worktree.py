@@ -9,7 +9,7 @@ _FILE_BYTES = 4096
 
 
 def find_repository(folder: Path) -> Path | None:
-    """The main repository of the worktree in this (resolved) folder; None if it is not a genuine worktree.
+    """The repository that this (resolved) folder is a worktree of; None if it is not a genuine worktree.
 
     Any folder can contain a `.git` file that points at someone else's repository. So the repository must know the
     worktree: the entry in its own `worktrees/` must point back at this folder.

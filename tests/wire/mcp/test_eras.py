@@ -9,14 +9,15 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification, Raw, Request
+from holdfast.wire.frame import Notification, PeerError, Raw, Request
+from holdfast.wire.incoming import RequestHandler
 from holdfast.wire.mcp import client as client_module
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, CallResult, text_result
 from holdfast.wire.memory import connect_memory
-from holdfast.wire.peer import Peer, PeerError, RequestHandler
+from holdfast.wire.peer import Peer
 
 pytestmark = pytest.mark.anyio
 

@@ -30,20 +30,30 @@ from holdfast.wire.http.request import (
 from holdfast.wire.http.response import AsgiResponse, send_error, send_response
 from holdfast.wire.http.running_request import RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
+from holdfast.wire.incoming import MCP_CANCEL, CancelParams
+from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
 from holdfast.wire.mcp.server import HttpCaller, HttpRequest, Service, answer_request, initialize, read_meta
 from holdfast.wire.mcp.tools import ParamHeader
-from holdfast.wire.parse_threads import LONG_BYTES, parse_in_thread
-from holdfast.wire.peer import MCP_CANCEL, CancelParams
+from holdfast.wire.parse_threads import parse_in_thread
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
 ACCEPT_EXTENSION = "holdfast.accept"
-"""The ASGI extension with the function to call when a request is complete and its caller is known. Until then, the server
-may close its connection to make room for others."""
+"""The ASGI extension with a function that the application calls when a request is complete and its caller is known. Until
+then, the server may close the connection to make room for others."""
 
-_SESSION_ID = b"mcp-session-id"
+IDENTIFY_EXTENSION = "holdfast.identify"
+"""The ASGI extension with a function that the application calls with the throttle of the caller, if it can tell callers
+apart. From then on, the time to parse this connection counts for the caller."""
+
+REFUSE_EXTENSION = "holdfast.refuse"
+"""The ASGI extension with a function that the application calls when it refuses a request before its body is read."""
+
+_MAX_THROTTLES = 1024  # callers whose use of time is remembered
+_SESSION_ID_HEADER = b"mcp-session-id"
 
 
 class HttpService(Service, Protocol):
@@ -54,11 +64,11 @@ class HttpService(Service, Protocol):
         ...
 
     def identify(self, headers: Headers, query: str) -> HttpCaller:
-        """Who sends a request with this head; raises if that caller is refused. The body has not been read yet."""
+        """Find out from the head of a request who sends it; raises if that caller is refused. The body is not read yet."""
         ...
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
-        """Raise unless the caller's proof is for this body and unused. Called before a session is opened, changed or ended."""
+        """Raise unless the caller's token is for this body and unused. Called before a session is opened, changed or ended."""
         ...
 
     def on_session_end(self, session_id: str) -> None:
@@ -67,7 +77,7 @@ class HttpService(Service, Protocol):
 
 
 class HttpApp:
-    """The ASGI application that serves a service, which identifies the callers."""
+    """The ASGI application of a service. The service identifies the callers."""
 
     def __init__(
         self,
@@ -84,6 +94,7 @@ class HttpApp:
         self._path = path
         self._limits = limits
         self._in_flight = CallerQuota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
+        self._throttles: dict[str, LoopThrottle] = {}  # by caller; the one used last is last
         self.bodies = Bodies(http_limits)
         self.sessions = HttpSessions(http_limits, service.on_session_end)
 
@@ -91,13 +102,17 @@ class HttpApp:
         """Answer one HTTP request. A refused caller's body is neither stored nor parsed."""
         if scope["type"] != "http":
             raise RuntimeError(f"This application supports http, not {scope['type']}.")
+        extensions = scope.get("extensions", {})
         try:
             head = self._read_head(scope)
         except HoldfastError as error:
+            extensions.get(REFUSE_EXTENSION, _do_nothing)()
             await discard_body(receive, self._http_limits)
             await send_error(send, error)
             return
-        accept = scope.get("extensions", {}).get(ACCEPT_EXTENSION, _do_nothing)
+        if head.caller.owner and IDENTIFY_EXTENSION in extensions:
+            extensions[IDENTIFY_EXTENSION](self._throttle_of(head.caller.owner))
+        accept = extensions.get(ACCEPT_EXTENSION, _do_nothing)
         try:
             match scope["method"]:
                 case "POST":
@@ -141,6 +156,16 @@ class HttpApp:
                 raise BadHeadError(406, "Accept must allow text/event-stream.")
         return HttpRequest(headers=headers, body=b"", caller=caller)
 
+    def _throttle_of(self, owner: str) -> LoopThrottle:
+        """The throttle that all connections of a caller share."""
+        throttle = self._throttles.pop(owner, None) or LoopThrottle(
+            f"http {owner}", burst_seconds=BURST_SECONDS
+        )
+        self._throttles[owner] = throttle
+        if len(self._throttles) > _MAX_THROTTLES:
+            del self._throttles[next(iter(self._throttles))]
+        return throttle
+
     async def _post(self, http: HttpRequest, receive: Receive, send: Send) -> None:
         match await self._parse(http):
             case Request() as request:
@@ -159,7 +184,7 @@ class HttpApp:
 
     async def _parse(self, http: HttpRequest) -> Message | None:
         if len(http.body) > LONG_BYTES:
-            return await parse_in_thread(http.body, self._limits, owner=f"http {http.caller.owner}")
+            return await parse_in_thread(http.body, self._limits, self._throttle_of(http.caller.owner))
         return parse_line(http.body, self._limits)
 
     async def _handle_request(
@@ -167,13 +192,15 @@ class HttpApp:
     ) -> None:
         owner = http.caller.owner
         if not self._in_flight.try_acquire(owner):
-            own = self._in_flight.is_share_used_up(owner)
-            number = (
+            is_own_limit = self._in_flight.would_exceed_share(owner)
+            in_flight = (
                 f"{self._in_flight.share} requests of this caller"
-                if own
+                if is_own_limit
                 else f"{self._in_flight.total} requests"
             )
-            await send_error(send, HoldfastError(codes.BUSY, f"{number} are already in flight."), request.id)
+            await send_error(
+                send, HoldfastError(codes.BUSY, f"{in_flight} are already in flight."), request.id
+            )
             return
         try:
             await self._answer(request, http, receive, send)
@@ -192,7 +219,7 @@ class HttpApp:
                 await self._initialize(request, http, send)
                 return
             else:
-                session = self._session(http)
+                session = self._find_session(http)
                 http = msgspec.structs.replace(http, session_id=session.session_id)
                 if request.id in session.running:
                     raise HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
@@ -214,14 +241,14 @@ class HttpApp:
         session = self.sessions.open(client, http.caller.owner)
         response = AsgiResponse(send, can_stream=False)
         await response.send_result(
-            result_line(request.id, result), headers=((_SESSION_ID, session.session_id.encode()),)
+            result_line(request.id, result), headers=((_SESSION_ID_HEADER, session.session_id.encode()),)
         )
 
     def _handle_notification(self, notification: Notification, http: HttpRequest) -> None:
         if http.headers.get("mcp-session-id") is None:
             # Modern clients have no session, so there is nothing that a notification could change.
             return
-        session = self._session(http)
+        session = self._find_session(http)
         self._service.authorize(http.caller, http.body)
         if notification.method == MCP_CANCEL.method:
             try:
@@ -231,11 +258,11 @@ class HttpApp:
         elif notification.method != "notifications/initialized":
             self._service.on_notification(notification)
 
-    def _session(self, http: HttpRequest) -> HttpSession:
+    def _find_session(self, http: HttpRequest) -> HttpSession:
         return self.sessions.find(http.headers.get("mcp-session-id"), http.caller.owner)
 
     async def _delete(self, http: HttpRequest, send: Send) -> None:
-        session = self._session(http)
+        session = self._find_session(http)
         self._service.authorize(http.caller, b"")
         self.sessions.end(session)
         await send_response(send, 204)
@@ -243,7 +270,7 @@ class HttpApp:
     async def _listen(
         self, http: HttpRequest, accept: Callable[[], None], receive: Receive, send: Send
     ) -> None:
-        session = self._session(http)
+        session = self._find_session(http)
         self._service.authorize(http.caller, b"")
         if session.is_listening:
             await send_error(
@@ -282,6 +309,6 @@ def _do_nothing() -> None:
 
 
 def _is_modern(meta: JsonObject, headers: Headers) -> bool:
-    """Whether a request is of the modern era, by its `_meta` or its version header."""
+    """Whether a request belongs to the modern era, according to its `_meta` or its version header."""
     version = headers.get("mcp-protocol-version")
     return VERSION_KEY in meta or (version is not None and version not in HANDSHAKE_VERSIONS)

@@ -1,4 +1,4 @@
-"""Read the bodies of requests within limits of size, time and total memory."""
+"""Read the bodies of requests, within limits on size, time and total memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
+class _UnfinishedBody:
     """A body that has not arrived completely."""
 
     owner: str
@@ -26,18 +26,18 @@ class _Reading:
 class Bodies:
     """The bodies in memory: those that are being read, and those whose requests are being answered.
 
-    When they need too much memory, the oldest unfinished body is dropped: the oldest of the same caller if the caller's
-    share is used up.
+    When they need too much memory, the oldest unfinished body is dropped. If a caller's own share is used up, only bodies
+    from this caller are dropped.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self.memory = CallerQuota(total=limits.body_memory, share=limits.body_memory_per_caller)
-        self._readings: dict[_Reading, None] = {}  # oldest first
+        self._unfinished: dict[_UnfinishedBody, None] = {}  # oldest first
 
     @asynccontextmanager
     async def read(self, receive: Receive, headers: Headers, owner: str) -> AsyncIterator[bytes]:
-        """Read the whole body; its memory counts until the block ends."""
+        """Read the whole body. It counts as in memory until the block ends."""
         length = headers.get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self._limits.body_bytes):
             raise self._too_large()
@@ -49,70 +49,70 @@ class Bodies:
 
     async def _read(self, receive: Receive, owner: str) -> bytes:
         deadline = asyncio.timeout(self._limits.body_seconds)
-        reading = _Reading(owner, deadline)
-        self._readings[reading] = None
+        unfinished = _UnfinishedBody(owner, deadline)
+        self._unfinished[unfinished] = None
         try:
             async with deadline:
-                await self._read_parts(receive, reading)
-            parts = reading.parts
+                await self._read_parts(receive, unfinished)
+            parts = unfinished.parts
             body = parts[0] if len(parts) == 1 else b"".join(parts)
-            reading.size = 0  # `read` releases it
+            unfinished.size = 0  # `read` releases it
             return body
         except TimeoutError:
-            if reading.is_dropped:
+            if unfinished.is_dropped:
                 raise _out_of_memory() from None
             raise HoldfastError(
                 codes.TIMEOUT, f"The body did not arrive within {self._limits.body_seconds:g} s."
             ) from None
         finally:
-            self._readings.pop(reading, None)
-            self.memory.release(owner, reading.size)
+            self._unfinished.pop(unfinished, None)
+            self.memory.release(owner, unfinished.size)
 
-    async def _read_parts(self, receive: Receive, reading: _Reading) -> None:
+    async def _read_parts(self, receive: Receive, unfinished: _UnfinishedBody) -> None:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnectedError
-            if reading.is_dropped:
+            if unfinished.is_dropped:
                 raise _out_of_memory()
             part: bytes = message.get("body", b"")
-            if reading.size + len(part) > self._limits.body_bytes:
+            if unfinished.size + len(part) > self._limits.body_bytes:
                 raise self._too_large()
-            self._reserve_memory(reading, len(part))
-            reading.size += len(part)
-            reading.parts.append(part)
+            self._reserve_memory(unfinished, len(part))
+            unfinished.size += len(part)
+            unfinished.parts.append(part)
             if not message.get("more_body"):
                 return
 
-    def _reserve_memory(self, reading: _Reading, amount: int) -> None:
-        """Count the next part of a body, and drop other bodies if necessary."""
-        while not self.memory.try_acquire(reading.owner, amount):
-            own_only = self.memory.is_share_used_up(reading.owner, amount)
+    def _reserve_memory(self, unfinished: _UnfinishedBody, amount: int) -> None:
+        """Count the memory for the next part of a body. Drop other bodies if necessary."""
+        while not self.memory.try_acquire(unfinished.owner, amount):
+            own_only = self.memory.would_exceed_share(unfinished.owner, amount)
             oldest = next(
                 (
                     other
-                    for other in self._readings
-                    if other.size and (not own_only or other.owner == reading.owner)
+                    for other in self._unfinished
+                    if other.size and (not own_only or other.owner == unfinished.owner)
                 ),
                 None,
             )
-            if oldest is None or oldest is reading:
+            if oldest is None or oldest is unfinished:
                 raise _out_of_memory()
             self._drop(oldest)
 
-    def _drop(self, reading: _Reading) -> None:
-        self.memory.release(reading.owner, reading.size)
-        reading.size, reading.is_dropped = 0, True
-        reading.parts.clear()
-        del self._readings[reading]
-        reading.deadline.reschedule(asyncio.get_running_loop().time())
+    def _drop(self, unfinished: _UnfinishedBody) -> None:
+        self.memory.release(unfinished.owner, unfinished.size)
+        unfinished.size, unfinished.is_dropped = 0, True
+        unfinished.parts.clear()
+        del self._unfinished[unfinished]
+        unfinished.deadline.reschedule(asyncio.get_running_loop().time())
 
     def _too_large(self) -> HoldfastError:
         return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self._limits.body_bytes} bytes.")
 
 
 async def discard_body(receive: Receive, limits: HttpLimits) -> None:
-    """Read the body of a refused request and drop it: many clients read the answer only after they have sent the body."""
+    """Read and discard the body of a refused request: many clients read the answer only after they have sent the body."""
     size = 0
     try:
         async with asyncio.timeout(min(limits.refused_body_seconds, limits.body_seconds)):

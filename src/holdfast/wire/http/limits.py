@@ -13,22 +13,22 @@ class HttpLimits:
     body_seconds: float = 20.0
     """How long a client may take to send its whole body."""
     refused_body_seconds: float = 1.0
-    """How long the body of a refused request is read and dropped, so that the client can read the answer."""
+    """How long the body of a refused request is read and discarded, so that the client can read the answer."""
     body_memory: int = 128 * _MIB
-    """Bytes of all bodies that are being read or answered."""
+    """The total size of the bodies in memory: those that are being read, and those whose requests are being answered."""
     body_memory_per_caller: int = 32 * _MIB
     in_flight: int = 1024
-    """Requests that are being answered at the same time, of all clients."""
+    """Requests from all clients that are being answered at the same time."""
     in_flight_per_caller: int = 256
     sessions: int = 10_000
     """Open sessions of handshake-era clients."""
     sessions_per_caller: int = 64
     session_bytes: int = 4096
-    """The length, as JSON, of what a client may report about itself in `initialize`."""
+    """How much a client may report about itself in `initialize`, encoded as JSON."""
     idle_seconds: float = 3600.0
     """A session that is not used for this long is ended."""
     unused_seconds: float = 60.0
-    """A session that is never used after `initialize` is ended after this time, or when there are too many."""
+    """A session that is never used after `initialize` is ended after this time, or earlier if there are too many sessions."""
     keepalive_seconds: float = 15.0
     """A silent stream gets a comment at this interval, so that proxies do not close it."""
 

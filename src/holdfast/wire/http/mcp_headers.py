@@ -100,7 +100,7 @@ def _find_argument(arguments: Json, path: tuple[str, ...]) -> Json:
 
 
 def _format_argument(value: Json) -> str | None:
-    """An argument as a header contains it; None if it cannot be one."""
+    """An argument as the text of a header; None if a header cannot contain it."""
     match value:
         case bool():
             return "true" if value else "false"

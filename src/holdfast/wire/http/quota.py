@@ -4,9 +4,9 @@ from collections import Counter
 
 
 class CallerQuota:
-    """Callers hold at most `total` together, and one caller at most `share`.
+    """Callers hold at most `total` together, and one caller holds at most `share`.
 
-    The owner `""` stands for all callers of a server that cannot distinguish them. It has no share.
+    The owner `""` stands for all callers of a server that cannot tell them apart. For it, only the total is a limit.
     """
 
     def __init__(self, *, total: int, share: int) -> None:
@@ -15,17 +15,17 @@ class CallerQuota:
         self.used = 0
         self._by_owner: Counter[str] = Counter()
 
-    def is_share_used_up(self, owner: str, amount: int = 1) -> bool:
+    def would_exceed_share(self, owner: str, amount: int = 1) -> bool:
         """Whether this amount would exceed the share of this owner."""
         return bool(owner) and self._by_owner[owner] + amount > self.share
 
-    def is_used_up(self, amount: int = 1) -> bool:
+    def would_exceed_total(self, amount: int = 1) -> bool:
         """Whether this amount would exceed the total."""
         return self.used + amount > self.total
 
     def try_acquire(self, owner: str, amount: int = 1) -> bool:
         """Count an amount as held by this owner; False if that would exceed the share or the total."""
-        if self.is_used_up(amount) or self.is_share_used_up(owner, amount):
+        if self.would_exceed_total(amount) or self.would_exceed_share(owner, amount):
             return False
         self.used += amount
         self._by_owner[owner] += amount

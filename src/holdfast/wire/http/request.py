@@ -17,7 +17,7 @@ _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cach
 
 
 class BadHeadError(HoldfastError):
-    """The head of a request is not acceptable; it has an HTTP status of its own."""
+    """The head of a request is not acceptable. The error chooses the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(codes.BAD_HTTP, message)
@@ -42,7 +42,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
         elif name in _LIST_HEADERS or name.startswith("x-forwarded"):
             headers[name] += f", {value}"
         else:
-            # A proxy and this server might use different ones of the values.
+            # A proxy might use one of the values, and this server another.
             raise HoldfastError(codes.HEADER_MISMATCH, f"The header {name[:80]!r} appears twice.")
     return headers
 

@@ -5,19 +5,26 @@ from typing import Any
 
 from holdfast.model.codes import INTERNAL_ERROR, Code
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Id, error_line, notification_line
+from holdfast.wire.frame import Id, PeerError, error_line, notification_line
 from holdfast.wire.http.request import BadHeadError, Send
-from holdfast.wire.peer import PeerError
 
-_JSON = (b"content-type", b"application/json")
-_STREAM = [
+_JSON_HEADER = (b"content-type", b"application/json")
+_STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
 _KEEPALIVE = b": still here\n\n"
-# The statuses that the protocol prescribes; other errors use the status of their code.
-_STATUS = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400, -32601: 404}
+# The statuses that MCP prescribes, by JSON-RPC code. Other errors use the HTTP status of their code.
+_STATUS_BY_RPC_CODE = {
+    -32700: 400,
+    -32600: 400,
+    -32602: 400,
+    -32020: 400,
+    -32021: 400,
+    -32022: 400,
+    -32601: 404,
+}
 
 
 class AsgiResponse:
@@ -42,12 +49,12 @@ class AsgiResponse:
     async def send_result(
         self, line: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        """Send the result: as the last event of the stream if there is one, else as JSON."""
+        """Send the result: as the last event if a stream was started, else as JSON."""
         async with self._lock:
             if self._is_streaming:
                 await self._send_body(_event(line), more=False)
             else:
-                await send_response(self._send, status, line.rstrip(b"\n"), (_JSON, *headers))
+                await send_response(self._send, status, line.rstrip(b"\n"), (_JSON_HEADER, *headers))
 
     async def end(self) -> None:
         """End the stream without a result."""
@@ -64,7 +71,7 @@ class AsgiResponse:
 
     async def _start_stream(self) -> None:
         self._is_streaming = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
 
     async def _send_body(self, data: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
@@ -92,7 +99,7 @@ async def send_error(send: Send, error: HoldfastError, request_id: Id | None = N
         send,
         status,
         encode_error(error, request_id).rstrip(b"\n"),
-        (_JSON, *allow, *_extra_headers(error.code, status)),
+        (_JSON_HEADER, *allow, *_extra_headers(error.code, status)),
     )
 
 
@@ -113,7 +120,7 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
     if not modern:
         return 200
     rpc = error.rpc_code if isinstance(error, PeerError) else error.code.rpc_code
-    return _STATUS.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http_status)
+    return _STATUS_BY_RPC_CODE.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http_status)
 
 
 def _extra_headers(code: Code, status: int) -> tuple[tuple[bytes, bytes], ...]:

@@ -39,8 +39,8 @@ async def run_request(
 class RunningRequest:
     """A request in flight: sends keepalives to its client and can be cancelled.
 
-    A modern client cancels a request by disconnecting. A handshake-era client (with a `session`) sends a message to
-    cancel; if it disconnects, the request runs to its end.
+    A modern client cancels a request by disconnecting. A handshake-era client (with a `session`) sends a cancellation; if it
+    only disconnects, the request continues.
     """
 
     def __init__(
@@ -58,12 +58,14 @@ class RunningRequest:
         self._watch_task: asyncio.Task[None] | None = None
 
     def start(self, request_id: Id) -> None:
+        """Let the client cancel the request. After a short delay, watch whether the client disconnects."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_WATCH_DELAY, self._start_watching)
         if self.session is not None:
             self.session.running[request_id] = self.cancel
 
     def stop(self, request_id: Id) -> None:
+        """Undo `start`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watch_task is not None:

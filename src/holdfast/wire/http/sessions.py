@@ -37,6 +37,7 @@ class HttpSession:
 
     @property
     def is_busy(self) -> bool:
+        """Whether the session is in use, so that it does not expire."""
         return bool(self.running or self.is_listening)
 
 
@@ -45,9 +46,9 @@ def _ignore(session_id: str) -> None:
 
 
 class HttpSessions:
-    """All sessions. Their number is limited, idle ones are ended, and each can be used only by its owner.
+    """All sessions. Their number is limited, idle ones are ended, and only its owner can use a session.
 
-    A session that was never used ends early, and makes room for a new one.
+    A session that was never used is ended earlier, and also to make room for a new one.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
@@ -102,6 +103,7 @@ class HttpSessions:
         self._on_end(session.session_id)
 
     def end_all(self) -> None:
+        """End every session."""
         for session in [*self._used.values(), *self._unused.values()]:
             self.end(session)
 
@@ -122,20 +124,20 @@ class HttpSessions:
                 self.end(session)
 
     def _make_room(self, owner: str) -> None:
-        """Count a new session of this owner. If there are too many, end one that was never used."""
+        """Count a new session of this owner. If there are too many, first end the oldest one that was never used."""
         while not self._quota.try_acquire(owner):
-            is_own_limit = self._quota.is_share_used_up(owner)
+            is_own_limit = self._quota.would_exceed_share(owner)
             unused = (
                 session for session in self._unused.values() if not is_own_limit or session.owner == owner
             )
             oldest = next(unused, None)
             if oldest is None:
-                number = (
+                open_sessions = (
                     f"{self._quota.share} sessions of this caller"
                     if is_own_limit
                     else f"{self._quota.total} sessions"
                 )
-                raise HoldfastError(codes.TOO_MANY_SESSIONS, f"{number} are already open.")
+                raise HoldfastError(codes.TOO_MANY_SESSIONS, f"{open_sessions} are already open.")
             self.end(oldest)
 
     def _is_expired(self, session: HttpSession, now: float) -> bool:

@@ -1,7 +1,7 @@
 """An MCP client that detects the era of the server."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +11,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, Limits
-from holdfast.wire.frame import Raw, encode
+from holdfast.wire.frame import PeerError, Raw, encode
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
@@ -22,18 +23,27 @@ from holdfast.wire.mcp.eras import (
     request_meta,
 )
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
-from holdfast.wire.parse_threads import PARSE_THREADS
-from holdfast.wire.peer import Peer, PeerError
-from holdfast.wire.strict_json import StrictJsonError, decode_strict, has_too_many_values, is_over
+from holdfast.wire.parse_threads import run_in_parse_thread
+from holdfast.wire.peer import Peer
+from holdfast.wire.strict_json import StrictJsonError, count_values, decode_strict, has_more_values, is_over
 
 T = TypeVar("T")
 
+
+class _PageEnd(msgspec.Struct, rename="camel"):
+    """The end of a page: the cursor of the next one."""
+
+    next_cursor: str | None = None
+
+
+_decode_cursor = msgspec.json.Decoder(_PageEnd).decode
 _decode_call_result = msgspec.json.Decoder(CallResult).decode
 
 MAX_TOOLS = 2000
-MAX_LIST_BYTES = 4 * 1024 * 1024  # all pages of `tools/list` together
-_THREAD_BYTES = 256 * 1024  # a larger page is decoded in a thread
-DISCOVER_TIMEOUT = 2.0  # after that, `initialize` is tried too: old servers may ignore `server/discover`
+MAX_PAGES = 1000
+MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
+_THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
+DISCOVER_TIMEOUT = 2.0  # seconds until `initialize` is tried, too: old servers may ignore `server/discover`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,7 @@ class ServerInfo:
 
 
 class RequestSender(Protocol):
-    """Sends requests to a server: a peer, or another transport."""
+    """Something that sends requests to a server: a peer, or another transport."""
 
     async def request(
         self, method: str, params: Any, *, timeout: float | None = None, owner: str = ""
@@ -66,8 +76,10 @@ class Client:
         own_info: PeerInfo,
         server_info: ServerInfo,
         limits: Limits = DEFAULT_LIMITS,
+        throttle: LoopThrottle | None = None,
     ) -> None:
         self.peer = peer
+        self._throttle = throttle or LoopThrottle(f"client {id(self)}")
         self.server_info = server_info
         self._own_info = own_info
         self._limits = limits
@@ -85,10 +97,11 @@ class Client:
         """Send a request and return the result undecoded. Raise TOO_LARGE if it has too many values."""
         params = {**(params or {}), "_meta": self._meta(meta)}
         raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
-        if await has_too_many_values(raw, self._limits.values):
+        values = self._limits.values
+        if len(raw) > values and await self._in_thread_if_long(has_more_values, raw, values):
             raise HoldfastError(
                 codes.TOO_LARGE,
-                f"{self._server_label} sent a result of more than {self._limits.values} values.",
+                f"{self._server_label} sent a result of more than {values} values.",
             )
         return raw
 
@@ -100,47 +113,70 @@ class Client:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> CallResult:
-        """Call a tool. An error that the tool reports is returned as a result; an error response raises."""
+        """Call a tool. An error that the tool reports is returned as a result; an error response is raised."""
         params = {"name": tool, "arguments": arguments}
-        return self.decode_result(await self.request("tools/call", params, meta=meta, timeout=timeout))
+        return await self.decode_result(await self.request("tools/call", params, meta=meta, timeout=timeout))
 
     async def list_tools(self, *, timeout: float | None = None, max_tools: int = MAX_TOOLS) -> list[Tool]:
         """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
         tools: list[Tool] = []
-        cursors: set[str] = set()
+        async for raw in self.list_pages("tools/list", "tool", timeout=timeout, max_pages=max_tools):
+            tools += (await self._in_thread_if_long(self.decode, raw, ToolPage)).tools
+            if len(tools) > max_tools:
+                raise self._list_error("tool", f"has more than {max_tools} tools")
+        return tools
+
+    async def list_pages(
+        self,
+        method: str,
+        what: str,
+        *,
+        timeout: float | None = None,
+        owner: str = "",
+        max_pages: int = MAX_PAGES,
+    ) -> AsyncIterator[Raw]:
+        """Request a list page by page. Raise if all pages together are too large, or if they do not end."""
+        seen: set[str] = set()
         cursor: str | None = None
-        size = 0
+        size = values = 0
         while True:
             params = {} if cursor is None else {"cursor": cursor}
-            raw = await self.request("tools/list", params, timeout=timeout)
+            raw = await self.request(method, params, timeout=timeout, owner=owner)
             size += len(raw)
             if size > MAX_LIST_BYTES:
-                raise self._list_error(f"has more than {MAX_LIST_BYTES} bytes")
-            page = await self._read_page(raw)
-            tools += page.tools
-            cursor = page.next_cursor
-            if len(tools) > max_tools:
-                raise self._list_error(f"has more than {max_tools} tools")
+                raise self._list_error(what, f"has more than {MAX_LIST_BYTES} bytes")
+            values += await self._in_thread_if_long(count_values, raw)
+            if values > MAX_LIST_VALUES:
+                raise self._list_error(what, f"has more than {MAX_LIST_VALUES} values")
+            yield raw
+            cursor = self._decode_cursor(raw)
             if cursor is None:
-                return tools
-            if cursor in cursors:
-                raise self._list_error("repeats a page")
-            if len(cursors) > max_tools:  # a server can send empty pages for ever
-                raise self._list_error(f"has more than {max_tools} pages")
-            cursors.add(cursor)
+                return
+            if cursor in seen:
+                raise self._list_error(what, "repeats a page")
+            if len(seen) > max_pages:  # a server can send empty pages for ever
+                raise self._list_error(what, f"has more than {max_pages} pages")
+            seen.add(cursor)
 
-    def _list_error(self, problem: str) -> HoldfastError:
-        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a tool list that {problem}.")
+    def _decode_cursor(self, page: Raw) -> str | None:
+        try:
+            return _decode_cursor(page).next_cursor
+        except msgspec.MsgspecError as error:
+            raise self._bad_answer(error) from None
 
-    async def _read_page(self, raw: Raw) -> ToolPage:
+    def _list_error(self, what: str, problem: str) -> HoldfastError:
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a {what} list that {problem}.")
+
+    async def _in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
+        """Call the function, in a thread if the result is long."""
         if len(raw) > _THREAD_BYTES:
-            return await PARSE_THREADS.run(self.decode, raw, ToolPage, owner=f"client {id(self)}")
-        return self.decode(raw, ToolPage)
+            return await run_in_parse_thread(function, raw, *args, throttle=self._throttle)
+        return function(raw, *args)
 
-    def decode_result(self, raw: Raw) -> CallResult:
+    async def decode_result(self, raw: Raw) -> CallResult:
         """Decode a tool's result. The content is not checked strictly, because it is only passed on."""
         try:
-            return _decode_call_result(raw)
+            return await self._in_thread_if_long(_decode_call_result, raw)
         except msgspec.ValidationError as error:
             raise self._bad_answer(error) from None
 
@@ -184,7 +220,7 @@ async def negotiate(
         raise HoldfastError(
             codes.TIMEOUT, f"The server did not complete the handshake within {timeout:g} s."
         ) from None
-    return Client(peer, own_info, server_info, limits)
+    return Client(peer, own_info, server_info, limits, peer.throttle)
 
 
 async def _initialize_or_discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:

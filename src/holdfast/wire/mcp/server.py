@@ -11,7 +11,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import EMPTY_OBJECT, Id, Notification, Raw, Request, encode
+from holdfast.wire.frame import EMPTY_OBJECT, Id, Notification, PeerError, Raw, Request, encode
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -23,13 +23,13 @@ from holdfast.wire.mcp.eras import (
     Implementation,
     PeerInfo,
 )
-from holdfast.wire.peer import Peer, PeerError
+from holdfast.wire.peer import Peer
 
 T = TypeVar("T")
 
-_numbers = itertools.count(1)
+_connection_numbers = itertools.count(1)
 _COMPLETE = Raw(b'"complete"')
-_CACHEABLE = frozenset(
+_CACHEABLE_METHODS = frozenset(
     {
         "server/discover",
         "tools/list",
@@ -57,17 +57,17 @@ Notify = Callable[[str, Any], Awaitable[None]]
 
 
 class HttpCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent an HTTP request, as far as its head proves it. A service may use a subclass with the proof."""
+    """Who sent an HTTP request, as far as its head proves it. A service may add the proof in a subclass."""
 
     owner: str = ""
-    """The owner of the caller's sessions and quotas; empty if the service cannot tell callers apart."""
+    """Identifies the caller, for sessions and quotas; empty if the service cannot tell callers apart."""
 
 
 UNKNOWN_CALLER = HttpCaller()
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP request that carried a message. Only the caller has been verified."""
+    """The HTTP request that carried a message. Only `caller` has been verified."""
 
     headers: Mapping[str, str]
     """By lower-case name. A list header that was sent several times is joined with commas."""
@@ -78,7 +78,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One MCP request, the client that sent it and the way it came."""
+    """One MCP request, the client that sent it, and how it arrived."""
 
     id: Id
     method: str
@@ -205,7 +205,7 @@ class _ServerConnection:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._client: ClientInfo | None = None
-        self._id = f"connection {next(_numbers)}"
+        self._id = f"connection {next(_connection_numbers)}"
         self.notify: Notify
 
     async def on_request(self, request: Request) -> Any:
@@ -226,15 +226,15 @@ class _InitializeParams(msgspec.Struct, rename="camel"):
     meta: dict[str, Json] = msgspec.field(default_factory=dict[str, Json], name="_meta")
 
 
-class _WithMeta(msgspec.Struct):
+class _ParamsWithMeta(msgspec.Struct):
     meta: dict[str, Json] | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
-_decode_meta = msgspec.json.Decoder(_WithMeta).decode
+_decode_meta = msgspec.json.Decoder(_ParamsWithMeta).decode
 
 
 def read_meta(params: Raw) -> JsonObject:
-    """The `_meta` of params; empty if there is none."""
+    """The `_meta` in the params; empty if there is none."""
     try:
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:
@@ -278,7 +278,7 @@ def _add_modern_fields(result: Any, method: str, info: PeerInfo) -> Any:
     meta = _decode_members(members["_meta"]) if "_meta" in members else {}
     meta.setdefault(SERVER_KEY, Raw(encode(info.implementation)))
     members["_meta"] = Raw(encode(meta))
-    if method in _CACHEABLE:
+    if method in _CACHEABLE_METHODS:
         members.setdefault("ttlMs", Raw(b"0"))
         members.setdefault("cacheScope", Raw(b'"private"'))
     return members

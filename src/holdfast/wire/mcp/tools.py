@@ -23,6 +23,11 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
     execution: Raw | UnsetType = UNSET
     meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
+    @property
+    def summary(self) -> str:
+        """The first line of the description; of the title, if there is no description."""
+        return (self.description or self.title or "").strip().partition("\n")[0]
+
 
 class ToolPage(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One page of a server's tools."""

@@ -77,7 +77,7 @@ async def test_every_session_is_disposed_of_exactly_once(
 async def test_hanging_dispose_does_not_block_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("holdfast.toolkit.sessions.DISPOSE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.toolkit.driven_sessions.DISPOSE_SECONDS", 0.05)
     disposed: list[str] = []
 
     async def dispose(thing: str) -> None:

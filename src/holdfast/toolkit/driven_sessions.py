@@ -1,4 +1,4 @@
-"""Driven sessions: browsers, apps or shells that a server controls for its callers. Each keeps the id that it has already."""
+"""Driven sessions: browsers, apps or shells that a server controls for its callers. The server chooses their ids."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from holdfast.toolkit.errors import ToolError
 T = TypeVar("T")
 Dispose: TypeAlias = Callable[[T], Awaitable[None] | None]
 
-DISPOSE_SECONDS = 5.0  # per session, when the server ends
+DISPOSE_SECONDS = 5.0  # how long the disposal of one session may take
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 class SessionManager(Generic[T]):
     """Finds a caller's driven sessions and disposes of each exactly once.
 
-    `Call.owner` separates callers: none can see or use the driven sessions of another. A call without an owner fails.
+    Each session belongs to the `Call.owner` of the call that added it. No other caller can see or use it. A call without
+    an owner fails.
     """
 
     def __init__(self, dispose: Dispose[T]) -> None:
@@ -31,8 +32,8 @@ class SessionManager(Generic[T]):
     def add(self, session_id: str, session: T) -> T:
         """Add a session for the caller; raises BAD_ARGUMENT when the caller already has one with this id."""
         if not session_id:
-            raise ToolError(codes.BAD_ARGUMENT, "The session id is empty. Pass one.")
-        sessions = self._sessions.setdefault(_owner(), {})
+            raise ToolError(codes.BAD_ARGUMENT, "The session id is empty. Pass an id.")
+        sessions = self._sessions.setdefault(_current_owner(), {})
         if session_id in sessions:
             raise ToolError(codes.BAD_ARGUMENT, f"There is a session {session_id[:80]!r} already.")
         sessions[session_id] = session
@@ -59,11 +60,11 @@ class SessionManager(Generic[T]):
         else:
             raise ToolError(codes.NOT_RUNNING, "Nothing is running.", available=[])
         _report_session(session_id)
-        return self._sessions[_owner()][session_id]
+        return self._sessions[_current_owner()][session_id]
 
     def ids(self) -> tuple[str, ...]:
         """The ids of the caller's sessions, oldest first."""
-        return tuple(self._sessions.get(_owner(), ()))
+        return tuple(self._sessions.get(_current_owner(), ()))
 
     def __len__(self) -> int:
         return sum(map(len, self._sessions.values()))
@@ -74,14 +75,14 @@ class SessionManager(Generic[T]):
 
     async def remove(self, session_id: str) -> bool:
         """Dispose of one of the caller's sessions; False when there is none with this id."""
-        return await self._dispose_one(_owner(), session_id)
+        return await self._dispose_one(_current_owner(), session_id)
 
     async def dispose_all(self) -> None:
-        """Dispose of all sessions of all callers. A failure is logged and does not stop the others."""
+        """Dispose of all sessions of all callers. If one fails, that is logged and the others are still disposed of."""
         await asyncio.gather(*map(self.dispose_owned, list(self._sessions)))
 
     async def dispose_owned(self, owner: str) -> None:
-        """Dispose of all sessions of one owner. A failure is logged and does not stop the others."""
+        """Dispose of all sessions of one owner. If one fails, that is logged and the others are still disposed of."""
         ids = list(self._sessions.get(owner, ()))
         await asyncio.gather(*(self._dispose_or_log(owner, session_id) for session_id in ids))
 
@@ -105,14 +106,14 @@ class SessionManager(Generic[T]):
         return True
 
 
-def _owner() -> str:
-    """The owner of the current call. Outside of calls, the server itself is the owner, which no caller can be."""
+def _current_owner() -> str:
+    """The owner of the current call. Outside of calls it is empty, which the owner of a call never is."""
     call = current_call()
     return call.owner if call is not None else ""
 
 
 def _report_session(session_id: str) -> None:
-    """Put the id into the envelope of the current call."""
+    """Put the id of the driven session into the envelope of the current call."""
     call = current_call()
     if call is not None:
         call.result_meta.session_id = session_id
