@@ -5,10 +5,13 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.keeper.child import Child
@@ -164,6 +167,17 @@ def children(pid: int) -> list[int]:
             ):
                 found.append(int(folder.name))
     return found
+
+
+@contextlib.contextmanager
+def bind_mount(source: Path, target: Path) -> Iterator[None]:
+    """Show a folder at another path, too. Skips the test if that is not allowed here."""
+    if subprocess.run(["mount", "--bind", source, target], check=False, capture_output=True).returncode:
+        pytest.skip("may not mount here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", target], check=True)
 
 
 def copy_source(folder: Path) -> str:

@@ -8,6 +8,7 @@ from holdfast.sandbox.bwrap.arguments import (
     build_arguments,
     limit_command,
 )
+from holdfast.sandbox.server_limits import server_limits
 
 
 def arguments(*mounts: Mount) -> list[str]:
@@ -54,10 +55,11 @@ def test_folders_are_bound_by_descriptor_from_the_outside_in() -> None:
 
 
 def test_quota_becomes_a_prlimit_command() -> None:
-    quota = Quota(memory_bytes=1, processes=2, file_bytes=3, descriptors=4)
+    quota = Quota(memory_bytes=1, processes=2, file_bytes=3, descriptors=100)
 
-    assert limit_command("prlimit", quota) == [
-        *("prlimit", "--data=1", "--nproc=2", "--fsize=3", "--nofile=4", "--core=0", "--"),
+    assert limit_command("prlimit", quota, server_limits(quota)) == [
+        *("prlimit", "--nproc=2", "--data=1", "--fsize=3", "--nofile=100", "--core=0"),
+        *("--sigpending=1024", "--msgqueue=0", "--memlock=65536", "--"),
     ]
 
 

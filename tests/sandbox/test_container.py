@@ -20,6 +20,10 @@ def joined_arguments(spec: ProcessSpec) -> str:
     return " ".join(arguments)
 
 
+def sandbox(engine: str = "podman", image: str = "tools:1") -> ContainerSandbox:
+    return ContainerSandbox(engine=engine, image=image, search_path=os.environ["PATH"])
+
+
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stub engine that logs its calls, and knows one image and two containers."""
@@ -50,7 +54,7 @@ def test_every_restriction_becomes_an_argument(root: Path) -> None:
             "--security-opt no-new-privileges",
             "--pids-limit 3",
         ),
-        *("--memory 400 --memory-swap 400", "--ulimit nofile=6:6", "--ulimit fsize=5:5", f"--workdir {root}"),
+        *("--memory 400 --memory-swap 400", "--ulimit=nofile=6:6", "--ulimit=fsize=5:5", f"--workdir {root}"),
         *(f"--mount type=bind,source={root},target={root} ", f"--label dev.holdfast.host={host_id()}"),
         *("--user 7:8", "--pull never", "seccomp=/proc/self/fd/4"),
     ):
@@ -61,9 +65,7 @@ def test_every_restriction_becomes_an_argument(root: Path) -> None:
 
 @pytest.mark.promise("BOX-05")
 def test_container_is_removed_after_it_ends(root: Path, engine: Path) -> None:
-    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(
-        confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
-    )
+    prepared = sandbox().prepare(confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root))
     with prepared.resources:
         request = prepared.request
         env, profile = (os.pread(fd, 100_000, 0) for fd in request.descriptors)
@@ -81,7 +83,7 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
     os.chown(root, owner.pw_uid, 4321)
     spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root)
 
-    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+    prepared = sandbox().prepare(spec)
     prepared.resources.close()
     argv = prepared.request.argv
 
@@ -94,7 +96,7 @@ def test_files_that_a_persons_programs_obey_are_mounted_read_only(root: Path) ->
     (root / ".git").mkdir()
     spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root, writable=(".claude",))
 
-    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+    prepared = sandbox().prepare(spec)
     with prepared.after_exit, prepared.after_setup, prepared.resources:
         placeholders = {path.name for path in root.iterdir()} - {".git"}
     argv = prepared.request.argv
@@ -119,7 +121,7 @@ def test_root_with_approved_programs_is_mounted_read_only(root: Path) -> None:
         writable=(".git",),
     )
 
-    prepared = ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+    prepared = sandbox().prepare(spec)
     with prepared.after_exit, prepared.after_setup, prepared.resources:
         argv = prepared.request.argv
 
@@ -136,7 +138,7 @@ def test_holdfasts_own_folder_is_refused(root: Path) -> None:
     spec = confined(ProcessSpec(argv=("x",), env=PATH, cwd=str(root)), root, protected=(str(root / "data"),))
 
     with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
-        ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+        sandbox().prepare(spec)
 
 
 @pytest.mark.anyio
@@ -144,7 +146,7 @@ def test_holdfasts_own_folder_is_refused(root: Path) -> None:
 async def test_check_removes_containers_of_dead_hosts_only(
     engine: Path,
 ) -> None:
-    availability = await ContainerSandbox(engine="podman", image="tools:1").check()
+    availability = await sandbox().check()
 
     assert (availability.works, engine.read_text().splitlines()[-2:]) == (
         True,
@@ -165,7 +167,7 @@ async def test_check_removes_containers_of_dead_hosts_only(
 async def test_unusable_engine_gives_the_reason(
     engine: Path, engine_name: str, image: str, reason: str
 ) -> None:
-    availability = await ContainerSandbox(engine=engine_name, image=image).check()
+    availability = await sandbox(engine_name, image).check()
 
     assert (availability.works, reason in availability.reason) == (False, True), availability
 
@@ -178,7 +180,7 @@ async def test_engine_that_does_not_answer_gives_the_reason(
     (engine.parent / "bin" / "podman").write_text("#!/bin/sh\nexec sleep 1000\n")
     monkeypatch.setattr("holdfast.sandbox.container.container._ENGINE_SECONDS", 0.1)
 
-    availability = await ContainerSandbox(engine="podman", image="tools:1").check()
+    availability = await sandbox().check()
 
     assert (availability.works, availability.reason) == (False, "podman did not answer within 0.1 seconds.")
 
@@ -196,7 +198,7 @@ def test_unsupported_confinement_is_refused(root: Path, confinement: Confinement
     spec = ProcessSpec(argv=("x",), env=PATH, cwd=str(root), confinement=confinement)
 
     with pytest.raises(HoldfastError, match=message):
-        ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+        sandbox().prepare(spec)
 
 
 @pytest.mark.usefixtures("engine")
@@ -209,7 +211,7 @@ def test_names_that_the_engine_would_misparse_are_refused(root: Path) -> None:
         confined(ProcessSpec(argv=("x",), env={"A": "1\nB=2"}, cwd=str(root)), root),
     ):
         with pytest.raises(HoldfastError, match=r"comma|newline"):
-            ContainerSandbox(engine="podman", image="tools:1").prepare(spec)
+            sandbox().prepare(spec)
 
 
 def test_host_is_identified_by_pid_and_start_time() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import MountPoint, parse_mountinfo, with_aliases
 from holdfast.sandbox.held_path import PathHolder
-from holdfast.sandbox.protected_folders import MountPoint, ProtectedFolders, parse_mountinfo
+from holdfast.sandbox.protected_folders import ProtectedFolders
 
 ROOT = MountPoint(device="8:1", source="/", path="/")
 
@@ -62,3 +63,27 @@ def test_mountinfo_is_parsed_with_escaped_blanks() -> None:
     text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\nshort line\n"
 
     assert parse_mountinfo(text) == (MountPoint(device="98:0", source="/mnt1", path="/mnt two"),)
+
+
+@pytest.mark.promise("BOX-06")
+def test_names_with_characters_that_only_look_like_line_ends_are_one_line() -> None:
+    path = "/a\u2028b\x0cc\x85d\x1ce\rf"
+
+    (mount,) = parse_mountinfo(f"36 35 8:1 / {path} rw - ext4 x rw\n")
+
+    assert mount == MountPoint(device="8:1", source="/", path=path)
+
+
+def test_path_has_an_alias_for_each_mount_that_shows_it_or_a_part_of_it() -> None:
+    mounts = (
+        ROOT,
+        MountPoint(device="8:1", source="/home", path="/mnt"),
+        MountPoint(device="8:1", source="/home/ann/work/src", path="/srv/code"),
+        MountPoint(device="8:1", source="/home/ben", path="/ben"),
+        MountPoint(device="8:2", source="/x", path="/home/ann/work/data"),
+        MountPoint(device="8:2", source="/", path="/disk"),
+    )
+
+    assert with_aliases(["/home/ann/work"], mounts) == (
+        *("/home/ann/work", "/mnt/ann/work", "/srv/code", "/home/ann/work/data", "/disk/x"),
+    )

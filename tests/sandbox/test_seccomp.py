@@ -89,6 +89,11 @@ def test_common_calls_are_allowed_and_listed_ones_denied(machine: str) -> None:
         ("ioctl", (0, 0x5412), "EPERM"),
         ("ioctl", (0, 0x541C), "EPERM"),
         ("ioctl", (0, 0x5412 | 1 << 32), "EPERM"),
+        ("fcntl", (0, 1030), ALLOWED),  # F_DUPFD_CLOEXEC
+        ("fcntl", (0, 1038), ALLOWED),  # F_SET_FILE_RW_HINT
+        ("fcntl", (0, 1024), "EPERM"),  # F_SETLEASE
+        ("fcntl", (0, 1040), "EINVAL"),  # F_SETDELEG
+        ("fcntl", (0, 1040 | 1 << 32), "EINVAL"),
         ("fchmodat", (0, 0, 0o755), ALLOWED),
         ("fchmodat", (0, 0, 0o4755), "EPERM"),
         ("fchmod", (0, 0o2755), "EPERM"),

@@ -9,7 +9,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from holdfast.model.process import Confinement, ProcessSpec, Quota
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SCRIPT = Path(__file__).with_name("escape_probes.py")
 _SECONDS = 60.0
@@ -86,7 +86,7 @@ async def run_escape_probes(
     """
     with make_targets() as targets:
         probes = [name for name in ESCAPE_PROBES if confined or name not in _OFF_MACHINE]
-        child = await keeper.spawn(_probe_process(targets, python or _own_python(), confined=confined))
+        child = await keeper.spawn(_probe_process(targets, python or OWN_PYTHON, confined=confined))
         try:
             async with asyncio.timeout(_SECONDS):
                 achieved = await _run_probes(child, _encode_targets(targets, probes, confined=confined))
@@ -145,10 +145,6 @@ def _probe_process(targets: ProbeTargets, python: str, *, confined: bool) -> Pro
     )
 
 
-def _own_python() -> str:
-    return os.path.realpath(sys.executable)
-
-
 async def _run_probes(child: Child, message: bytes) -> dict[str, str | None]:
     reader = asyncio.StreamReader(limit=1 << 20)
     loop = asyncio.get_running_loop()
@@ -181,7 +177,7 @@ def _kill_survivor(targets: ProbeTargets) -> str | None:
 @contextmanager
 def _start_victim(mark: str, secret: str) -> Iterator[int]:
     process = subprocess.Popen(
-        [_own_python(), "-I", "-S", "-c", "import sys; sys.stdin.read()", mark],
+        [OWN_PYTHON, "-I", "-S", "-c", "import sys; sys.stdin.read()", mark],
         env={"HOLDFAST_CANARY": secret},
         stdin=subprocess.PIPE,
     )

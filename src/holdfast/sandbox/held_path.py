@@ -1,4 +1,7 @@
-"""Open paths step by step, and keep a descriptor of each step open, so that a checked path cannot be replaced later."""
+"""Open paths step by step, without following a link unseen, and keep what was found open: it cannot be replaced later.
+
+Of the folders on the way, only their device and inode are kept. A deep path would need many descriptors otherwise.
+"""
 
 import errno
 import os
@@ -6,8 +9,11 @@ import stat
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 
 Identity = tuple[int, int]
 """A file's device and inode."""
@@ -15,7 +21,9 @@ SymlinkPolicy = Literal["refuse", "in folders", "follow"]
 """What to do with symbolic links: fail, follow all but a link at the end, or follow all."""
 
 _MAX_LINKS = 40
-_MAX_STEPS = 400  # of one holder; each holds a descriptor
+_MAX_STEPS = 1000  # of one holder
+_CLOSED = -1
+_TOO_MANY_FILES = "The sandbox cannot be prepared: too many files are open. Close some sessions, or raise the limit (ulimit -n)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +33,10 @@ class HeldPath:
     path: str
     """Its real path, at the time it was opened."""
     fd: int
+    """-1 for a folder on the way, which was closed again: see `PathHolder.reopen`."""
     status: os.stat_result
     folder: "HeldPath | None"
-    """The folder that contains it; None for `/`."""
+    """The folder that contains it, closed; None for `/`."""
     rest: tuple[str, ...] = ()
     """The rest of the path, which was not opened because this is a folder in `stop_at`."""
 
@@ -77,52 +86,68 @@ class PathHolder:
     """Opens paths. It does not look into the folders in `stop_at`, whose content a confined server can change."""
 
     def __init__(self, opened: ExitStack, stop_at: Collection[Identity] = ()) -> None:
-        self._opened = opened
-        """Closes every descriptor that was opened."""
+        self._fds: set[int] = set()
+        opened.callback(self._close_all)
         self.stop_at = stop_at
-        self._top: HeldPath | None = None
         self._steps = 0
 
     def open(self, path: str, *, links: SymlinkPolicy, start: HeldPath | None = None) -> HeldPath:
         """Open a path, which may be relative to `start`. If it leads into a folder in `stop_at`, return that folder."""
         names = deque(path.split("/"))
-        here = self._root() if path.startswith("/") or start is None else start
+        here = self._root() if path.startswith("/") or start is None else self._duplicate(start)
         followed = 0
-        while names:
-            name = names.popleft()
-            if name == "..":
-                here = here.folder or here
-            if name in ("", ".", ".."):
-                continue
-            step = self._step(here, name)
-            if not step.is_link:
-                here = step
-                if step.identity in self.stop_at:
-                    return self._with_rest(step, names)
-                continue
-            followed += 1
-            is_last = not any(names)
-            if is_last and links == "in folders":
-                return step
-            if links == "refuse" or followed > _MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            target = step.link_target()
-            here = self._root() if target.startswith("/") else here
-            names.extendleft(reversed(target.split("/")))
+        try:
+            while names:
+                name = names.popleft()
+                if name in ("", "."):
+                    continue
+                step = self._parent(here) if name == ".." else self._step(here, name)
+                if not step.is_link:
+                    here = self._move(here, step)
+                    if name != ".." and step.identity in self.stop_at:
+                        return self._with_rest(step, names)
+                    continue
+                followed += 1
+                is_last = not any(names)
+                if is_last and links == "in folders":
+                    return self._move(here, step)
+                target = step.link_target()
+                self._close(step)
+                if links == "refuse" or followed > _MAX_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                here = self._move(here, self._root()) if target.startswith("/") else here
+                names.extendleft(reversed(target.split("/")))
+        except BaseException:
+            self._close(here)
+            raise
         return here
 
     def open_below(self, folder: HeldPath, names: Collection[str]) -> HeldPath:
         """Open what is at `names` below a folder. Return the first symbolic link on the way. Fail at a folder in `stop_at`."""
-        here = folder
-        for name in names:
-            if here.is_link:
-                return here
-            if name == "..":
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), here.path)
-            here = self._step(here, name)
-            if here.identity in self.stop_at:
-                raise OSError(errno.ELOOP, "this is a root", here.path)
+        here = self._duplicate(folder)
+        try:
+            for name in names:
+                if here.is_link:
+                    return here
+                if name == "..":
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), here.path)
+                here = self._move(here, self._step(here, name))
+                if here.identity in self.stop_at:
+                    raise OSError(errno.ELOOP, "this is a root", here.path)
+        except BaseException:
+            self._close(here)
+            raise
         return here
+
+    def reopen(self, folder: HeldPath) -> HeldPath:
+        """Open a folder on the way to something that was opened. Fail if it has been replaced."""
+        if folder.fd != _CLOSED:
+            return folder
+        opened = self.open(folder.path, links="refuse")
+        if opened.identity != folder.identity:
+            self._close(opened)
+            raise OSError(errno.ESTALE, "it was replaced while the server was being started", folder.path)
+        return opened
 
     def child(self, folder: HeldPath, name: str) -> HeldPath | None:
         """The file with this name in a folder; None if it is missing, or a folder in `stop_at`. Links are not followed."""
@@ -132,23 +157,57 @@ class PathHolder:
             return None
 
     def _root(self) -> HeldPath:
-        if self._top is None:
-            fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
-            self._opened.callback(os.close, fd)
-            self._top = HeldPath(path="/", fd=fd, status=os.fstat(fd), folder=None)
-        return self._top
+        fd = self._open_fd("/", "/")
+        return HeldPath(path="/", fd=fd, status=os.fstat(fd), folder=None)
+
+    def _duplicate(self, held: HeldPath) -> HeldPath:
+        """The same file with a descriptor of its own, which can be closed."""
+        if held.fd == _CLOSED:
+            return self.reopen(held)
+        fd = os.dup(held.fd)
+        self._fds.add(fd)
+        return replace(held, fd=fd)
 
     def _step(self, folder: HeldPath, name: str) -> HeldPath:
         path = f"{folder.path.rstrip('/')}/{name}"
+        fd = self._open_fd(name, path, folder.fd)
+        return HeldPath(path=path, fd=fd, status=os.fstat(fd), folder=replace(folder, fd=_CLOSED))
+
+    def _parent(self, here: HeldPath) -> HeldPath:
+        if here.folder is None:
+            return self._duplicate(here)
+        fd = self._open_fd("..", here.folder.path, here.fd)
+        parent = replace(here.folder, fd=fd, status=os.fstat(fd))
+        if parent.identity != here.folder.identity:
+            self._close(parent)
+            raise OSError(errno.ESTALE, "a folder was moved while the server was being started", here.path)
+        return parent
+
+    def _move(self, here: HeldPath, step: HeldPath) -> HeldPath:
+        self._close(here)
+        return step
+
+    def _open_fd(self, name: str, path: str, folder_fd: int | None = None) -> int:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise OSError(errno.ENAMETOOLONG, "too many folders and links on the way", path)
         try:
-            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # do not take it for a missing file
+                raise HoldfastError(codes.SPAWN_FAILED, _TOO_MANY_FILES) from None
             raise OSError(error.errno, error.strerror, path) from None
-        self._opened.callback(os.close, fd)
-        return HeldPath(path=path, fd=fd, status=os.fstat(fd), folder=folder)
+        self._fds.add(fd)
+        return fd
+
+    def _close(self, held: HeldPath) -> None:
+        if held.fd in self._fds:
+            self._fds.remove(held.fd)
+            os.close(held.fd)
+
+    def _close_all(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
 
     def _with_rest(self, step: HeldPath, names: Collection[str]) -> HeldPath:
         rest = tuple(name for name in names if name not in ("", "."))

@@ -25,8 +25,8 @@ def list_limitations() -> tuple[str, ...]:
         )
     if as_root and "pids.max" not in limits:
         missing.append(
-            "Holdfast cannot create a pids control group: confined servers in folders owned by root can start"
-            " any number of processes."
+            "Holdfast cannot create a pids control group, so servers in folders owned by root are refused:"
+            " nothing would limit the number of their processes."
         )
     if not hasattr(os, "pidfd_open"):
         missing.append(

@@ -1,11 +1,14 @@
-"""Create empty folders for guarded names that do not exist yet.
+"""Create folders for guarded names that do not exist yet.
 
-Only an existing path can be mounted read-only. So each missing name gets an empty folder while a confined server runs,
-and the host removes it afterwards. Git does not list empty folders. The last host whose server ends in this root removes
-the folders, also those that a killed host left behind.
+Only an existing path can be mounted read-only. So each missing name gets a folder while a confined server runs, and the
+host removes it afterwards. It contains a `.gitignore` that ignores everything, so that git neither lists the folder nor
+removes it (`git clean -d`, `git stash -u`). The last host whose server ends in this root removes the folders, also those that
+a killed host left behind.
 """
 
 import contextlib
+import fcntl
+import logging
 import os
 import stat
 import sys
@@ -13,34 +16,58 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from holdfast.model.confined_locks import RootLocks
+from holdfast.model.confined_folders import RootLocks
 from holdfast.model.process import GUARDED_NAMES
 from holdfast.sandbox.held_path import HeldPath, PathHolder
 
+log = logging.getLogger(__name__)
+
 _MODE = 0o1755  # the sticky bit, which has no effect here, marks a placeholder
+_IGNORE_FILE = ".gitignore"
+_IGNORE_TEXT = b"# Holdfast created this folder, and removes it when the last confined server has ended.\n*\n"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MAX_SET_ASIDE = 100
+
+Version = tuple[int, int, int]
+"""Device, inode and time of change of a placeholder's `.gitignore`. No other file ever has the same."""
 
 
 @contextmanager
-def hold_placeholders(root: HeldPath, names: Iterable[str], locks: RootLocks) -> Iterator[None]:
-    """Create a folder for each name that is missing in the root. Remove them if no other server runs in this root.
+def hold_placeholders(root: HeldPath, names: Iterable[str], locks: RootLocks) -> Iterator[dict[str, Version]]:
+    """Create a folder for each name that is missing in the root. Yield those that exist now.
 
-    If the host may not read the root or write to it, names stay missing.
+    Afterwards, remove them if no other server runs in this root. If the host may not read the root or write to it, names
+    stay missing.
     """
     try:
         fd = root.open_to_read()
     except PermissionError:
-        yield
+        yield {}
         return
+    held: dict[str, Version] = {}
     try:
         with contextlib.suppress(OSError):
             for name in names:
                 _create(fd, name, root.status)
-        yield
+        held |= {name: version for name in names if (version := placeholder_version(fd, name)) is not None}
+        # Hosts of other users do not see `locks`, but the lock of a placeholder, which no confined server sees.
+        with ExitStack() as locked:
+            for name in [*held][-1:]:
+                locked.enter_context(_locked(fd, name, fcntl.LOCK_SH))
+            yield held
     finally:
         try:
-            if locks.is_last():
-                _remove_all(fd)
+            for name, before in held.items():
+                if placeholder_version(fd, name) != before:
+                    _set_aside(root.path, fd, name)
+            with ExitStack() as locked:
+                names = [name for name in GUARDED_NAMES if placeholder_version(fd, name) is not None]
+                if locks.is_last() and all(
+                    locked.enter_context(_locked(fd, name, fcntl.LOCK_EX)) for name in names
+                ):
+                    _remove_all(fd)
         finally:
             os.close(fd)
 
@@ -57,15 +84,25 @@ def is_placeholder_path(path: Path) -> bool:
 
 
 def is_placeholder(held: HeldPath) -> bool:
-    """Whether this is an empty folder that was created because a confined server runs."""
+    """Whether this is a folder that was created because a confined server runs, and that contains nothing of a person."""
     if not held.is_folder or stat.S_IMODE(held.status.st_mode) != _MODE:
         return False
     fd = held.open_to_read()
     try:
-        with os.scandir(fd) as entries:
-            return next(entries, None) is None
+        return _is_unused(fd)
     finally:
         os.close(fd)
+
+
+def placeholder_version(root_fd: int, name: str) -> Version | None:
+    """Tells a placeholder from another folder that took its place; None if there is none with this name."""
+    try:
+        status = os.stat(f"{name}/{_IGNORE_FILE}", dir_fd=root_fd, follow_symlinks=False)
+        folder = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return None
+    is_marked = stat.S_ISDIR(folder.st_mode) and stat.S_IMODE(folder.st_mode) == _MODE
+    return (status.st_dev, status.st_ino, status.st_ctime_ns) if is_marked else None
 
 
 def _create(root_fd: int, name: str, root_status: os.stat_result) -> None:
@@ -73,17 +110,35 @@ def _create(root_fd: int, name: str, root_status: os.stat_result) -> None:
         os.mkdir(name, 0o700, dir_fd=root_fd)
     except FileExistsError:
         return
-    fd = os.open(name, _OPEN_FOLDER, dir_fd=root_fd)
-    try:
-        if os.geteuid() == 0 and os.fstat(fd).st_uid == 0:
-            os.fchown(fd, root_status.st_uid, root_status.st_gid)
+    with _opened(name, _OPEN_FOLDER, root_fd) as fd:
+        with _opened(_IGNORE_FILE, _NEW_FILE, fd) as file:
+            os.write(file, _IGNORE_TEXT)
+            for each in (file, fd):
+                if os.geteuid() == 0 and os.fstat(each).st_uid == 0:
+                    os.fchown(each, root_status.st_uid, root_status.st_gid)
         os.fchmod(fd, _MODE)
-    finally:
-        os.close(fd)
+
+
+def _set_aside(root: str, root_fd: int, name: str) -> None:
+    """Rename what took a placeholder's place, because the server may have written it.
+
+    A placeholder can only be removed outside of the sandbox, and the server is ended when that happens. But it may have
+    been faster.
+    """
+    if not _exists(root_fd, name) or _is_ours(root_fd, name):
+        return
+    numbered = (f"{name}.from-sandbox-{number}" for number in range(1, _MAX_SET_ASIDE))
+    new_name = next((free for free in numbered if not _exists(root_fd, free)), "")
+    with contextlib.suppress(OSError):
+        os.rename(name, new_name, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+    log.warning(
+        "a guarded name appeared while a confined server ran, and was renamed",
+        extra={"root": root, "guarded_name": name, "new_name": new_name},
+    )
 
 
 def _remove_all(root_fd: int) -> None:
-    """Remove all placeholders, even if the server took the owner's permission to write to the root."""
+    """Remove all placeholders, even if the server removed the owner's permission to write to the root."""
     mode = stat.S_IMODE(os.fstat(root_fd).st_mode)
     left = [name for name in GUARDED_NAMES if not _remove(root_fd, name)]
     if not left:
@@ -98,17 +153,71 @@ def _remove_all(root_fd: int) -> None:
 
 
 def _remove(root_fd: int, name: str) -> bool:
-    """Remove a placeholder. `rmdir` fails if it is not empty any more. False if permission was denied."""
+    """Remove a placeholder, or only its `.gitignore` if a person put files into it. False if permission was denied."""
     try:
-        fd = os.open(name, _OPEN_FOLDER, dir_fd=root_fd)
-        try:
-            is_ours = stat.S_IMODE(os.fstat(fd).st_mode) == _MODE
-        finally:
-            os.close(fd)
-        if is_ours:
-            os.rmdir(name, dir_fd=root_fd)
+        with _opened(name, _OPEN_FOLDER, root_fd) as fd:
+            if not _is_marked(fd):
+                return True
+            with contextlib.suppress(FileNotFoundError):
+                if _read(fd) == _IGNORE_TEXT:
+                    os.unlink(_IGNORE_FILE, dir_fd=fd)
+        os.rmdir(name, dir_fd=root_fd)
     except PermissionError:
         return False
     except OSError:
         pass
     return True
+
+
+def _is_marked(fd: int) -> bool:
+    return stat.S_IMODE(os.fstat(fd).st_mode) == _MODE
+
+
+def _is_unused(fd: int) -> bool:
+    with os.scandir(fd) as entries:
+        return all(entry.name == _IGNORE_FILE for entry in entries)
+
+
+def _is_ours(root_fd: int, name: str) -> bool:
+    try:
+        with _opened(name, _OPEN_FOLDER, root_fd) as fd:
+            return _is_marked(fd) and _is_unused(fd)
+    except OSError:
+        return False
+
+
+def _read(fd: int) -> bytes:
+    with _opened(_IGNORE_FILE, _OPEN_FILE, fd) as file:
+        return os.read(file, len(_IGNORE_TEXT) + 1)
+
+
+def _exists(root_fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(name: str, flags: int, folder_fd: int) -> Iterator[int]:
+    fd = os.open(name, flags, 0o644, dir_fd=folder_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _locked(root_fd: int, name: str, kind: int) -> Iterator[bool]:
+    """Lock a placeholder. False if another process holds a lock on it."""
+    with ExitStack() as opened:
+        is_locked = True
+        try:
+            fd = opened.enter_context(_opened(f"{name}/{_IGNORE_FILE}", _OPEN_FILE, root_fd))
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_locked = False
+        except OSError:  # it was removed, or the file system has no locks
+            pass
+        yield is_locked

@@ -3,25 +3,16 @@
 import errno
 import os
 import pwd
+from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import is_within
 from holdfast.sandbox.held_path import HeldPath, PathHolder
+from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
 NOBODY = 65534
-_SYSTEM_FOLDERS = (
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/proc",
-    "/sbin",
-    "/sys",
-    "/usr",
-)
+_MAX_DEPTH = 64  # while a server starts, each folder above its root takes a descriptor, for a lock
 
 
 def open_root(path: str, holder: PathHolder) -> HeldPath:
@@ -75,10 +66,18 @@ def _check_path(path: str) -> None:
         raise HoldfastError(
             codes.SPAWN_FAILED, f"{path!r} cannot be a root: use the folder's absolute, normalized path."
         )
-    if path == "/" or any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM_FOLDERS):
+    if path.count("/") > _MAX_DEPTH:
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"{path!r} cannot be a root: it belongs to the system. Use a folder of your own.",
+            f"{path[:200]!r}… cannot be a root: it lies more than {_MAX_DEPTH} folders deep. Use a folder further up.",
+        )
+    if any(
+        is_within(path, folder) or (is_within(folder, path) and Path(folder).exists())
+        for folder in SYSTEM_FOLDERS
+    ):
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{path!r} cannot be a root: it belongs to the system, or contains folders that do. Use a folder of your own.",
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 
 
@@ -34,6 +35,8 @@ class PreparedProcess:
     """Waits until the sandbox of this pid is set up, and checks it. False if it has ended. Raises if it is not as planned. Blocks."""
     start_fd: int | None = None
     """The server is executed once something is written here, or once it is closed."""
+    guarded_roots: tuple[GuardedRoot, ...] = ()
+    """Watch them while the server runs. `after_exit` closes them."""
     after_setup: ExitStack = field(default_factory=ExitStack)
     """Close it once the sandbox is set up, or has failed. Blocks."""
     after_exit: ExitStack = field(default_factory=ExitStack)

@@ -13,14 +13,17 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
+from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.sandbox import PreparedProcess, Sandbox
+from holdfast.sandbox.start_slots import StartSlots
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
+_slots = StartSlots()
 _releases: set[asyncio.Task[None]] = set()
 
 
@@ -30,7 +33,9 @@ class ProcessStarter(Protocol):
     async def start(self, request: SpawnRequest) -> Child: ...
 
 
-async def start_confined(starter: ProcessStarter, sandbox: Sandbox | None, spec: ProcessSpec) -> Child:
+async def start_confined(
+    starter: ProcessStarter, sandbox: Sandbox | None, spec: ProcessSpec, watch: GuardWatch
+) -> Child:
     """Check the sandbox, then start a server in it. Raise if there is no sandbox, or if it does not work."""
     if sandbox is None:
         raise HoldfastError(
@@ -43,11 +48,23 @@ async def start_confined(starter: ProcessStarter, sandbox: Sandbox | None, spec:
             codes.NO_SANDBOX,
             f"Could not start {_program(spec)!r}: it must be confined, but the sandbox does not work. {availability.reason}",
         )
-    return await start_confined_unchecked(starter, sandbox, spec)
+    return await start_confined_unchecked(starter, sandbox, spec, watch)
 
 
-async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec) -> Child:
-    """Start a server in a sandbox that is not checked first. Return once the sandbox is set up."""
+async def start_confined_unchecked(
+    starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec, watch: GuardWatch
+) -> Child:
+    """Start a server in a sandbox that is not checked first. Return once the sandbox is set up.
+
+    `watch` ends the server if a guard in one of its roots vanishes.
+    """
+    async with _slots.take(_owner(spec)):
+        return await _start_now(starter, sandbox, spec, watch)
+
+
+async def _start_now(
+    starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec, watch: GuardWatch
+) -> Child:
     prepared = await _prepare(sandbox, spec)
     release = partial(_release, prepared, _owner(spec))
     proxy = EgressProxy(spec.confinement) if spec.confinement and prepared.egress_channel else None
@@ -57,6 +74,7 @@ async def start_confined_unchecked(starter: ProcessStarter, sandbox: Sandbox, sp
             child = await _start(starter, sandbox, prepared.request)
             child.on_gone(release)
         await _wait_until_ready(prepared, child, _owner(spec))
+        watch.add(child, prepared.guarded_roots)
         if proxy is not None and prepared.egress_channel is not None:
             async with asyncio.timeout(_SETUP_SECONDS):
                 await proxy.open(prepared.egress_channel)
@@ -177,7 +195,8 @@ async def _wait_until_ready(prepared: PreparedProcess, child: Child, owner: str)
             received += data
     if received and await _finish_setup(prepared, json.loads(received)["child-pid"], owner):
         return
-    await child.wait()
+    async with asyncio.timeout(_SETUP_SECONDS):
+        await child.wait()
     reason = _read_stderr(child) or "it printed no error"
     raise HoldfastError(codes.NO_SANDBOX, f"The sandbox could not be set up: {reason}.")
 
@@ -186,8 +205,11 @@ async def _finish_setup(prepared: PreparedProcess, pid: int, owner: str) -> bool
     """Check the sandbox, and let the server start. False if the sandbox has ended."""
     assert prepared.finish_setup is not None
     assert prepared.start_fd is not None
-    if not await _THREADS.run(prepared.finish_setup, pid, owner=owner):
-        return False
+    async with asyncio.timeout(
+        2 * _SETUP_SECONDS
+    ):  # it has a deadline of its own, but may have to wait for a thread
+        if not await _THREADS.run(prepared.finish_setup, pid, owner=owner):
+            return False
     with contextlib.suppress(BrokenPipeError):  # it was killed at this moment
         os.write(prepared.start_fd, b"1")
     return True

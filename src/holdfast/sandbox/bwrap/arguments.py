@@ -70,18 +70,12 @@ def build_arguments(
     ]
 
 
-def limit_command(prlimit: str, quota: Quota) -> list[str]:
-    """The `prlimit` prefix of the server's command. Inside the sandbox the kernel counts only this server's processes.
-
-    Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
-    """
+def limit_command(prlimit: str, quota: Quota, limits: Mapping[str, int]) -> list[str]:
+    """The `prlimit` prefix of the server's command. Inside the sandbox the kernel counts only this server's processes."""
     return [
         prlimit,
-        f"--data={quota.memory_bytes}",
         f"--nproc={quota.processes}",
-        f"--fsize={quota.file_bytes}",
-        f"--nofile={quota.descriptors}",
-        "--core=0",
+        *(f"--{name}={value}" for name, value in limits.items()),
         "--",
     ]
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import codes
-from holdfast.model.confined_locks import locks_folder, running_roots
+from holdfast.model.confined_folders import locks_folder, running_roots
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.arguments import (
     PROXY_PORT,
@@ -33,13 +34,16 @@ from holdfast.sandbox.bwrap.mount_check import plan_mounts
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.denied_syscalls import find_architecture
+from holdfast.sandbox.guard_watch import GuardedRoot, GuardWatch
 from holdfast.sandbox.guards import guard_roots, outermost
 from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder
 from holdfast.sandbox.keeper.client import KeeperClient
-from holdfast.sandbox.keeper.spawn_request import SpawnRequest
-from holdfast.sandbox.protected_folders import ProtectedFolders, is_within
+from holdfast.sandbox.keeper.spawn_request import Cgroup, SpawnRequest
+from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
+from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
+from holdfast.sandbox.server_limits import server_limits
 from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
@@ -62,7 +66,8 @@ class BwrapSandbox:
     name = "bwrap"
 
     def __init__(self, search_path: str | None = None) -> None:
-        self._search_path = search_path
+        """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`."""
+        self._search_path = system_path() if search_path is None else search_path
         self._lock = asyncio.Lock()
         self._availability: Availability | None = None
         self._all_roots: set[Identity] = set()
@@ -103,13 +108,13 @@ class BwrapSandbox:
 
 
 async def _run_true(sandbox: BwrapSandbox) -> Availability:
-    true = shutil.which("true") or "/bin/true"
+    true = shutil.which("true", path=system_path()) or "/bin/true"
     spec = ProcessSpec(argv=(true,), env={}, cwd="/", confinement=Confinement())
     client = KeeperClient()
     client.open()
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
-            child = await start_confined_unchecked(client, sandbox, spec)
+            child = await start_confined_unchecked(client, sandbox, spec, GuardWatch())
             try:
                 code = await child.wait()
                 stderr = child.stderr.read(2000).decode(errors="replace").strip()
@@ -165,6 +170,7 @@ class _ProcessBuilder:
         ]  # for bubblewrap's arguments: set last, because they contain the numbers of the others
         self.user = NOBODY, NOBODY
         self.ready_fd = self.start_fd = -1
+        self.guarded_roots: tuple[GuardedRoot, ...] = ()
         self.egress_channel: socket.socket | None = None
 
     def build(self, all_roots: set[Identity]) -> PreparedProcess:
@@ -174,7 +180,7 @@ class _ProcessBuilder:
         known_roots = Roots(own={root.identity: root.path for root in roots}, others=frozenset(all_roots))
         runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
-            *limit_command(self.prlimit, self.confinement.quota),
+            *limit_command(self.prlimit, self.confinement.quota, server_limits(self.confinement.quota)),
             runtime.program,
             *self.spec.argv[1:],
         ]
@@ -219,7 +225,7 @@ class _ProcessBuilder:
             cwd="/",
             descriptors=tuple(self.descriptors),
             run_as=self.user if host_is_root and self.user[0] else None,
-            cgroups=plan_cgroups(self.confinement.quota, limit_processes=host_is_root and not self.user[0]),
+            cgroups=self._cgroups(),
             has_monitor=True,
             prefer_oom_kill=True,
         )
@@ -230,9 +236,23 @@ class _ProcessBuilder:
             egress_channel=self.egress_channel,
             finish_setup=plan.finish_setup,
             start_fd=self.start_fd,
+            guarded_roots=self.guarded_roots,
             after_setup=self.after_setup.pop_all(),
             after_exit=self.after_exit.pop_all(),
         )
+
+    def _cgroups(self) -> tuple[Cgroup, ...]:
+        """The server's control groups. A server with the machine's uid 0 needs one that limits its processes."""
+        is_root = os.geteuid() == 0 and not self.user[0]
+        groups = plan_cgroups(self.confinement.quota, limit_processes=is_root)
+        if is_root and not any("pids.max" in group.limits for group in groups):
+            raise HoldfastError(
+                codes.NO_SANDBOX,
+                f"Could not start {self.spec.argv[0]!r}: its folder belongs to root, so it would run as root, and nothing would limit"
+                " the number of its processes: Holdfast may not create a pids control group here. Run Holdfast as another"
+                " user, give the folder to another user (chown), or make /sys/fs/cgroup writable.",
+            )
+        return groups
 
     def _open_roots(self) -> list[HeldPath]:
         roots = [open_root(path, PathHolder(self.resources)) for path in outermost(self.confinement.roots)]
@@ -253,9 +273,11 @@ class _ProcessBuilder:
         return [self._mount_held(held) for held in (*readable, *needed)]
 
     def _mount_roots(self, roots: list[HeldPath]) -> list[Mount]:
-        guards = guard_roots(
-            roots, self.confinement, PathHolder(self.resources), self.after_setup, self.after_exit
+        executed = (*OWN_CODE, os.path.realpath(self.bwrap))
+        guarded = guard_roots(
+            roots, self.confinement, PathHolder(self.resources), self.after_setup, self.after_exit, executed
         )
+        self.guarded_roots, guards = guarded.watched, guarded.guards
         read_only = {guard.held.path for guard in guards}
         unguarded = [self._mount_held(root, kind="bind") for root in roots if root.path not in read_only]
         bound = sum(not guard.is_placeholder for guard in guards)
@@ -278,7 +300,8 @@ class _ProcessBuilder:
             return Mount(path=held.path, kind="symlink", source=held.link_target())
         self.protected.check(held)
         self._check_access(held)
-        return Mount(path=held.path, kind=kind, source=str(self._pass_fd(os.dup(held.fd))))
+        self.descriptors.append(held.fd)
+        return Mount(path=held.path, kind=kind, source=str(3 + len(self.descriptors) - 1))
 
     def _mount_system(self) -> tuple[Mount, ...]:
         mounts: list[Mount] = []
@@ -286,7 +309,7 @@ class _ProcessBuilder:
         for path in (*_SYSTEM, *_ETC):
             try:
                 held = holder.open(path, links="in folders")
-                target = holder.open(path, links="follow")
+                target = holder.open(path, links="follow") if held.is_link else held
             except OSError:
                 continue
             if held.path == path and held.is_link and target.path.startswith("/usr/"):
@@ -324,11 +347,10 @@ class _ProcessBuilder:
 
     def _find_python(self) -> str:
         """A Python that the server's user can run: the host's own, or else `/usr/bin/python3`."""
-        own = os.path.realpath(sys.executable)
-        held = open_no_symlinks(own, PathHolder(self.resources))
+        held = open_no_symlinks(OWN_PYTHON, PathHolder(self.resources))
         if _forbidden_folder(held, *self.user) and Path("/usr/bin/python3").exists():
             return "/usr/bin/python3"
-        return own
+        return OWN_PYTHON
 
     def _check_cwd(self, mounts: list[Mount]) -> None:
         cwd = self.spec.cwd

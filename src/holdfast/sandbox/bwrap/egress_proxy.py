@@ -11,11 +11,12 @@ import itertools
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any
 
+from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.name_resolver import RESOLVER
 from holdfast.model.process import Confinement
-from holdfast.sandbox.bwrap.egress_pace import Pace
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRequest, parse_request
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,26 @@ _CONNECT_SECONDS = 20.0
 _REFUSE_SECONDS = 2.0
 _REFUSE_READS = 4
 _CHUNK = 64 * 1024
+_SLICE_SECONDS = 0.004  # how long to wait if there is no turn left, so that one timer serves several turns
+_DESCRIPTORS_EACH = 2  # to the client and to the server
 _numbers = itertools.count(1)
 
 Resolve = Callable[[Endpoint], Awaitable[list[str]]]
 """A function that looks up the addresses of an endpoint."""
+
+
+class _OpenConnections:
+    """Counts the connections of all sandboxes. Together they use at most a quarter of the descriptors of this process."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def may_open(self, own: int) -> bool:
+        """Whether a sandbox with this many connections may open one more: as many as it has must stay free for others."""
+        return own < descriptor_limit() // 4 // _DESCRIPTORS_EACH - self.total
+
+
+_open_connections = _OpenConnections()
 
 
 class EgressProxy:
@@ -46,9 +63,10 @@ class EgressProxy:
         self._owner = f"sandbox {next(_numbers)}"
         self._resolve = resolve or self._look_up
         self._slots = asyncio.Semaphore(_CONNECTIONS)
-        self._accepts = Pace(per_second=_ACCEPTS_PER_SECOND, burst=_CONNECTIONS)
-        self._copies = Pace(per_second=_COPIES_PER_SECOND, burst=_COPIES_AT_ONCE)
+        self._accepts = _Pace(per_second=_ACCEPTS_PER_SECOND, burst=_CONNECTIONS)
+        self._copies = _Pace(per_second=_COPIES_PER_SECOND, burst=_COPIES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connection_count = 0
 
     async def open(self, channel: socket.socket) -> None:
         """Wait until the sandbox sends its listener, then serve it. Raise if the channel closes first."""
@@ -83,6 +101,8 @@ class EgressProxy:
             while True:
                 await self._slots.acquire()
                 await self._accepts.turn()
+                while not _open_connections.may_open(self._connection_count):  # noqa: ASYNC110 - loops may share it
+                    await asyncio.sleep(_RETRY_SECONDS)
                 try:
                     client, _ = await loop.sock_accept(listener)
                 except OSError as error:  # too many open files, or the client has gone
@@ -90,8 +110,14 @@ class EgressProxy:
                     self._slots.release()
                     await asyncio.sleep(_RETRY_SECONDS)
                 else:
+                    self._count(1)
                     task = self._start(self._serve_client(client))
+                    task.add_done_callback(lambda _: self._count(-1))
                     task.add_done_callback(lambda _: self._slots.release())
+
+    def _count(self, change: int) -> None:
+        self._connection_count += change
+        _open_connections.total += change
 
     async def _serve_client(self, client: socket.socket) -> None:
         with (
@@ -192,6 +218,27 @@ def _receive_fd(channel: socket.socket) -> int | None:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: fds.itemsize])
     return fds[0] if fds else None
+
+
+class _Pace:
+    """Limits how often one sandbox may make the event loop work for it.
+
+    Gives out turns in the order in which they were asked for: `burst` at once, and `per_second` in the long run.
+    """
+
+    def __init__(self, *, per_second: float, burst: int) -> None:
+        self._seconds = 1 / per_second
+        self._burst_seconds = burst / per_second
+        self._due = 0.0
+        self._order = asyncio.Lock()
+
+    async def turn(self) -> None:
+        """Wait for a turn."""
+        async with self._order:
+            now = monotonic()
+            self._due = max(self._due, now - self._burst_seconds) + self._seconds
+            if self._due > now:
+                await asyncio.sleep(self._due - now + _SLICE_SECONDS)
 
 
 async def _open_connection(address: str, port: int) -> socket.socket:

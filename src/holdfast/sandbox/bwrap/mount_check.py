@@ -1,7 +1,7 @@
 """Compare the mounts of a new sandbox with the planned ones, before its server may run.
 
 Bubblewrap mounts by path. If another process replaced a folder on such a path in the meantime, a mount would have the wrong
-source or the wrong place. So the result is checked, whatever happened during the set-up.
+source or the wrong place. So the result is always checked.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import MountPoint, is_within, parse_mountinfo, read_mounts
 from holdfast.sandbox.bwrap.arguments import Filesystem
 from holdfast.sandbox.held_path import Identity
-from holdfast.sandbox.protected_folders import MountPoint, is_within, parse_mountinfo, read_mounts
 
 _OWN = ("/", "/proc", "/dev", "/tmp", "/run")
 _UNREACHABLE = (
@@ -173,4 +173,5 @@ def _status_identity(status: os.stat_result) -> Identity:
 
 
 def _read_text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
+    with Path(path).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return file.read()

@@ -1,13 +1,11 @@
 """Find the files that a server's program needs to run: itself, and its Python or Node installation.
 
 Files in a root are not followed, because a server can change them. Outside of the roots, links, `#!` lines and
-`pyvenv.cfg` are followed. A descriptor of every step is kept open, so that a recognised file cannot be replaced before
-it is mounted.
+`pyvenv.cfg` are followed. What is found is kept open, so that a recognised file cannot be replaced before it is mounted.
 """
 
 import os
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder, SymlinkPolicy
+from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
@@ -139,7 +138,7 @@ class _Finder:
                 step = self._interpreter(step)
 
     def _default_interpreters(self) -> Iterator[HeldPath]:
-        for name in (*_DEFAULT_INTERPRETERS, os.path.realpath(sys.executable)):
+        for name in (*_DEFAULT_INTERPRETERS, OWN_PYTHON):
             found = self.locate(name)
             if found is not None and not self._may_be_written(found):
                 yield found
@@ -185,10 +184,11 @@ class _Finder:
         if step.path.startswith(_SYSTEM) or not (step.is_link or step.is_file) or step.folder is None:
             return
         modules = [folder for folder in step.folder.self_and_parents() if folder.name == "node_modules"]
-        prefix = step.folder.folder
+        parent = step.folder.folder if step.folder.name == "bin" else None
+        prefix = holder.reopen(parent) if parent is not None and not modules else None
         if modules:
-            yield modules[-1]  # the outermost
-        elif step.folder.name == "bin" and prefix is not None and _is_runtime(holder, prefix):
+            yield holder.reopen(modules[-1])  # the outermost
+        elif prefix is not None and _is_runtime(holder, prefix):
             yield from _runtime_parts(holder, prefix)
             if follow_base and (base := self._base_installation(holder, prefix)):
                 yield from _runtime_parts(holder, base)
@@ -206,7 +206,8 @@ class _Finder:
                 home = _open(holder, value.strip(), "follow")
                 if home is None or self._may_be_written(home) or home.name != "bin" or home.folder is None:
                     return None
-                return home.folder if _is_runtime(holder, home.folder) else None
+                base = holder.reopen(home.folder)
+                return base if _is_runtime(holder, base) else None
         return None
 
 
@@ -268,8 +269,9 @@ def _has_python_library(holder: PathHolder, prefix: HeldPath) -> bool:
 
 
 def _exists(holder: PathHolder, folder: HeldPath, *names: str) -> bool:
-    try:
-        found = holder.open_below(folder, names)
-    except OSError:
-        return False
-    return found.is_file or found.is_folder
+    with ExitStack() as scratch:
+        try:
+            found = PathHolder(scratch, holder.stop_at).open_below(folder, names)
+        except OSError:
+            return False
+        return found.is_file or found.is_folder

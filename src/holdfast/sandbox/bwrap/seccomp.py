@@ -22,6 +22,9 @@ _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides
 _PAIR_TYPES = (1, 5)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 _SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
+_UNKNOWN_COMMAND = (
+    1039  # the first command of fcntl that was not examined. F_SETDELEG (1040) is like F_SETLEASE
+)
 
 Instruction = tuple[int, int, int, int]
 
@@ -112,7 +115,12 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     "seccomp": _deny_bits(1, _NEW_LISTENER),
     "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
     "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),
-    "fcntl": tuple(_deny_values(1, (_SET_LEASE,))),
+    "fcntl": (
+        _load_argument(1),
+        (_AT_LEAST, 0, 1, _UNKNOWN_COMMAND),
+        _deny(errno.EINVAL),
+        *_deny_values(1, (_SET_LEASE,)),
+    ),
     "chmod": _deny_bits(1, _SETUID_BITS),
     "fchmod": _deny_bits(1, _SETUID_BITS),
     "fchmodat": _deny_bits(2, _SETUID_BITS),

@@ -7,20 +7,23 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 from holdfast.model import codes
-from holdfast.model.confined_locks import locks_folder
+from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
-from holdfast.sandbox.guards import Guard, guard_roots, outermost
+from holdfast.sandbox.guards import Guard, GuardedRoots, guard_roots, outermost
 from holdfast.sandbox.held_path import PathHolder
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.own_code import OWN_CODE, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
+from holdfast.sandbox.server_limits import server_limits
 
 _LABEL = "dev.holdfast.host"
 _ENGINE_SECONDS = 60.0
@@ -34,8 +37,12 @@ class ContainerSandbox:
     The image contains the server and its runtime. Only the server's roots and readable paths are mounted.
     """
 
-    def __init__(self, *, engine: str, image: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, engine: str, image: str, options: tuple[str, ...] = (), search_path: str | None = None
+    ) -> None:
+        """`search_path` is where to find the engine: by default, the system's folders in the `PATH`."""
         self.engine, self.image, self.options = engine, image, options
+        self._search_path = system_path() if search_path is None else search_path
         self._lock = asyncio.Lock()
         self._availability: Availability | None = None
 
@@ -53,8 +60,8 @@ class ContainerSandbox:
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         """Build the engine's `run` command."""
-        engine = shutil.which(self.engine)
-        if engine is None:
+        engine = self._find_engine()
+        if not engine:
             raise HoldfastError(codes.NO_SANDBOX, self._engine_missing())
         confinement = spec.confinement
         assert confinement is not None
@@ -65,15 +72,16 @@ class ContainerSandbox:
             )
         name = f"holdfast-{secrets.token_hex(8)}"
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
-            user, guards = _check_paths(confinement, resources, after_setup, after_exit)
+            executed = (*OWN_CODE, os.path.realpath(engine))
+            user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
             arguments = run_arguments(
-                spec, confinement, name=name, image=self.image, user=user, guards=guards
+                spec, confinement, name=name, image=self.image, user=user, guards=guarded.guards
             )
             request = SpawnRequest(
                 argv=(engine, *self.options, *arguments),
-                env={key: os.environ[key] for key in _ENGINE_ENV if key in os.environ},
+                env=self._environment(),
                 cwd="/",
                 descriptors=descriptors,
                 cleanup=(engine, *self.options, "rm", "--force", name),
@@ -81,6 +89,7 @@ class ContainerSandbox:
             return PreparedProcess(
                 request=request,
                 resources=resources.pop_all(),
+                guarded_roots=guarded.watched,
                 after_setup=after_setup.pop_all(),
                 after_exit=after_exit.pop_all(),
             )
@@ -91,7 +100,7 @@ class ContainerSandbox:
                 works=False,
                 reason=f"No image is configured for {self.engine}. Set sandbox.image to an image that contains the servers.",
             )
-        if shutil.which(self.engine) is None:
+        if not self._find_engine():
             return Availability(works=False, reason=self._engine_missing())
         try:
             code, output = await self._run("image", "inspect", "--format", "{{.Id}}", self.image)
@@ -119,8 +128,8 @@ class ContainerSandbox:
 
     async def _run(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            self.engine, *self.options, *arguments, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            self._find_engine(), *self.options, *arguments, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=self._environment(),
         )  # fmt: skip
         try:
             async with asyncio.timeout(_ENGINE_SECONDS):
@@ -131,6 +140,14 @@ class ContainerSandbox:
             raise
         return process.returncode or 0, output.decode(errors="replace").strip()
 
+    def _find_engine(self) -> str:
+        return shutil.which(self.engine, path=self._search_path) or ""
+
+    def _environment(self) -> dict[str, str]:
+        """The engine's environment. It executes programs of its own, which it finds by `PATH`."""
+        kept = {key: os.environ[key] for key in _ENGINE_ENV if key in os.environ}
+        return {**kept, "PATH": self._search_path}
+
     def _engine_missing(self) -> str:
         return (
             f"{self.engine} is missing. Install it, or remove the engine from the settings to use bubblewrap."
@@ -138,7 +155,6 @@ class ContainerSandbox:
 
 
 _ENGINE_ENV = (
-    "PATH",
     "HOME",
     "XDG_RUNTIME_DIR",
     "XDG_CONFIG_HOME",
@@ -174,10 +190,9 @@ def run_arguments(
         *("--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--security-opt", f"seccomp=/proc/self/fd/{_SECCOMP_FD}", "--pids-limit", str(quota.processes)),
         *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
-        *("--ulimit", f"nofile={quota.descriptors}:{quota.descriptors}"),
-        *("--ulimit", f"fsize={quota.file_bytes}:{quota.file_bytes}", "--ulimit", "core=0:0"),
+        *(f"--ulimit={name}={value}:{value}" for name, value in server_limits(quota).items()),
         # The engine's default for nproc may exceed its own hard limit, and then the start fails. `--pids-limit` decides.
-        *("--ulimit", "nproc=4096:4096", "--ulimit", f"data={quota.memory_bytes}:{quota.memory_bytes}"),
+        "--ulimit=nproc=4096:4096",
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
         *("--env-file", f"/proc/self/fd/{_ENV_FD}", "--workdir", spec.cwd, "--pull", "never"),
         *(word for mount in mounts for word in ("--mount", mount)),
@@ -206,8 +221,12 @@ def _start_time(pid: int) -> str:
 
 
 def _check_paths(
-    confinement: Confinement, opened: ExitStack, after_setup: ExitStack, after_exit: ExitStack
-) -> tuple[tuple[int, int], tuple[Guard, ...]]:
+    confinement: Confinement,
+    opened: ExitStack,
+    after_setup: ExitStack,
+    after_exit: ExitStack,
+    executed: Iterable[str],
+) -> tuple[tuple[int, int], GuardedRoots]:
     """Check that every path can be opened without following links, and shows none of Holdfast's own folders.
 
     Return the user for the container, and the guards in its roots.
@@ -217,8 +236,8 @@ def _check_paths(
     readable = [open_no_symlinks(path, PathHolder(opened)) for path in confinement.readable]
     for held in (*roots, *readable):
         protected.check(held)
-    guards = guard_roots(roots, confinement, PathHolder(opened), after_setup, after_exit)
-    return server_user(roots[0] if roots else None), guards
+    guarded = guard_roots(roots, confinement, PathHolder(opened), after_setup, after_exit, executed)
+    return server_user(roots[0] if roots else None), guarded
 
 
 def _bind_mount(path: str, options: str) -> str:

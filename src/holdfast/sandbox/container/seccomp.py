@@ -13,7 +13,7 @@ _SETUID_BITS = (0o4000, 0o2000)
 _CREATE = (0x40, 0x400000)  # O_CREAT, O_TMPFILE
 _NETLINK, _NETLINK_ROUTE = 16, 0
 _NEW_LISTENER = 0x8
-_SET_LEASE = 1024
+_SET_LEASE, _UNKNOWN_COMMAND = 1024, 1039
 
 Argument = dict[str, int | str]
 
@@ -31,6 +31,9 @@ def seccomp_profile() -> dict[str, object]:
             *(_deny_if(["socketpair"], _masked(1, 0xF, kind)) for kind in (2, 3)),
             *(_deny_if(["ioctl"], _equals(1, request)) for request in (0x5412, 0x541C)),
             _deny_if(["fcntl"], _equals(1, _SET_LEASE)),
+            _deny_if(
+                ["fcntl"], {"index": 1, "op": "SCMP_CMP_GE", "value": _UNKNOWN_COMMAND}, error=errno.EINVAL
+            ),
             *(_deny_if(["chmod", "fchmod", "creat", "mknod"], _has_bit(1, bit)) for bit in _SETUID_BITS),
             *(_deny_if(["fchmodat", "fchmodat2", "mknodat"], _has_bit(2, bit)) for bit in _SETUID_BITS),
             *(

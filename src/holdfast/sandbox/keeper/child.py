@@ -1,5 +1,7 @@
 """A started server process: its three pipes, and how to end it."""
 
+import asyncio
+import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -7,6 +9,10 @@ from io import FileIO
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self, cast
 
+log = logging.getLogger(__name__)
+
+GONE_SECONDS = 40.0
+"""How long to wait for the end of killed processes. A supervisor gives up after 5 seconds, and then has 20 for its cleanup."""
 PipeFiles = tuple[BinaryIO, BinaryIO, BinaryIO]
 """The host's ends of a server's standard input, output and error."""
 
@@ -53,14 +59,23 @@ class Child:
     async def end(self, grace: float) -> None:
         """Give the server `grace` seconds to exit, then SIGTERM, then SIGKILL; return when no process is left.
 
-        Close its standard input first: that asks a server to exit.
+        Close its standard input first: that asks a server to exit. If a process cannot be ended, return after
+        `GONE_SECONDS`; what the server holds, such as its locks, stays held.
         """
         self._handle.end(grace)
-        await self._handle.wait_gone()
+        try:
+            async with asyncio.timeout(2 * grace + GONE_SECONDS):
+                await self._handle.wait_gone()
+        except TimeoutError:
+            log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
     def terminate(self) -> None:
         """Begin to end all its processes at once (see `ProcessHandle.terminate`), and do not wait for that."""
         self._handle.terminate()
+
+    def kill(self) -> None:
+        """Begin to end all its processes with SIGKILL, and do not wait for that."""
+        self._handle.end(0.0)
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call `callback` once no process of the server is left."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -12,14 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from holdfast.model.descriptor_limit import limit_for_servers
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.sandbox.keeper.child import Child, Pipes
+from holdfast.sandbox.keeper.child import GONE_SECONDS, Child, Pipes
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
 
 log = logging.getLogger(__name__)
 
 _SCRIPT = Path(__file__).with_name("keeper_process.py")
 _CLOSE_SECONDS = 5.0  # how long to wait for the keeper process; one that is stopped (SIGSTOP) never exits
+_START_SECONDS = 30.0
+_POLL_SECONDS = 1.0
 _FIRST_PIECE = 32 * 1024  # fits into the buffer of any new socket, so sending it never blocks
 _THREADS = WorkerThreads("keeper", threads=4)
 
@@ -44,7 +48,14 @@ class KeeperClient:
         with keeper_end:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_SCRIPT), str(keeper_end.fileno())],
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        str(_SCRIPT),
+                        str(keeper_end.fileno()),
+                        str(limit_for_servers()),
+                    ],
                     pass_fds=[keeper_end.fileno()],
                     env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
                     cwd="/",
@@ -62,8 +73,12 @@ class KeeperClient:
         """End every server that still runs, then the keeper process."""
         for supervisor in tuple(self._supervisors):
             supervisor.terminate()
-        for supervisor in tuple(self._supervisors):
-            await supervisor.wait_gone()
+        try:
+            async with asyncio.timeout(GONE_SECONDS):
+                for supervisor in tuple(self._supervisors):
+                    await supervisor.wait_gone()
+        except TimeoutError:
+            log.warning("servers have not ended in time", extra={"servers": len(self._supervisors)})
         self._retire()
         await _THREADS.run(_reap, self._retired)
 
@@ -72,7 +87,11 @@ class KeeperClient:
         for _ in range(2):
             control = self._control
             try:
-                return await self._start(request)
+                async with asyncio.timeout(_START_SECONDS):
+                    return await self._start(request)
+            except TimeoutError:
+                why = f"the keeper process did not start it within {_START_SECONDS:g} seconds"
+                raise spawn_error(request, "keeper", None, why) from None
             except _KeeperLostError:
                 if self._control is control:  # otherwise another start has already replaced it
                     self._retire()
@@ -101,6 +120,7 @@ class KeeperClient:
         try:
             with supervisor_end:
                 host_end.setblocking(False)
+                _check_watchable(host_end)
                 fds = [*pipes.server_fds, *request.descriptors]
                 sent = socket.send_fds(host_end, [message[:_FIRST_PIECE]], fds)
                 await self._send_socket(supervisor_end)
@@ -118,7 +138,9 @@ class KeeperClient:
                 socket.send_fds(self._control, [b"+"], [supervisor_end.fileno()])
             except BlockingIOError:
                 await _wait_writable(self._control)
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM):
+                    raise  # another keeper process would not help
                 raise _KeeperLostError from None
             else:
                 return
@@ -173,7 +195,9 @@ class _SupervisorProtocol(asyncio.Protocol):
             callback()
 
     async def wait_started(self, request: SpawnRequest) -> int:
-        await asyncio.wait([self._start])
+        while not self._start.done():
+            await asyncio.wait([self._start], timeout=_POLL_SECONDS)
+            self._read_unwatched()
         if self._start.cancelled():
             raise _KeeperLostError
         match self._start.result():
@@ -186,7 +210,11 @@ class _SupervisorProtocol(asyncio.Protocol):
         return await asyncio.shield(self._exit)
 
     async def wait_gone(self) -> None:
-        await self._gone.wait()
+        while not self._gone.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._gone.wait()
+            self._read_unwatched()
 
     def send_rest(self, host_end: socket.socket, rest: bytes) -> None:
         self._socket = host_end
@@ -200,7 +228,12 @@ class _SupervisorProtocol(asyncio.Protocol):
                 self._socket.send(b"%f\n" % max(0.0, grace))
 
     def terminate(self) -> None:
-        if self._transport is not None and not self._gone.is_set():
+        if self._gone.is_set():
+            return
+        if self._socket is not None:  # not through the transport, which may have data that it cannot send
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+        elif self._transport is not None:
             self._transport.write_eof()
 
     def on_gone(self, callback: Callable[[], None]) -> None:
@@ -208,6 +241,21 @@ class _SupervisorProtocol(asyncio.Protocol):
             callback()
         else:
             self._callbacks.append(callback)
+
+    def _read_unwatched(self) -> None:
+        """Read the socket directly. The event loop does not watch it if the user's limit of watches was reached just then."""
+        if self._socket is None or self._transport is None or self._gone.is_set():
+            return
+        try:
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.data_received(data)
+        else:
+            self._transport.abort()  # calls `connection_lost`
 
     def _on_message(self, message: dict[str, object]) -> None:
         match message:
@@ -227,6 +275,13 @@ class _SupervisorProtocol(asyncio.Protocol):
     def _resolve_start(self, result: int | tuple[str, int | None, str]) -> None:
         if not self._start.done():
             self._start.set_result(result)
+
+
+def _check_watchable(sock: socket.socket) -> None:
+    """Raise if the event loop cannot watch another socket. A transport would not report that."""
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sock, lambda: None)
+    loop.remove_reader(sock)
 
 
 def _encode_request(request: SpawnRequest) -> bytes:

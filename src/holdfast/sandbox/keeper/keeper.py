@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.process_groups import ProcessGroups
@@ -23,6 +24,7 @@ class Keeper:
         self, sandbox: Sandbox | None = None, *, starter: KeeperClient | ProcessGroups | None = None
     ) -> None:
         self._sandbox = sandbox
+        self._guards = GuardWatch()
         self._starter = starter or (KeeperClient() if sys.platform == "linux" else ProcessGroups())
 
     async def __aenter__(self) -> Self:
@@ -34,6 +36,7 @@ class Keeper:
     ) -> None:
         await self._starter.close()
         await wait_released()
+        self._guards.close()
 
     @property
     def pid(self) -> int | None:
@@ -44,4 +47,4 @@ class Keeper:
         """Start a server. If `spec` has a confinement, the server starts confined or not at all."""
         if spec.confinement is None:
             return await self._starter.start(direct_request(spec))
-        return await start_confined(self._starter, self._sandbox, spec)
+        return await start_confined(self._starter, self._sandbox, spec, self._guards)

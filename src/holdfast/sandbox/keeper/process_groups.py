@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 
-from holdfast.sandbox.keeper.child import Child, Pipes
+from holdfast.sandbox.keeper.child import GONE_SECONDS, Child, Pipes
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
 
 
@@ -30,8 +30,10 @@ class ProcessGroups:
         """End every server that still runs."""
         for group in tuple(self._groups):
             group.terminate()
-        for group in tuple(self._groups):
-            await group.wait_gone()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GONE_SECONDS):
+                for group in tuple(self._groups):
+                    await group.wait_gone()
 
     async def start(self, request: SpawnRequest) -> Child:
         """Start a process in a new group."""

@@ -57,6 +57,13 @@ _RESOURCE_REASONS = {
     errno.EAGAIN: "too many processes are running. End some, or raise the limit (ulimit -u).",
     errno.ENOMEM: "there is too little memory. End some programs.",
 }
+_PIPES_REASONS = {
+    errno.ENOSPC: "the programs of this user watch too many files. End one, or raise the limit (sysctl"
+    " fs.epoll.max_user_watches).",
+    errno.ETOOMANYREFS: "the programs of this user are passing too many file descriptors to each other. End one, or raise"
+    " the limit of this one (ulimit -n).",
+}
+"""A confined server of the same user may be the cause."""
 _STEP_REASONS = {
     "pipes": "its pipes cannot be created: {text}.",
     "keeper": "{text}. Check the system log for the cause, then try again.",
@@ -80,6 +87,8 @@ def spawn_error(request: SpawnRequest, step: str, number: int | None, text: str)
         reason = "the interpreter in its `#!` line is missing. Install it, or correct the line."
     elif step == "exec" and number in _EXEC_REASONS:
         reason = _EXEC_REASONS[number]
+    elif step == "pipes" and number in _PIPES_REASONS:
+        reason = _PIPES_REASONS[number]
     elif number in _RESOURCE_REASONS:
         reason = _RESOURCE_REASONS[number]
     else:
