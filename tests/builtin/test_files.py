@@ -276,7 +276,7 @@ async def test_find_stops_at_its_limit(folder: Path):
 
     answer = await Files(folder).call("find", glob="*.txt", text="x", limit=25)
 
-    assert (len(answer["found"]), answer["cut"]) == (
+    assert (len(answer["found"]), answer["truncated"]) == (
         25,
         "Only the first 25 matches are shown. Make the search narrower.",
     )

@@ -12,7 +12,8 @@ TEXT = st.text(alphabet="ab\n", max_size=40)
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_BLOCK_CHARS", 4)
+        for module in (edit, lines):
+            patch.setattr(module, "_BLOCK_CHARS", 4)
         yield
 
 
@@ -39,8 +40,8 @@ def test_line_numbers_of_the_first_matches(text: str, part: str, limit: int):
 def test_common_ends(before: str, one: str, other: str, after: str):
     first, second = before + one + after, before + other + after
 
-    assert lines.common_prefix(first, second) == _common(first, second)
-    assert lines.common_suffix(first, second) == _common(first[::-1], second[::-1])
+    assert edit.common_prefix(first, second) == _common(first, second)
+    assert edit.common_suffix(first, second) == _common(first[::-1], second[::-1])
 
 
 @given(TEXT, TEXT, TEXT, TEXT)

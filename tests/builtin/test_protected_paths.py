@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.chain import Verdict
 from holdfast.builtin.files.roots import ProtectedPaths
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.trust import Trust
+from holdfast.store.sqlite.anchor import FileAnchor
 from tests.builtin.support import Files
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def test_protected_files_cannot_be_read_changed_or_listed_under_any_root(
             for path in (str(data), str(data / "keys"), f"{home}/project/link", "project/link")
         ]
         found = await session.call("files.find", {"path": str(home), "glob": "**", "limit": 1000})
-        await host.close_session(session)
+        await session.close()
         verdict = await _verdict(host, data)
 
     outside = {path for (_, path), code in codes.items() if code == "OUTSIDE_ROOTS"}
@@ -95,7 +95,7 @@ async def test_session_in_the_home_folder_can_use_the_other_files(host: Host, ho
     assert (home / "config.toml.bak").read_text() == "mine"
     assert refused.data["error"] == (
         "'.local/share/holdfast' belongs to Holdfast: sessions cannot read or change its data, keys or settings. "
-        "You can, outside of Holdfast."
+        "The user can, outside of Holdfast."
     )
 
 

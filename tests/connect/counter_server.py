@@ -14,10 +14,11 @@ from holdfast.model.context import META_KEY
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.frame import Notification, Request
+from holdfast.wire.incoming import RequestHandler
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
-from holdfast.wire.peer import Peer, RequestHandler
+from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 
 QUESTION: JsonObject = {
@@ -197,7 +198,7 @@ async def main() -> None:
     service = Counter()
     service.peer = server_peer(service)
     if "--handshake" in sys.argv:
-        service.peer._on_request = without_discovery(service.peer._on_request)
+        service.peer._incoming._handler = without_discovery(service.peer._incoming._handler)
     async with connect_stdio(service.peer):
         if "--stubborn" in sys.argv:
             import signal

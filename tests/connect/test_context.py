@@ -28,7 +28,7 @@ ERAS = {"modern": (), "handshake": ("--handshake",)}
 async def test_server_gets_context_in_environment_and_with_every_request(
     make_host: HostFactory, tmp_path: Path, era: str
 ):
-    async with make_host({"c": counter_entry(*ERAS[era])}) as host:
+    async with make_host({"c": counter_entry(*ERAS[era], cwd=".")}) as host:
         (tmp_path / "w").mkdir()
         slug = host.registry.add(tmp_path / "w", trust=Trust.DIRECT).slug
         async with host.session(cwd=tmp_path / "w") as outer, host.run(isolate=True) as session:
@@ -101,7 +101,7 @@ async def _count_crossings(host: Host, folder: Path) -> int:
     try:
         return sum([sum(await asyncio.gather(*(_is_crossed(session) for _ in range(10)))) for _ in range(10)])
     finally:
-        await host.close_session(session)
+        await session.close()
 
 
 async def _is_crossed(session: Session) -> bool:
@@ -116,7 +116,7 @@ async def _is_crossed(session: Session) -> bool:
 @pytest.mark.parametrize("era", ERAS)
 async def test_confined_server_gets_the_same_context(make_host: HostFactory, folder: Path, era: str):
     async with (
-        make_host({"c": for_sandboxed(counter_entry(*ERAS[era]))}) as host,
+        make_host({"c": for_sandboxed(counter_entry(*ERAS[era], cwd="."))}) as host,
         host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
     ):
         assert session.refusals == ()

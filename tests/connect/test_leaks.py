@@ -58,7 +58,7 @@ async def test_sessions_leak_nothing_however_they_end(
         after = await _resources_in_use()
 
         assert after == before
-        assert [(kept.links._by_scope, kept._sessions) for kept in (host, waiting)] == [({}, {})] * 2
+        assert [(kept.links._by_scope, kept._live._sessions) for kept in (host, waiting)] == [({}, {})] * 2
 
 
 async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
@@ -69,7 +69,7 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
         case 1:  # closed by another task while it starts
             session = await waiting.open(OpenOptions(cwd=folder))
             await asyncio.sleep(number % 7 / 50)
-            await asyncio.create_task(waiting.close_session(session))
+            await asyncio.create_task(session.close())
         case 2:  # cancelled
             task = asyncio.create_task(_until_cancelled(waiting, folder))
             await asyncio.sleep(number % 7 / 50)
@@ -84,7 +84,7 @@ async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:
             kill(pid)
             assert (await call).code == "CONNECTION_CLOSED"
             assert (await session.call("good.count")).state_lost
-            await host.close_session(session)
+            await session.close()
         case _:  # closed by an exception
             with pytest.raises(ZeroDivisionError):
                 async with host.session(cwd=folder):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.connect.back_off import NO_BACK_OFF
 from holdfast.connect.connection import Connect, Connection, ConnectOptions
 from holdfast.connect.scope import Scope
 from holdfast.host.host import Host
@@ -70,7 +71,8 @@ async def test_lost_state_is_reported_even_if_the_first_reconnect_fails(
         ],
         "env": counter_entry()["env"],
     }
-    async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
+    options = ConnectOptions(end_seconds=0.5, back_off=NO_BACK_OFF)
+    async with make_host({"c": entry}, options=options) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.count")
         broken.touch()
         await session.call("c.die")
@@ -87,7 +89,8 @@ async def test_lost_state_is_reported_even_if_the_first_reconnect_fails(
 
 @pytest.mark.promise("LNK-07")
 async def test_server_gets_the_context_again_after_a_reconnect(make_host: HostFactory, tmp_path: Path):
-    async with make_host({"c": counter_entry("--handshake")}) as host, host.session(cwd=tmp_path) as session:
+    entry = counter_entry("--handshake", cwd=".")
+    async with make_host({"c": entry}) as host, host.session(cwd=tmp_path) as session:
         before = (await session.call("c.whoami")).data
         await session.call("c.die")
         after = (await session.call("c.whoami")).data
@@ -139,7 +142,7 @@ async def test_cancelling_one_waiting_call_does_not_end_the_connection(
 
         assert (await waiting).text == "1"
         assert impatient.cancelled()
-        await host.close_session(session)
+        await session.close()
 
 
 async def test_cancelled_call_is_cancelled_in_the_server(make_host: HostFactory, tmp_path: Path):
@@ -178,7 +181,7 @@ async def test_sessions_can_be_opened_and_closed_by_any_task_in_any_order(
         pids = {name: await pid_of(session) for name, session in sessions.items()}
 
         for name in order:
-            await asyncio.create_task(host.close_session(sessions[name]))
+            await asyncio.create_task(sessions[name].close())
             assert not is_alive(pids[name])
         left = [name for name in "abc" if name not in order]
         assert [is_alive(pids[name]) for name in left] == [True for _ in left]
@@ -249,7 +252,7 @@ async def test_link_closed_several_times_while_connecting_leaves_no_process(
         await asyncio.gather(link.close(), link.close(), link.close())
 
         await wait_until(lambda: server_pids() == set())
-        await host.close_session(session)
+        await session.close()
 
 
 @pytest.mark.promise("LNK-02")
@@ -261,7 +264,7 @@ async def test_closing_a_session_closes_the_servers_of_its_runs(make_host: HostF
         host.run(),
     ):
         pid = (await host.call("c.whoami")).data["pid"]
-        await host.close_session(session)
+        await session.close()
 
         assert (is_alive(pid), server_pids()) == (False, set())
 
@@ -326,9 +329,9 @@ async def test_cancelled_reopen_releases_the_session(make_host: HostFactory, tmp
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
-            await host.close_session(task.result())
+            await task.result().close()
 
-        await other.close_session(await other.reopen(session_id, OpenOptions(cwd=tmp_path)))
+        await (await other.reopen(session_id, OpenOptions(cwd=tmp_path))).close()
 
 
 async def test_isolated_run_cannot_start_in_a_closed_session(make_host: HostFactory, tmp_path: Path):

@@ -149,7 +149,7 @@ async def test_ten_concurrent_first_calls_start_one_process(make_host: HostFacto
     async with make_host({"c": counter_entry("--slow")}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
         answers = await asyncio.gather(*(session.call("c.whoami") for _ in range(10)))
-        await host.close_session(session)
+        await session.close()
 
     assert len({answer.data["pid"] for answer in answers}) == 1
 
@@ -325,7 +325,7 @@ async def test_changed_entry_gets_a_new_link(make_host: HostFactory, tmp_path: P
         changed = replace(spec, digest="other")
         other, _ = await host.links.connect(session.scope, changed)
         same, _ = await host.links.connect(session.scope, changed)
-        await host.close_session(session)
+        await session.close()
 
     assert (other is link, same is other) == (False, True)
 
@@ -425,7 +425,7 @@ async def test_sessions_can_be_closed_by_other_tasks_in_any_order(
     async with make_host({"c": counter_entry()}) as host:
         sessions = {name: await host.open(OpenOptions(cwd=tmp_path)) for name in "ab"}
         for name in order:
-            await asyncio.create_task(host.close_session(sessions[name]))
+            await asyncio.create_task(sessions[name].close())
 
         assert asyncio.current_task() is not None
         assert [session.scope.is_closed for session in sessions.values()] == [True, True]
@@ -438,7 +438,7 @@ async def test_session_closed_while_its_servers_start_leaks_nothing(make_host: H
         for _ in range(5):
             session = await host.open(OpenOptions(cwd=tmp_path))
             await asyncio.sleep(0.02)
-            await host.close_session(session)
+            await session.close()
 
         async with asyncio.timeout(5):  # cancelled starts are cleaned up in the background
             while [child for child in _command_lines() if b"tests.connect.counter_server" in child]:

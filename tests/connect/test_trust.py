@@ -108,7 +108,7 @@ async def test_trust_can_be_lowered_at_any_moment_of_a_call(make_host: HostFacto
             await asyncio.gather(*calls)
 
             assert {answer.data["env"]["HOLDFAST_TRUST_LEVEL"] for answer in late} == {"sandboxed"}
-            await host.close_session(session)
+            await session.close()
         assert server_pids() == set()
 
 
@@ -121,7 +121,7 @@ async def test_trust_is_lowered_once_stored_and_never_raised(make_host: HostFact
                 assert child.context.trust_level is Trust.SANDBOXED
         events = [kept.event async for kept in host.store.events(session.context.session_id)]
         again = await host.reopen(session.context.session_id, OpenOptions(cwd=folder, trust=Trust.DIRECT))
-        await host.close_session(again)
+        await again.close()
 
     assert [event for event in events if isinstance(event, TrustLowered)] == [
         TrustLowered(trust_level=Trust.SANDBOXED)

@@ -43,7 +43,9 @@ entries = st.builds(
     _entry, names, st.sampled_from([Source.HOST, Source.USER, Source.PROJECT, Source.CLIENT]), values
 )
 choices = st.one_of(st.just(ALLOW_ALL), st.frozensets(names).map(Allowlist))
-BUILTIN = ServerSpec(name="files", source=Source.BUILTIN, transport=Stdio(command="x"), trust=Trust.SANDBOXED)
+BUILTIN = ServerSpec(
+    name="files", source=Source.BUILTIN, transport=Stdio(command="x"), min_trust=Trust.SANDBOXED
+)
 
 
 @given(st.lists(entries, max_size=6), st.sampled_from(Trust), choices, st.booleans(), st.booleans())

@@ -10,12 +10,12 @@ from holdfast.model.context import SessionContext
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.ids import SessionId
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
+from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
-from holdfast.resolve.expand_servers import expand_servers
+from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
@@ -97,7 +97,7 @@ def test_holdfast_keys_take_effect_in_host_and_user_config():
             digest=resolution.servers[0].digest,
             identity=resolution.servers[0].identity,
             transport=Stdio(command="x", network=("x.org:443",)),
-            trust=Trust.SANDBOXED,
+            min_trust=Trust.SANDBOXED,
             lifetime=Lifetime.HOST,
             tools=Allowlist(frozenset({"a"})),
         ),
@@ -118,14 +118,14 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
     )
     (found,) = resolution.servers
 
-    assert (found.trust, found.lifetime, found.transport, found.tools) == (
+    assert (found.min_trust, found.lifetime, found.transport, found.tools) == (
         Trust.DIRECT,
         Lifetime.SESSION,
         Stdio(command="x"),
         ALLOW_NONE,
     )
     assert resolution.warnings == (
-        ServerWarning(
+        SessionWarning(
             server="s",
             stage=Stage.VALIDATE,
             text=f"These keys have no effect in /{source}.json: trust_level, lifetime, network. "
@@ -270,7 +270,7 @@ def test_variables_in_client_entries_are_not_expanded():
 
 @pytest.mark.promise("RES-05")
 def test_sandboxed_session_gets_only_marked_servers_and_its_clients_own():
-    marked, client = server("marked", trust=Trust.SANDBOXED), server("client", Source.CLIENT)
+    marked, client = server("marked", min_trust=Trust.SANDBOXED), server("client", Source.CLIENT)
     resolution = Resolution(servers=(server("direct", origin="/x.json"), marked, client))
 
     assert admit(resolution, Trust.SANDBOXED) == Resolution(
@@ -380,7 +380,7 @@ def test_preset_context_variables_are_overwritten_with_one_warning():
 
     assert resolution.servers[0].transport == Stdio(command="x", env=CONTEXT_VARS)
     assert resolution.warnings == (
-        ServerWarning(
+        SessionWarning(
             server="s",
             stage=Stage.INJECT,
             text="Its entry sets HOLDFAST_PARENT_SESSION_ID, HOLDFAST_TRUST_LEVEL, holdfast_session_id, "
@@ -467,6 +467,7 @@ def test_direct_server_gets_allowed_host_variables_and_its_own():
             transport=Stdio(
                 command="x",
                 env={"PATH": "/bin", "HOME": "/home/me", "LC_ALL": "C", "TOKEN": "t0ken", "A": "1"},
+                has_empty_folder=True,
             )
         ),
     )
@@ -487,6 +488,7 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
                 command="x",
                 env={"PATH": "/bin", "LC_ALL": "C", "HOME": "/tmp", "TMPDIR": "/tmp", "A": "1"},
                 network=("x.org",),
+                has_empty_folder=True,
             ),
             confinement=Confinement(roots=("/work",), network=("x.org",), quota=Quota(processes=5)),
         ),

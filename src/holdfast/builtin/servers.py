@@ -1,7 +1,7 @@
-"""The servers that come with Holdfast. No other server can take their names."""
+"""The servers that come with Holdfast. No other server may have their names."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.connect.inprocess import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
@@ -18,13 +18,13 @@ _ORIGIN = "Holdfast itself"
 
 
 def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
-    """`files` for every session; `tasks` for direct sessions in a workspace."""
+    """Return the built-in servers: `files` for every session, `tasks` for direct sessions in a workspace."""
     files = ServerSpec(
         name=FILES,
         source=Source.BUILTIN,
         transport=InProcess(service=FILES),
         origin=_ORIGIN,
-        trust=Trust.SANDBOXED,  # it only accesses the session's roots
+        min_trust=Trust.SANDBOXED,  # even sandboxed sessions may use it: it accesses only the session's roots
     )
     tasks = ServerSpec(
         name="tasks",
@@ -46,14 +46,15 @@ def _is_direct_in_workspace(context: SessionContext) -> bool:
 
 
 def in_process_services(settings: Settings, confined_folders: ConfinedFolders) -> Mapping[str, MakeService]:
-    """The services of the servers that run in the host's process, by name."""
+    """Return the functions that make the servers which run in the host's process, by name."""
 
-    def make_files(context: SessionContext, door: Door | None) -> Service:
+    def make_files(context: SessionContext, door: Door | None, read_only: Sequence[str]) -> Service:
         # Imported late: it takes 40 ms.
         from holdfast.builtin.files.file_locks import FileLocks
         from holdfast.builtin.files.tools import files_service
 
         locks = FileLocks(settings.data_dir / "locks")
-        return files_service(context, door, locks, paths_closed_to_tools(settings), confined_folders)
+        protected = paths_closed_to_tools(settings)
+        return files_service(context, door, locks, protected, confined_folders, read_only)
 
     return {FILES: make_files}

@@ -24,14 +24,25 @@ from holdfast.model.event import Outcome
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Budget
 from holdfast.model.server import Http, Lifetime, Sse, Stdio
+from holdfast.wire.frame import PeerError
 from holdfast.wire.mcp.tools import CallResult
-from holdfast.wire.peer import PeerError
 from holdfast.wire.strict_json import DECODE_ERRORS, has_more_values, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
 # `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
 _RESERVED = ("dev.holdfast/", "io.modelcontextprotocol/")
 _PROGRESS_TOKEN = "progresstoken"
+_MAX_TYPE_LENGTH = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockStart:
+    """The start of a content block."""
+
+    type: str
+    text: str
+    size: int
+    """The size of the whole text, in bytes as received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +94,14 @@ class ToolResult:
         )
         return size > budget.bytes or has_more_values(b",".join(parts), budget.values)
 
-    def first_blocks(self, count: int) -> list[JsonObject]:
-        """The first content blocks."""
-        return [_decode_block(raw) for raw in self.result.content[:count]]
+    def first_blocks(self, count: int, length: int) -> "list[BlockStart]":
+        """The first content blocks, and up to this many characters of each. The rest is not decoded."""
+        return [_read_start(raw, length) for raw in self.result.content[:count]]
+
+    def data_start(self, length: int) -> str:
+        """The first characters of the structured content, as received."""
+        structured = self.result.structured_content
+        return "" if isinstance(structured, UnsetType) else _first_bytes(structured, length)
 
     @property
     def state_lost(self) -> bool:
@@ -225,3 +241,43 @@ def _decode_block(raw: Raw) -> JsonObject:
     if isinstance(value, dict):
         return value
     return {"type": "text", "text": value if isinstance(value, str) else bytes(raw).decode(errors="replace")}
+
+
+class _Block(msgspec.Struct):
+    type: Raw = Raw()
+    text: Raw = Raw()
+
+
+_decode_undecoded = msgspec.json.Decoder(_Block).decode
+
+
+def _read_start(raw: Raw, length: int) -> BlockStart:
+    try:
+        block = _decode_undecoded(raw)
+    except DECODE_ERRORS:  # not a JSON object
+        return BlockStart(type="text", text=_first_bytes(raw, length), size=len(raw))
+    return BlockStart(
+        type=_start_of_string(block.type, _MAX_TYPE_LENGTH),
+        text=_start_of_string(block.text, length),
+        size=max(0, len(block.text) - 2),  # without its quotes
+    )
+
+
+def _start_of_string(raw: Raw, length: int) -> str:
+    """The first characters of a JSON string. Decoding all of a long one would block other threads, too."""
+    head = bytes(memoryview(raw)[: 1 + 12 * length])  # a character has up to 12 bytes: a pair of escapes
+    if not head.startswith(b'"'):
+        return ""
+    if len(head) == len(raw):
+        return str(_decode_or_text(raw))[:length]
+    # At the cut, part of a character, of an escape or of a pair of escapes may be left over.
+    for cut in range(12):
+        try:
+            return msgspec.json.decode(head[: len(head) - cut] + b'"', type=str)[:length]
+        except DECODE_ERRORS:
+            pass
+    return _first_bytes(raw, length)
+
+
+def _first_bytes(raw: Raw, length: int) -> str:
+    return bytes(memoryview(raw)[:length]).decode(errors="replace")

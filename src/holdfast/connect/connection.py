@@ -1,30 +1,37 @@
 """An open connection to a server, over any transport."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.connect.back_off import BackOff
 from holdfast.connect.notifications import Notifications, OnProgress
 from holdfast.connect.scope import Scope
 from holdfast.connect.stderr import ServerStderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
 from holdfast.settings import DEFAULT_LINKS
 from holdfast.wire.frame import Raw
+from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
+from holdfast.wire.parse_threads import PARSE_THREADS
+from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
 CONTEXT_EXTENSION = "dev.holdfast/session"
 _MAX_ROUNDS = 10
 _MAX_INPUT_REQUESTS = 10
 _POLL_SECONDS = 0.1  # the pause before a request is repeated that needs no input, only time
+
+OnTools: TypeAlias = Callable[[Sequence[Tool]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +44,8 @@ class ConnectOptions:
     call_seconds: float = DEFAULT_LINKS.call_seconds
     end_seconds: float = 2.0
     """How long a server may take to exit by itself before it is killed."""
+    back_off: BackOff = field(default_factory=BackOff)
+    """When a server that keeps failing is started again."""
     eras: dict[str, Era] = field(default_factory=dict[str, Era])
     """The era that each server used last, so that it need not be detected again."""
 
@@ -51,8 +60,11 @@ class Connection:
         ended: asyncio.Event,
         notifications: Notifications,
         stderr: ServerStderr | None = None,
+        on_tools: OnTools | None = None,
     ) -> None:
+        """`on_tools` gets the tools each time that they are listed."""
         self._client = client
+        self._on_tools = on_tools
         self._notifications = notifications
         self.ended = ended
         """Set when the connection has ended."""
@@ -65,9 +77,22 @@ class Connection:
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """All tools of the server, before screening."""
-        return (
-            await self._client.list_tools(timeout=timeout) if "tools" in self.server_info.capabilities else []
-        )
+        if "tools" not in self.server_info.capabilities:
+            return []
+        tools = await self._client.list_tools(timeout=timeout)
+        if self._on_tools is not None:
+            await self._on_tools(tools)
+        return tools
+
+    async def list_all(
+        self, method: str, key: str, *, timeout: float | None = None, owner: str = ""
+    ) -> list[JsonObject]:
+        """Everything that the server lists under `key`, page by page. Raise if it is too much, or does not end."""
+        what = key.removesuffix("s")
+        pages = [raw async for raw in self._client.list_pages(method, what, timeout=timeout, owner=owner)]
+        if sum(map(len, pages)) <= LONG_BYTES:
+            return _decode_items(pages, key)
+        return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner or f"connection {id(self)}")
 
     async def call(
         self,
@@ -89,7 +114,7 @@ class Connection:
                 return await self.call(tool, arguments, meta=meta, timeout=timeout, owner=owner)
         params = {"name": tool, "arguments": arguments}
         raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=owner)
-        result = self._client.decode_result(raw)
+        result = await self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
@@ -97,7 +122,7 @@ class Connection:
             return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
 
         async with asyncio.timeout(timeout):  # answering input requests takes time, too
-            return self._client.decode_result(await self._resolve_input_requests(raw, send))
+            return await self._client.decode_result(await self._resolve_input_requests(raw, send))
 
     async def request(
         self,
@@ -161,6 +186,21 @@ class _Interim(msgspec.Struct, rename="camel"):
 
 
 _decode_interim = msgspec.json.Decoder(_Interim).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Json]).decode
+
+
+def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
+    """The objects that the pages have under the key."""
+    found: list[JsonObject] = []
+    for page in pages:
+        try:
+            items = _decode_fields(page).get(key)
+        except DECODE_ERRORS as error:
+            why = describe_decode_error(error)
+            raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list: {why}.") from None
+        found += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return found
+
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
 """Opens a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""

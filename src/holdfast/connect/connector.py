@@ -1,33 +1,26 @@
 """Open a connection to a server over its transport, with the session's context in `_meta`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.empty_folder import empty_folder
 from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.inprocess import MakeService, open_in_process
-from holdfast.connect.old_python import ignores_safe_path
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.connect.start_folder import start_folder
 from holdfast.connect.stdio import open_stdio
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
-from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import access_files
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.sandbox.keeper.keeper import Keeper
-
-
-def _no_door(scope: Scope) -> Door | None:
-    return None
 
 
 def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
@@ -52,7 +45,6 @@ class Connector:
     empty_folders: Path
     """Where to create the empty folders that some servers are started in."""
     aliases: ContextAliases = NO_ALIASES
-    door: Callable[[Scope], Door | None] = _no_door
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
     check_program: CheckProgram = _check_nothing
     """Called before and after a program is started."""
@@ -62,7 +54,7 @@ class Connector:
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
-        door = self.door(scope.session_scope) if scope is not None else None
+        door = scope.session_scope.door if scope is not None else None
         requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
         match spec.transport:
             case Stdio():
@@ -74,9 +66,9 @@ class Connector:
                 return self.remote.open(
                     spec, scope, server_requests=requests, meta=meta, options=self.options
                 )
-            case InProcess(service=service):
+            case InProcess(service=service, read_only=read_only):
                 assert scope is not None, "a built-in server needs a session"
-                instance = self.services[service](scope.context, door)
+                instance = self.services[service](scope.context, door, read_only)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
 
     @asynccontextmanager
@@ -84,19 +76,19 @@ class Connector:
         self, spec: ServerSpec, scope: Scope | None, requests: ServerRequests, meta: JsonObject
     ) -> AsyncIterator[Connection]:
         assert isinstance(spec.transport, Stdio)
-        async with AsyncExitStack() as stack:
-            folder = scope.context.cwd if scope is not None else ""
-            needs_empty_folder = await _needs_empty_folder(spec.transport)
-            if needs_empty_folder and spec.confinement is not None:
-                folder = "/"  # read-only, with nothing but the system's folders
-            elif needs_empty_folder:
-                folder = await stack.enter_async_context(empty_folder(self.empty_folders))
-            elif spec.transport.cwd.startswith("/"):
-                folder = spec.transport.cwd
-            connection = open_stdio(
+        started_in = start_folder(
+            spec.transport,
+            session_folder=scope.context.cwd if scope is not None else "",
+            is_confined=spec.confinement is not None,
+            empty_folders=self.empty_folders,
+        )
+        async with (
+            started_in as folder,
+            open_stdio(
                 spec, folder, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
-            )
-            yield await stack.enter_async_context(connection)
+            ) as connection,
+        ):
+            yield connection
 
     @asynccontextmanager
     async def _check_program(
@@ -121,13 +113,6 @@ class Connector:
         with self.confined_folders.running(spec.confinement):
             async with connection as opened:
                 yield opened
-
-
-async def _needs_empty_folder(stdio: Stdio) -> bool:
-    if stdio.has_empty_folder or stdio.cwd or "PYTHONSAFEPATH" not in stdio.env:
-        return stdio.has_empty_folder
-    path = stdio.env.get("PATH", "")
-    return await access_files(ignores_safe_path, stdio.command, path, path=stdio.command)
 
 
 def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:

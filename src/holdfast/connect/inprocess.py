@@ -1,6 +1,6 @@
 """Connect to a built-in server in this process: the same protocol, over memory instead of a pipe."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
@@ -16,8 +16,8 @@ from holdfast.wire.mcp.server import Service, server_peer
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
-MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]
-"""Makes a server for one session, from its context and its front door."""
+MakeService: TypeAlias = Callable[[SessionContext, Door | None, Sequence[str]], Service]
+"""Makes a server for one session, from its context, its front door, and the folders that it may not change."""
 
 
 @asynccontextmanager

@@ -2,16 +2,29 @@
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 
+from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connection
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import ServerSpec
 
 log = logging.getLogger(__name__)
+
+# Holdfast itself, or a missing login, prevented the connection: starting the server again changes nothing, and a call
+# that is made after the user has corrected it need not wait.
+_NOT_THE_SERVERS_FAULT = (
+    codes.LOGIN_NEEDED,
+    codes.NO_SANDBOX,
+    codes.NOT_APPROVED,
+    codes.NOT_GRANTED,
+    codes.NOT_REACHABLE,
+)
+_DEFAULT_BACK_OFF = BackOff()
 
 
 class LinkState(StrEnum):
@@ -31,13 +44,21 @@ class Link:
         spec: ServerSpec,
         opener: AbstractAsyncContextManager[Connection],
         *,
-        lost_state: bool = False,
+        replaces: "Link | None" = None,
         idle_seconds: float | None = None,
+        back_off: BackOff = _DEFAULT_BACK_OFF,
     ) -> None:
         self.spec = spec
         self.state = LinkState.CONNECTING
         self.was_live = False
-        self._lost_state = lost_state
+        self._back_off = back_off
+        self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
+        self._live_since = 0.0
+        self._ended_at: float | None = None
+        self._was_idle = False
+        self._is_delay_logged = False
+        self._last_words = ""
+        self._lost_state = replaces is not None and replaces.replacement_loses_state
         self._idle_seconds = idle_seconds
         self._use_count = 0
         self._usage = _Usage(self)
@@ -61,6 +82,35 @@ class Link:
     def replacement_loses_state(self) -> bool:
         """Whether a new link in place of this one starts without the state of earlier calls."""
         return self.was_live or self._lost_state
+
+    @property
+    def failures(self) -> int:
+        """How many times in a row the server has failed, if this link has failed, too; else 0."""
+        if self.is_usable or self._closing.is_set() or self._was_idle:
+            return 0
+        error = self._connect_error
+        if error is not None and error.code in _NOT_THE_SERVERS_FAULT:
+            return 0
+        uptime = self._note_end() - self._live_since if self.was_live else 0.0
+        return 1 if self._back_off.is_healthy(uptime, self._failures_before) else self._failures_before + 1
+
+    def restart_error(self) -> HoldfastError | None:
+        """The error for a call if it is too early to start the server again; None if it may be started."""
+        failures = self.failures
+        delay = self._back_off.delay(failures)
+        seconds = self._note_end() + delay - self._back_off.clock() if delay else 0.0
+        if seconds <= 0:
+            return None
+        if not self._is_delay_logged:
+            self._is_delay_logged = True
+            extra = {"server": self.spec.name, "failures": failures, "seconds": delay}
+            log.warning("server keeps failing, restart delayed", extra=extra)
+        return HoldfastError(
+            codes.RESTART_DELAYED,
+            f"{self.spec.name!r} is not running: it failed {failures} times in a row. "
+            f"It will be started again by the first call in {_round_up(seconds)} s or later. {self._read_last_words()}",
+            retry_after=seconds,
+        )
 
     async def connection(self) -> Connection:
         """Wait until the link is live. Raise the reason if connecting fails."""
@@ -103,6 +153,7 @@ class Link:
         try:
             async with opener as connection:
                 self.state, self.was_live = LinkState.LIVE, True
+                self._live_since = self._back_off.clock()
                 self.touch()
                 self._ready.set_result(connection)
                 await self._wait_until_finished(connection)
@@ -130,6 +181,7 @@ class Link:
 
     def _fail(self, error: HoldfastError) -> None:
         self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD
+        self._note_end()
         if not self._ready.done():
             self._ready.set_exception(error)
         elif not self._closing.is_set():
@@ -146,10 +198,34 @@ class Link:
                 )
                 if done or self._idle_seconds_left() == 0:
                     self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD
+                    self._was_idle = not done
+                    self._note_end()
                     return
         finally:
             ended.cancel()
             closing.cancel()
+
+    @property
+    def _connect_error(self) -> HoldfastError | None:
+        """Why connecting failed; None if it did not fail."""
+        error = self._ready.exception() if self._ready.done() else None
+        return error if isinstance(error, HoldfastError) else None
+
+    def _note_end(self) -> float:
+        """When the server was first known to have ended."""
+        if self._ended_at is None:
+            self._ended_at = self._back_off.clock()
+        return self._ended_at
+
+    def _read_last_words(self) -> str:
+        """What is known about the last failure: the error, or what the server wrote to its standard error."""
+        error = self._connect_error
+        if error is not None:
+            return f"The last failure: {error.message}"
+        stderr = self._ready.result().stderr
+        if not self._last_words and stderr is not None and stderr.closed.is_set():  # all of it has arrived
+            self._last_words = stderr.report_since(0)
+        return self._last_words or "It ended without a message."
 
     def _idle_seconds_left(self) -> float | None:
         if self._idle_seconds is None:
@@ -171,6 +247,11 @@ class _Usage:
 
     def __exit__(self, *exception: object) -> None:
         self._link.end_use()
+
+
+def _round_up(seconds: float) -> str:
+    """Seconds for a message: tenths below 10 s, then whole seconds; never 0."""
+    return f"{math.ceil(seconds * 10) / 10:g}" if seconds < 10 else f"{math.ceil(seconds)}"
 
 
 def _retrieve_exception(ready: asyncio.Future[Connection]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
 from holdfast.connect.scope import Scope
@@ -25,6 +26,7 @@ class LinkPool:
         max_links: int = 1000,
         idle_seconds: float = 0,
         shared_idle_seconds: float = 0,
+        back_off: BackOff | None = None,
         aliases: ContextAliases = NO_ALIASES,
     ) -> None:
         self.aliases = aliases
@@ -33,22 +35,38 @@ class LinkPool:
         self._max_links = max_links
         self._idle_seconds = idle_seconds
         self._shared_idle_seconds = shared_idle_seconds
+        self._back_off = back_off or BackOff()
         self._by_scope: dict[Scope, dict[str, Link]] = {}
         self._shared: dict[ServerSpec, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def get_or_open(self, scope: Scope, spec: ServerSpec) -> Link:
-        """The scope's link to a server. Opens a new one if there is no usable link."""
+    def get_or_open(self, scope: Scope, spec: ServerSpec, *, at_once: bool = False) -> Link:
+        """The scope's link to a server. Opens a new one if there is no usable link.
+
+        Raise `RESTART_DELAYED` if the server keeps failing and it is too early to start it again, unless `at_once`.
+        """
         scope.check_open()
         _check_trust(scope, spec)
         if spec.lifetime is Lifetime.HOST:
             # Confinement and variables may differ between sessions: only sessions with the same spec share a process.
-            return self._get_or_replace(self._shared, spec, spec, None)
-        owner = scope.session_scope if spec.lifetime is Lifetime.SESSION else scope
+            return self._get_or_replace(self._shared, spec, spec, None, at_once=at_once)
+        owner = _owner(scope, spec)
         links = self._by_scope.get(owner)
         if links is None:
             links = self._by_scope[owner] = {}
-        return self._get_or_replace(links, spec.name, spec, owner)
+        return self._get_or_replace(links, spec.name, spec, owner, at_once=at_once)
+
+    def restart_error(self, scope: Scope, spec: ServerSpec) -> HoldfastError | None:
+        """Why a call would not start the server now: it keeps failing. None if it would, or if the server is running."""
+        link = self._find(scope, spec)
+        if link is None or link.is_usable or link.spec != spec:
+            return None
+        return link.restart_error()
+
+    def is_connected(self, scope: Scope, spec: ServerSpec) -> bool:
+        """Whether there is a link to the server that is live or connecting."""
+        link = self._find(scope, spec)
+        return link is not None and link.is_usable
 
     def get_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
         """The link and its connection if it is live. None if it is connecting, or shared: `connect` checks shared servers."""
@@ -56,9 +74,14 @@ class LinkPool:
         connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
 
-    async def connect(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection]:
-        """Wait for the link; return it and its connection. Refuse a shared server that does not read the context."""
-        link = self.get_or_open(scope, spec)
+    async def connect(
+        self, scope: Scope, spec: ServerSpec, *, at_once: bool = False
+    ) -> tuple[Link, Connection]:
+        """Wait for the link; return it and its connection. Refuse a shared server that does not read the context.
+
+        With `at_once`, for what the user does, a server that keeps failing is started without delay.
+        """
+        link = self.get_or_open(scope, spec, at_once=at_once)
         connection = await link.connection()
         if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
             await link.close()
@@ -92,25 +115,34 @@ class LinkPool:
         if self._closing:
             await asyncio.wait(self._closing)
 
+    def _find(self, scope: Scope, spec: ServerSpec) -> Link | None:
+        if spec.lifetime is Lifetime.HOST:
+            return self._shared.get(spec)
+        return self._by_scope.get(_owner(scope, spec), {}).get(spec.name)
+
     def _get_or_replace(
-        self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None
+        self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None, *, at_once: bool
     ) -> Link:
         """The current link if it is usable and its spec is unchanged. Otherwise replace it with a new one."""
         link = links.get(key)
         if link is not None and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
+        if link is not None and link.spec == spec and not at_once:
+            error = link.restart_error()
+            if error is not None:
+                raise error
         if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
             self._check_limit(spec, owner)
-        if link is not None:
-            self._start_closing(link)
-        lost_state = link is not None and link.replacement_loses_state
         links[key] = Link(
             spec,
             self._connect(spec, owner),
-            lost_state=lost_state,
+            replaces=link,
             idle_seconds=self._idle_seconds_for(owner),
+            back_off=self._back_off,
         )
+        if link is not None:
+            self._start_closing(link)
         return links[key]
 
     def _idle_seconds_for(self, owner: Scope | None) -> float | None:
@@ -158,6 +190,11 @@ class LinkPool:
                 f"{spec.name!r} was not connected: this session has {own} connected servers, and only {free} more may "
                 "be connected at once, which are kept for other sessions. Close a session, or raise links.max_open.",
             )
+
+
+def _owner(scope: Scope, spec: ServerSpec) -> Scope:
+    """The scope that owns the link to a server that sessions do not share."""
+    return scope.session_scope if spec.lifetime is Lifetime.SESSION else scope
 
 
 def _count_open(links: Iterable[Link]) -> int:

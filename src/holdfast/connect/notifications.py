@@ -19,6 +19,7 @@ from holdfast.wire.mcp.eras import Era
 log = logging.getLogger(__name__)
 
 _RESUBSCRIBE_SECONDS = 1.0
+_MAX_PROGRESS_BYTES = 16 * 1024  # progress is decoded on the event loop; longer ones are ignored
 
 OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
 """Called with the params of each progress notification."""
@@ -38,6 +39,8 @@ class Notifications:
     def receive(self, notification: Notification) -> None:
         match notification.method:
             case "notifications/progress":
+                if not self._listeners or len(notification.params) > _MAX_PROGRESS_BYTES:
+                    return
                 params: object = msgspec.json.decode(notification.params)
                 if isinstance(params, dict):
                     self.report_progress(cast(Mapping[str, Any], params))

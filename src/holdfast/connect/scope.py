@@ -6,19 +6,30 @@ from contextvars import ContextVar
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext, use_context
+from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 
 
 class Scope:
     """A session or one of its runs, as the owner of links. Code in a closed scope gets an error, never a new link."""
 
-    __slots__ = ("_context", "is_closed", "session_scope")
+    __slots__ = ("_context", "door", "is_closed", "session_scope", "throttle")
 
     def __init__(self, context: SessionContext, session_scope: "Scope | None" = None) -> None:
         self._context = context
         self.is_closed = False
+        self.door: Door | None = None
+        """Through which the session's servers reach its user. Only the scope of a session has one."""
         self.session_scope: Scope = session_scope or self
         """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
+
+        self.throttle: LoopThrottle = (
+            session_scope.throttle
+            if session_scope is not None
+            else LoopThrottle(context.session_id, burst_seconds=BURST_SECONDS)
+        )
+        """Limits the event loop's time for what the session's servers send."""
 
     @property
     def context(self) -> SessionContext:
@@ -39,6 +50,11 @@ class Scope:
 
 
 _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+link_owner: ContextVar[str] = ContextVar("holdfast_link_owner", default="")
+"""The owner of what the current task does for a remote link: a session, or a server that sessions share.
+
+Name look-ups are limited per owner. A `Pool` sets it for each request.
+"""
 
 
 def current_scope() -> Scope | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -15,8 +16,11 @@ from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.frame import Raw
+from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
+_ANSWER_SECONDS = 0.0001  # about the work of answering one request, without what is measured
+_COPY_SECONDS_PER_BYTE = 2e-9  # about the time to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
 
 
@@ -38,6 +42,14 @@ class ServerRequests:
         self._scope = scope
         self._door = door
         self._open_questions = 0
+        self._encoded_roots: tuple[tuple[str, ...], Raw] | None = None
+        # A server that sessions share has a throttle of its own.
+        self.throttle = (
+            scope.throttle
+            if scope is not None
+            else LoopThrottle(f"server {spec.name}", burst_seconds=BURST_SECONDS)
+        )
+        """Limits the event loop's time for what the server sends, and for answering it."""
         self.on_tools_changed = on_tools_changed
         """Called when the server announces that its tools have changed."""
 
@@ -55,10 +67,13 @@ class ServerRequests:
 
     async def answer(self, method: str, params: Raw) -> Any:
         """Answer one request, or raise if the session does not allow it."""
+        self.throttle.add(_ANSWER_SECONDS)
+        if self.throttle.must_wait(monotonic()):
+            await self.throttle.rest()
         if method == "ping":
             return {}
         if method == ROOTS and self._can_list_roots() and self._scope is not None:
-            return {"roots": [{"uri": Path(root).as_uri()} for root in self._scope.context.roots]}
+            return self._list_roots(self._scope.context.roots)
         if method == ELICITATION and self._can_elicit() and self._door is not None:
             return await self._elicit(self._door, params)
         if method == SAMPLING and self._can_sample() and self._door is not None:
@@ -66,6 +81,15 @@ class ServerRequests:
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+
+    def _list_roots(self, roots: tuple[str, ...]) -> Raw:
+        """The answer with these roots. It is encoded once; each copy counts as work."""
+        if self._encoded_roots is None or self._encoded_roots[0] is not roots:
+            answer = {"roots": [{"uri": Path(root).as_uri()} for root in roots]}
+            self._encoded_roots = (roots, Raw(msgspec.json.encode(answer)))
+        _, encoded = self._encoded_roots
+        self.throttle.add(len(encoded) * _COPY_SECONDS_PER_BYTE)
+        return encoded
 
     async def _elicit(self, door: Door, params: Raw) -> JsonObject:
         """Ask the user. Raise BUSY if this server has too many open questions already."""
@@ -75,7 +99,11 @@ class ServerRequests:
                 f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
             )
         is_confined = self._spec.confinement is not None or self._is_sandboxed
-        question = sanitize_elicitation(self._spec, params, is_confined=is_confined)
+        began = monotonic()
+        try:
+            question = sanitize_elicitation(self._spec, params, is_confined=is_confined)
+        finally:
+            self.throttle.count(began)  # a refused question takes as long to check as another
         self._open_questions += 1
         try:
             return await door.elicit(question)

@@ -1,7 +1,7 @@
 """Clean text from a server before it is quoted in a message of Holdfast."""
 
-from holdfast.model.mask import Mask
-from holdfast.model.secrets import secrets_in_spec
+from holdfast.masking.configured_secrets import secrets_in_spec
+from holdfast.masking.mask import Mask
 from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
 

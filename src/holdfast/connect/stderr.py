@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import IO
 
-from holdfast.model.mask import Mask
-from holdfast.model.secrets import secrets_in_spec
+from holdfast.masking.configured_secrets import secrets_in_spec
+from holdfast.masking.mask import Mask
 from holdfast.model.server import Lifetime, ServerSpec
 from holdfast.model.visible_text import strip_invisible
 

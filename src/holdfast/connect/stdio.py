@@ -43,7 +43,10 @@ async def open_stdio(
         try:
             notifications = Notifications(server_requests)
             peer = Peer(
-                on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits
+                on_request=notifications.answer,
+                on_notification=notifications.receive,
+                limits=options.limits,
+                throttle=server_requests.throttle,
             )
             async with connect_pipes(peer, child.stdout, child.stdin):
                 try:

@@ -16,11 +16,9 @@ from holdfast.model.server import ServerSpec, Source
 from holdfast.resolve.program import Program
 from holdfast.resolve.server_entry import ServerEntry, server_identity
 from holdfast.store.store import ReadTx, Tx
-from holdfast.store.types import Approval
+from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 from holdfast.wire.mcp.tools import Tool
 
-APPROVED_ON_FIRST_USE = "first use"
-"""The `by` of automatic approvals: the tools that a server has on its first use are offered without asking the user."""
 MAX_CLIENT_SERVERS = 100
 """How many servers of clients each user has pins for."""
 _MAX_DEFINITION_BYTES = 16 * 1024
@@ -48,22 +46,39 @@ class ApprovedProgram:
     """The digest of each version of the program that was approved together with the current entry."""
     files: Mapping[str, str]
     """The parts of the program that was approved last: hashes by path."""
+    hashes: Mapping[str, frozenset[str]]
+    """All approved hashes of each part, also of versions that were approved earlier."""
 
 
 def store_server_approval(
     tx: Tx, entry: ServerEntry, program: Program | None, *, by: str, at: datetime
-) -> None:
-    """Store that a server's entry is approved, and its program with it."""
+) -> tuple[Approval, ...]:
+    """Store that a server's entry is approved, and its program with it. Return the approvals."""
 
-    def approve(what: str, *more: str, content_hash: str) -> None:
+    def approval(what: str, *more: str, content_hash: str) -> Approval:
         key = json.dumps([what, entry.origin, entry.name, *more])
-        tx.approve(Approval(key=key, content_hash=content_hash, by=by, at=at))
+        return Approval(key=key, content_hash=content_hash, by=by, at=at)
 
-    approve("server", content_hash=entry.digest)
+    approvals = [approval("server", content_hash=entry.digest)]
     if program is not None:
-        approve("program", entry.digest, content_hash=program.digest)
-        for path, digest in program.parts.items():
-            approve("program file", path, content_hash=digest)
+        approvals.append(approval("program", entry.digest, content_hash=program.digest))
+        approvals += (
+            approval("program file", path, content_hash=digest) for path, digest in program.parts.items()
+        )
+    for one in approvals:
+        tx.approve(one)
+    return tuple(approvals)
+
+
+def remove_server_approval(tx: Tx, origin: str, name: str) -> tuple[Approval, ...]:
+    """Remove every approval of a project's server and of its program. Return them."""
+    removed: list[Approval] = []
+    for what in ("server", "program", "program file"):
+        key = json.dumps([what, origin, name])
+        for prefix in (key, key[:-1] + ", "):
+            removed += tx.approvals(prefix)
+            tx.remove_approvals(prefix)
+    return tuple(removed)
 
 
 def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str) -> ApprovedProgram:
@@ -76,6 +91,7 @@ def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str)
         has_entry=any(entry.content_hash == entry_digest for entry in entries),
         digests=frozenset(version.content_hash for version in versions),
         files={json.loads(file.key)[-1]: file.content_hash for file in files if file.at == last},
+        hashes=_fingerprints(files),
     )
 
 
@@ -96,7 +112,9 @@ def approved_program_folders(tx: ReadTx) -> frozenset[str]:
 def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
     """The pins of a server for one user. If there are none, use the pins of earlier Holdfast versions, which had no owner."""
     approvals = tx.approvals(_tool_key_prefix(spec, owner))
-    if not approvals and spec.source is not Source.CLIENT:  # clients' servers of one name shared their pins
+    if (
+        not approvals and spec.source is not Source.CLIENT
+    ):  # in those versions, all clients' servers of one name shared their pins
         approvals = tx.approvals(_old_tool_key_prefix(spec))
     by_person = (approval for approval in approvals if approval.by != APPROVED_ON_FIRST_USE)
     return ToolPins(all=_fingerprints(approvals), by_person=_fingerprints(by_person))
@@ -104,12 +122,12 @@ def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
 
 def store_tool_approvals(
     tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, owner: str, by: str, at: datetime
-) -> None:
-    """Store that tools with these fingerprints, given by tool name, are approved for one user."""
+) -> tuple[Approval, ...]:
+    """Store that tools with these fingerprints, given by tool name, are approved for one user. Return the approvals."""
     prefix = _tool_key_prefix(spec, owner)
     is_first_use = not tx.approvals(prefix)
     if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session was faster
-        return
+        return ()
     if is_first_use and spec.source is Source.CLIENT:
         _limit_client_pins(tx, spec, owner, by=by, at=at)
     if is_first_use and spec.source is not Source.CLIENT:
@@ -118,12 +136,17 @@ def store_tool_approvals(
             tx.approve(
                 Approval(key=_tool_key(prefix, tool), content_hash=old.content_hash, by=old.by, at=old.at)
             )
-    for tool, fingerprint in fingerprints.items():
-        tx.approve(Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at))
+    approvals = tuple(
+        Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at)
+        for tool, fingerprint in fingerprints.items()
+    )
+    for approval in approvals:
+        tx.approve(approval)
+    return approvals
 
 
 def _limit_client_pins(tx: Tx, spec: ServerSpec, owner: str, *, by: str, at: datetime) -> None:
-    """Forget the pins of the client's server that the user used first, if there are too many. A client can name any number."""
+    """Forget the pins of the clients' oldest servers if there are too many. A client can name any number of servers."""
     identity = server_identity(spec)
     key = json.dumps(["client", owner, spec.name, identity])
     tx.approve(Approval(key=key, content_hash=identity, by=by, at=at))
@@ -173,8 +196,9 @@ def _old_tool_key_prefix(spec: ServerSpec) -> str:
 
 
 def _fingerprints(approvals: Iterable[Approval]) -> dict[str, frozenset[str]]:
+    """The approved hashes by what they are for: the name of a tool, or the path of a file."""
     found: dict[str, frozenset[str]] = {}
     for approval in approvals:
-        tool = json.loads(approval.key)[-1]
-        found[tool] = found.get(tool, frozenset[str]()) | {approval.content_hash}
+        name = json.loads(approval.key)[-1]
+        found[name] = found.get(name, frozenset[str]()) | {approval.content_hash}
     return found

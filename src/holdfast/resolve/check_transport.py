@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from holdfast.model.process import GUARDED_NAMES
+from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.server import Http, InProcess, Sse, Stdio, Transport
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,8 +41,9 @@ def _check_stdio(stdio: Stdio) -> None:
         if not path.startswith("/"):
             raise RefusedEntryError(f"readable[{index}] is not an absolute path.")
     for index, name in enumerate(stdio.writable):
-        if name not in (".", *GUARDED_NAMES):
-            raise RefusedEntryError(f"writable[{index}] is not one of {', '.join(('.', *GUARDED_NAMES))}.")
+        allowed = (".", *GUARDED_NAMES, *GUARDED_IF_PRESENT)
+        if name not in allowed:
+            raise RefusedEntryError(f"writable[{index}] is not one of {', '.join(allowed)}.")
     if stdio.cwd not in ("", ".") and not stdio.cwd.startswith("/"):
         raise RefusedEntryError('"cwd" is neither "." (the session\'s folder) nor an absolute path.')
 

@@ -17,6 +17,7 @@ CODE_SUFFIXES = frozenset(
         ".cmd",
         ".conf",
         ".cts",
+        ".dll",
         ".env",
         ".exe",
         ".fish",
@@ -60,35 +61,58 @@ CODE_SUFFIXES = frozenset(
 )
 _INTERPRETER = re.compile(
     r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
-    r"Rscript|pwsh|powershell|osascript|julia|source|busybox"
+    r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet"
 )
 _PACKAGE_RUNNERS = frozenset({"npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uv", "uvx", "pipx"})
 _NPM_FILES = (".npmrc",)
+_PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
+_UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
+_COMPOSE_FILES = tuple(
+    f"{name}{part}.{suffix}"
+    for name in ("compose", "docker-compose")
+    for part in ("", ".override")
+    for suffix in ("yaml", "yml")
+)
+# The files that launchers read in the folder they are run in, and that can decide what runs. `/`: all files of a folder.
 _MANIFESTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("npx", "pnpx"), _NPM_FILES),
-    **dict.fromkeys(("npm", "pnpm"), (*_NPM_FILES, "package.json", ".pnpmfile.cjs")),
-    "yarn": (*_NPM_FILES, "package.json", ".yarnrc", ".yarnrc.yml"),
-    **dict.fromkeys(("bun", "bunx"), (*_NPM_FILES, "package.json", "bunfig.toml")),
-    "uv": ("pyproject.toml", "uv.lock", "uv.toml", "setup.py", "setup.cfg"),
+    "npx": _NPM_FILES,
+    "npm": (*_NPM_FILES, "package.json"),
+    **dict.fromkeys(("pnpm", "pnpx"), _PNPM_FILES),
+    "yarn": (
+        *(*_NPM_FILES, "package.json", ".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnp.loader.mjs"),
+        *(".yarn/releases/", ".yarn/plugins/"),
+    ),
+    **dict.fromkeys(("bun", "bunx"), (*_NPM_FILES, "package.json", "bunfig.toml", "tsconfig.json", ".env")),
+    **dict.fromkeys(("tsx", "ts-node"), ("package.json", "tsconfig.json")),
+    "deno": ("deno.json", "deno.jsonc", "deno.lock", "package.json"),
+    "uv": (*_UV_FILES, "setup.py", "setup.cfg"),
+    "uvx": _UV_FILES,
     "poetry": ("pyproject.toml", "poetry.lock", "poetry.toml"),
-    "pipenv": ("Pipfile", "Pipfile.lock"),
+    "pipenv": ("Pipfile", "Pipfile.lock", ".env"),
     **dict.fromkeys(
-        ("hatch", "pdm", "rye", "pixi", "tox", "nox"), ("pyproject.toml", "tox.ini", "noxfile.py")
+        ("hatch", "pdm", "rye", "pixi", "tox", "nox"),
+        ("pyproject.toml", "tox.ini", "noxfile.py", "hatch.toml", "pixi.toml", "pdm.toml", ".python-version"),
     ),
     **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
-    "just": ("justfile", "Justfile", ".justfile"),
-    "task": ("Taskfile.yml", "Taskfile.yaml"),
-    "cargo": ("Cargo.toml", "build.rs", ".cargo/config.toml"),
-    "go": ("go.mod", "main.go"),
-    "deno": ("deno.json", "deno.jsonc", "package.json"),
-    "bundle": ("Gemfile",),
-    "rake": ("Rakefile",),
-    "mvn": ("pom.xml",),
-    **dict.fromkeys(("gradle", "gradlew"), ("build.gradle", "build.gradle.kts", "settings.gradle")),
+    "just": ("justfile", "Justfile", ".justfile", ".env"),
+    "task": ("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml"),
+    "cargo": ("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml", ".cargo/"),
+    "go": ("go.mod", "go.work", "main.go"),
+    "bundle": ("Gemfile", "Gemfile.lock", ".bundle/"),
+    "rake": ("Rakefile", "rakefile", "Rakefile.rb"),
+    **dict.fromkeys(("mvn", "mvnw"), ("pom.xml", ".mvn/", ".mvn/wrapper/")),
     **dict.fromkeys(
-        ("docker", "docker-compose", "podman"),
-        ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml", "Dockerfile"),
+        ("gradle", "gradlew"),
+        (
+            *("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+            *("gradle.properties", "gradle/", "gradle/wrapper/"),
+        ),
     ),
+    **dict.fromkeys(
+        ("docker", "docker-compose", "podman", "podman-compose"), (*_COMPOSE_FILES, "Dockerfile", ".env")
+    ),
+    **dict.fromkeys(("mise", "asdf"), ("mise.toml", ".mise.toml", ".tool-versions")),
+    "direnv": (".envrc", ".env"),
 }
 # The files in a package's folder that can decide what runs, besides those that its package.json names.
 PACKAGE_FILES = (
@@ -96,21 +120,6 @@ PACKAGE_FILES = (
     *("index.json", "index.node", "__main__.pyc", "__init__.pyc"),
     *("__main__.py", "__init__.py", "pyproject.toml", "setup.py", "setup.cfg", "uv.lock"),
 )
-# Programs that run what they find in their working folder, by name.
-_RUNNERS = frozenset({
-    *_MANIFESTS, *_PACKAGE_RUNNERS, "cabal", "corepack", "dnx", "docker-compose", "mix", "nix", "podman-compose", "stack", "swift",
-}) - {"docker", "podman", "bun", "deno"}  # fmt: skip
-# Programs that read settings in their working folder, which can name code. They may also be given a relative script.
-_SCRIPT_RUNNERS = frozenset({"bun", "deno", "dotnet", "tsx", "ts-node"})
-_NODE_OPTIONS = frozenset({
-    "-r", "--require", "--import", "--loader", "--experimental-loader", "-e", "--eval", "-p", "--print", "-pe",
-})  # fmt: skip
-# Programs that start the program in their arguments.
-_WRAPPERS = frozenset({
-    "env", "exec", "command", "nice", "ionice", "nohup", "setsid", "stdbuf", "sudo", "doas", "time", "timeout", "xargs",
-    "sh", "ash", "bash", "dash", "ksh", "zsh", "fish", "busybox", "pwsh", "powershell", "cmd",
-    "mise", "asdf", "volta", "fnm", "direnv", "dotenv", "dotenvx", "op", "doppler", "infisical", "nix-shell", "cross-env",
-})  # fmt: skip
 _FOLDER_OPTIONS = frozenset(
     {
         "--directory",
@@ -149,7 +158,6 @@ _FLAGS = frozenset(
 )
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
 _MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")
-_SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".dll")
 _IN_SHELL_TEXT = re.compile(r"[\s;&|()<>\"'`]+")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 MAX_WORDS = 2000
@@ -198,29 +206,24 @@ def manifests(argv: Sequence[str]) -> list[str]:
 
 def looks_up_modules(argv: Sequence[str]) -> bool:
     """Whether Python is started without a script (`-m`, `-c`), so that it looks for modules in its working folder."""
-    words = [*_words(argv)] if _is_transparent(argv) else [*argv]
-    return any(_runs_no_script(words[at + 1 :]) for at, word in enumerate(words) if _is_python(word))
+    words = [*_words(argv)]
+    return any(not _python_script(words[at + 1 :]) for at, word in enumerate(words) if _is_python(word))
 
 
-def looks_up_packages(argv: Sequence[str]) -> bool:
-    """Whether the command looks for packages, settings or tasks in its working folder: `npx x`, `uv run x`, `make`."""
-    if not argv:
-        return False
-    if _is_transparent(argv):
-        words = [*_words(argv)]
-    else:
-        words = [argv[0], *(word for word in argv[1:] if not word.startswith("-"))][:2]
-        if not _INTERPRETER.fullmatch(_program_name(words[0])):
-            words = words[:1]
-    names = [_program_name(word).removesuffix("-cli.js") for word in words]
-    if any(name in _RUNNERS for name in names) or (
-        names[0] in ("docker", "podman") and "compose" in argv[1:2]
-    ):
+def runs_relative_script(argv: Sequence[str]) -> bool:
+    """Whether the command runs a file that it names by a relative path: `./server`, `python server.py`, `bun run x.ts`."""
+    program = argv[0]
+    if "/" in program and not _is_elsewhere(program):
         return True
-    loads_by_name = any(name in _SCRIPT_RUNNERS for name in names) or (
-        "node" in names and any(word.split("=")[0] in _NODE_OPTIONS for word in argv)
-    )
-    return loads_by_name and not any(map(_is_relative_script, argv[1:]))
+    script = _script(argv)
+    is_file = "/" in script or PurePosixPath(script).suffix in CODE_SUFFIXES
+    return is_file and not _is_elsewhere(script)
+
+
+def runs_absolute_script(argv: Sequence[str]) -> bool:
+    """Whether Python or Node runs a file that it names by an absolute path. They look up nothing in their working folder then."""
+    is_known = _is_python(argv[0]) or _program_name(argv[0]) in ("node", "nodejs")
+    return is_known and _script(argv).startswith("/")
 
 
 def find_named(argv: Sequence[str]) -> Iterator[Named]:
@@ -265,44 +268,51 @@ def _words(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _parts(word: str) -> Iterator[str]:
-    """The parts of a word that can be a path: `--import=./hook.js`, `-r./hook.js`, `server.py:app`, `file:///x.js`."""
+    """The parts of a word that can be a path: `--import=./hook.js`, `-r./hook.js`, `server.py:app`, `file:///x.js`, `@options`."""
     if "=" in word:
         yield word.partition("=")[2]
     if word.startswith("-") and not word.startswith("--") and len(word) > 2:
         yield word[2:]
     if word.startswith("file://"):
         yield word.removeprefix("file://")
+    if word.startswith("@"):
+        yield word.removeprefix("@")
     if ":" in word:
         yield word.partition(":")[0]
-
-
-def _is_transparent(argv: Sequence[str]) -> bool:
-    """Whether the command starts another program, which is somewhere in its words."""
-    return bool(argv) and _program_name(argv[0]) in _WRAPPERS
 
 
 def _is_python(word: str) -> bool:
     return _PYTHON.fullmatch(_program_name(word)) is not None
 
 
-def _runs_no_script(options: Sequence[str]) -> bool:
-    """Whether Python's arguments run a module, a text or standard input, and no script."""
+def _script(argv: Sequence[str]) -> str:
+    """The argument that an interpreter takes as its script; empty if there is none, or if options come before it."""
+    program, *rest = argv
+    if _is_python(program):
+        return _python_script(rest)
+    if _INTERPRETER.fullmatch(_program_name(program)):
+        return next((word for word in rest[:2] if word != "run"), "")
+    return ""
+
+
+def _python_script(options: Sequence[str]) -> str:
+    """The script in Python's arguments. Empty if they run a module, a text or standard input."""
     is_value = False
     for option in options:
         if is_value:
             is_value = False
         elif _MODULE_OPTION.match(option) or option == "-":
-            return True
+            return ""
         elif not option.startswith("-"):
-            return False
+            return option
         else:
             is_value = option in ("-W", "-X", "--check-hash-based-pycs")
-    return True
+    return ""
 
 
-def _is_relative_script(word: str) -> bool:
-    is_elsewhere = word.startswith(("/", "-", "~")) or ":" in word
-    return not is_elsewhere and PurePosixPath(word).suffix in _SCRIPT_SUFFIXES
+def _is_elsewhere(word: str) -> bool:
+    """Whether a word is an option, a URL, or a path that does not depend on the working folder."""
+    return word.startswith(("/", "-", "~", "$")) or ":" in word
 
 
 def _program_name(word: str) -> str:

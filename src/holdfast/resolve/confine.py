@@ -7,11 +7,18 @@ from urllib.parse import urlsplit
 
 from holdfast.model.address import why_host_blocked
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.resolution import Resolution, ServerWarning, Stage
+from holdfast.model.reserved_variables import is_holdfast_variable
+from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.command_words import looks_up_modules, looks_up_packages
-from holdfast.resolve.environment import confined_environment, direct_environment
+from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
+from holdfast.sandbox.guards import names_that_contain
+
+_DIRECT_VARIABLES = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+    | {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
+)
+_CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +32,12 @@ class ConfinePolicy:
     protected: tuple[str, ...] = ()
     """Holdfast's own folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved programs. They run unconfined in direct sessions, so no confined server may add or change
-    a file there."""
+    """The folders of approved programs. They run unconfined in direct sessions, so no confined server, and no built-in
+    one in a sandboxed session, may add or change a file there."""
+    own_code: tuple[str, ...] = ()
+    """What this process executes and imports. The sandbox makes it read-only."""
     bytecode_folder: str = ""
-    """Where Python keeps the compiled modules of project servers. In `__pycache__`, others could plant them."""
+    """Where Python keeps the compiled modules of project servers. Other programs could put their own into `__pycache__`."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -41,7 +50,7 @@ def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Reso
     """Confine the local servers of a sandboxed session. Refuse those that cannot be confined or may not be reached."""
     kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
     servers = tuple(_apply_confinement(server, trust, policy) for server in kept.servers)
-    warnings = (warning for server in servers for warning in _warnings(server))
+    warnings = (warning for server in servers for warning in _warnings(server, policy))
     return replace(kept, servers=servers, warnings=(*kept.warnings, *warnings))
 
 
@@ -71,10 +80,8 @@ def _protected_overlap(policy: ConfinePolicy) -> str | None:
     return None
 
 
-def _read_only_roots(stdio: Stdio, policy: ConfinePolicy) -> tuple[str, ...]:
-    """The roots that overlap with a folder of approved programs, unless the user granted them (`writable`)."""
-    if "." in stdio.writable:
-        return ()
+def _read_only_roots(policy: ConfinePolicy) -> tuple[str, ...]:
+    """The roots that overlap with a folder of approved programs. Nothing in a sandboxed session may change them."""
     approved = [PurePath(folder) for folder in policy.approved_folders]
     return tuple(
         root
@@ -83,28 +90,40 @@ def _read_only_roots(stdio: Stdio, policy: ConfinePolicy) -> tuple[str, ...]:
     )
 
 
-def _warnings(server: ServerSpec) -> Iterator[ServerWarning]:
-    for root in server.confinement.read_only if server.confinement is not None else ():
+def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarning]:
+    if server.confinement is None:
+        return
+    for root in server.confinement.roots:
+        for name in sorted(names_that_contain(root, policy.own_code)):
+            folder = root if name == "." else f"{root}/{name}"
+            text = (
+                f"It can read {folder} but not change it: Holdfast runs and imports code from there. To let it write "
+                "there, install Holdfast elsewhere, and do not run it with code of this folder (python -P)."
+            )
+            yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
+    for root in server.confinement.read_only:
         text = (
             f"It can read {root} but not change it: you approved a server that runs programs of this folder with your "
             'rights. To let it write there, add "writable": ["."] to its entry in your own list of servers.'
         )
-        yield ServerWarning(server=server.name, stage=Stage.CONFINE, text=text)
+        yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
 
 
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
+    if isinstance(server.transport, InProcess) and trust is Trust.SANDBOXED:
+        return replace(server, transport=replace(server.transport, read_only=_read_only_roots(policy)))
     if not isinstance(server.transport, Stdio):
         return server
     stdio = _keep_from_strangers_code(server, server.transport, policy)
     if trust is Trust.DIRECT:
-        env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
+        env = {**_direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
-    env = {**confined_environment(policy.environ), **stdio.env}
+    env = {**_confined_environment(policy.environ), **stdio.env}
     confinement = Confinement(
         roots=policy.roots,
         readable=stdio.readable,
         writable=stdio.writable,
-        read_only=_read_only_roots(stdio, policy),
+        read_only=() if "." in stdio.writable else _read_only_roots(policy),  # "." is the user's grant
         protected=policy.protected,
         network=stdio.network,
         allowed_private_hosts=policy.allowed_private_hosts,
@@ -114,17 +133,34 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
 
 
 def _keep_from_strangers_code(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
-    """Let a command find no code by name in the session's folder, which may be a stranger's.
+    """Start a server in an empty folder, unless its entry names a folder or the script that runs.
 
-    A project's server finds the code of its project; that must be as it was approved.
+    Others may have written what is in the session's folder, and any other command may run what it finds where it is started.
+    A project's server may run the code of its project, which is compared with the approved one.
     """
     if server.source is Source.PROJECT:
         if not policy.bytecode_folder:
             return stdio
         return replace(stdio, env={**stdio.env, "PYTHONPYCACHEPREFIX": policy.bytecode_folder})
-    if stdio.cwd:
-        return stdio
     argv = (stdio.command, *stdio.args)
-    if looks_up_modules(argv):
-        stdio = replace(stdio, env={"PYTHONSAFEPATH": "1", **stdio.env})
-    return replace(stdio, has_empty_folder=looks_up_packages(argv))
+    needs_none = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
+    return replace(stdio, has_empty_folder=not needs_none)
+
+
+def _direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
+    """The variables that a direct server starts with: the usual ones, and those named in `extra`."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_holdfast_variable(name))
+    }
+
+
+def _confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a confined server starts with. None of them reveals the user or the home folder."""
+    kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
+    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
+
+
+def _is_listed(name: str, names: Collection[str]) -> bool:
+    return name in names or name.startswith("LC_")

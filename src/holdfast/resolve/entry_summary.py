@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.masking.configured_secrets import mask_command
+from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
 from holdfast.model.json import Json
-from holdfast.model.secret_text import MASKED, is_reference, mask_listing
-from holdfast.model.secrets import mask_command
 from holdfast.model.server import Source
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.server_entry import ServerEntry

@@ -2,13 +2,14 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.resolve.command_words import runs_relative_script
 from holdfast.resolve.json_with_comments import read_json
 from holdfast.wire.strict_json import StrictJsonError
 
@@ -22,7 +23,7 @@ class ClientApp:
     """Its config files on Linux, relative to the home folder."""
     macos: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
-    """The paths of keys that lead to servers in a config file; `*` stands for any key."""
+    """The paths of keys that lead to servers in a config file; `*` stands for the folder of a project."""
 
     def files(self, home: Path) -> tuple[Path, ...]:
         """Its config files on this platform, whether they exist or not."""
@@ -62,6 +63,8 @@ class ImportedServer:
     name: str
     entry: JsonObject
     remarks: tuple[str, ...] = ()
+    problem: str = ""
+    """Why it must not be imported; empty if it may be."""
 
 
 def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServer, ...]:
@@ -72,35 +75,59 @@ def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServe
         raise HoldfastError(codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}.") from None
     found: dict[str, ImportedServer] = {}
     for keys in app.keys:
-        for servers in _find_tables(content, keys):
+        for project, servers in _find_tables(content, keys):
             for name, entry in servers.items():
                 if isinstance(entry, dict) and name not in found:
-                    found[name] = _convert_entry(name, entry)
+                    found[name] = _convert_entry(name, entry, project)
     return tuple(found.values())
 
 
-def _find_tables(content: Json, keys: tuple[str, ...]) -> list[JsonObject]:
-    values = [content]
-    for key in keys:
-        objects = [value for value in values if isinstance(value, dict)]
-        values = [
-            inner for table in objects for inner in (table.values() if key == "*" else [table.get(key)])
-        ]
-    return [value for value in values if isinstance(value, dict)]
+def _find_tables(content: Json, keys: tuple[str, ...], project: str = "") -> Iterator[tuple[str, JsonObject]]:
+    """The tables of servers, each with the folder of the project that it is for (empty if it is for all folders)."""
+    if not isinstance(content, dict):
+        return
+    if not keys:
+        yield project, content
+    elif keys[0] == "*":
+        for folder, inner in content.items():
+            yield from _find_tables(inner, keys[1:], folder)
+    else:
+        yield from _find_tables(content.get(keys[0]), keys[1:], project)
 
 
-_KEPT_KEYS = ("command", "args", "env", "url", "type", "headers", "disabled")
+_KEPT_KEYS = ("command", "args", "env", "cwd", "url", "type", "headers", "disabled")
 _INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_IN_EVERY_FOLDER = "and an imported server is started in sessions in every folder"
 
 
-def _convert_entry(name: str, entry: JsonObject) -> ImportedServer:
+def _convert_entry(name: str, entry: JsonObject, project: str) -> ImportedServer:
     remarks: list[str] = []
     kept = {key: _convert_value(entry[key], remarks) for key in _KEPT_KEYS if key in entry}
+    if project and "command" in kept:
+        kept.setdefault("cwd", project)
+    if project:
+        remarks.append(f"it was for {project} only; sessions in every folder can use it now")
     dropped = [key for key in entry if key not in _KEPT_KEYS]
     if dropped:
         remarks.append(f"these keys were not imported: {', '.join(sorted(dropped))}")
-    return ImportedServer(name=name, entry=kept, remarks=tuple(dict.fromkeys(remarks)))
+    return ImportedServer(
+        name=name, entry=kept, remarks=tuple(dict.fromkeys(remarks)), problem=_why_folder_unknown(kept)
+    )
+
+
+def _why_folder_unknown(entry: JsonObject) -> str:
+    """Why the server would run a program of any folder that a session is opened in; empty if it would not."""
+    command, args, cwd = entry.get("command"), entry.get("args"), entry.get("cwd")
+    if not isinstance(command, str) or not command:
+        return ""
+    if cwd is not None:
+        is_fixed = isinstance(cwd, str) and cwd.startswith(("/", "${HOME}/"))
+        return "" if is_fixed else f'its "cwd" is not an absolute path, {_IN_EVERY_FOLDER}'
+    words = [command, *(word for word in (args if isinstance(args, list) else ()) if isinstance(word, str))]
+    if not runs_relative_script(words):
+        return ""
+    return f"its program has a relative path, {_IN_EVERY_FOLDER}; write an absolute path there"
 
 
 def _convert_value(value: Json, remarks: list[str]) -> Json:

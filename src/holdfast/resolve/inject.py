@@ -16,7 +16,7 @@ from holdfast.model.context import (
 )
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.reserved_variables import is_holdfast_variable
-from holdfast.model.resolution import Resolution, ServerWarning, Stage
+from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
 
@@ -27,13 +27,13 @@ def inject(
     context_vars = {**aliases.env(context), **context_env(context)}
     alias_names = {name.upper() for name in aliases.variables}
     servers: list[ServerSpec] = []
-    warnings: list[ServerWarning] = []
+    warnings: list[SessionWarning] = []
     for server in resolution.servers:
         injected, ignored = _inject_server(server, context_vars, alias_names)
         servers.append(injected)
         if ignored:
             text = f"Its entry sets {', '.join(ignored)}, which only the host may set. The values in the entry are ignored."
-            warnings.append(ServerWarning(server=server.name, stage=Stage.INJECT, text=text))
+            warnings.append(SessionWarning(server=server.name, stage=Stage.INJECT, text=text))
     return replace(resolution, servers=tuple(servers), warnings=(*resolution.warnings, *warnings))
 
 

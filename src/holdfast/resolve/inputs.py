@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from holdfast.masking.configured_secrets import secrets_in_json
+from holdfast.masking.looks_generated import looks_random
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import access_files
+from holdfast.model.file_access import run_with_file_timeout
 from holdfast.model.json import Json
+from holdfast.model.mounts import read_mounts, with_aliases
 from holdfast.model.process import Quota
 from holdfast.model.resolution import Refusal, Stage
-from holdfast.model.secret_text import looks_random
-from holdfast.model.secrets import secrets_in_json
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
@@ -25,6 +26,7 @@ from holdfast.resolve.protected import folders_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
 from holdfast.resolve.server_entry import ServerEntry
+from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
@@ -82,6 +84,7 @@ async def prepare_resolution(
         for name, value in inputs.inline_servers.items()
     )
     approvals = await store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
+    mounts = read_mounts()
     policy = ResolvePolicy(
         builtins=tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
@@ -94,7 +97,8 @@ async def prepare_resolution(
             quota=workspace.quota if workspace is not None else Quota(),
             sandbox_problem=inputs.sandbox_problem,
             protected=folders_hidden_from_sandboxes(inputs.settings),
-            approved_folders=await store.read(approved_program_folders),
+            approved_folders=frozenset(with_aliases(await store.read(approved_program_folders), mounts)),
+            own_code=with_aliases(OWN_CODE, mounts),
             bytecode_folder=str(inputs.settings.data_dir / BYTECODE_FOLDER),
             allowed_private_hosts=servers.reachable,
             environ=inputs.environ,
@@ -108,14 +112,14 @@ async def prepare_resolution(
 async def _load_file(source: Source, path: Path) -> LoadedEntries:
     """Read and parse a config file in a thread. If its file system does not respond, only this file is left out."""
     try:
-        return await access_files(load_file, source, path, path=str(path))
+        return await run_with_file_timeout(load_file, source, path, path=str(path))
     except HoldfastError as error:
         reason = f"{error.message} Check that its file system responds, then open the session again."
         return LoadedEntries(refusals=(Refusal(server=str(path), stage=Stage.LOAD, reason=reason),))
 
 
 def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
-    """Find the secrets in the entries. Runs in a thread: it takes longer, the more a project's file contains."""
+    """Find the secrets in the entries. Runs in a thread, because a large project file takes long."""
     trusted = (entry for entry in loaded.entries if entry.source in (Source.HOST, Source.USER))
     own = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
     # Including values that are not valid entries.

@@ -9,9 +9,14 @@ import msgspec
 
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Budget, Limits
-from holdfast.model.resolution import Refusal, ServerWarning, Stage
+from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.server import Source
-from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.model.untrusted_file import (
+    SharedFileError,
+    UnusableFileError,
+    read_own_file,
+    read_untrusted_file,
+)
 from holdfast.resolve.json_with_comments import read_json
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.placeholders import is_placeholder_path
@@ -27,7 +32,7 @@ class LoadedEntries:
 
     entries: tuple[ServerEntry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    warnings: tuple[ServerWarning, ...] = ()
+    warnings: tuple[SessionWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The secrets in all entries, including entries that are refused later. They must be masked in what is stored."""
     own_secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -154,12 +159,21 @@ def load_file(source: Source, path: Path) -> LoadedEntries:
 
 
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
-    """Read one config file; None if it does not exist. If it cannot be read, `problem` says why."""
+    """Read one config file; None if it does not exist. If it cannot be read, `problem` says why.
+
+    A project's file must not be a link: it could lead to another file of the user, with secrets that would be shown.
+    """
     limit = _limits(source).bytes
     try:
-        return ConfigFile(source=source, path=str(path), text=read_untrusted_file(path, limit=limit))
+        if source is Source.PROJECT:
+            text = read_untrusted_file(path, limit=limit, follow_link=False)
+        else:
+            text = read_own_file(path, limit=limit)
+        return ConfigFile(source=source, path=str(path), text=text)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except SharedFileError as error:
+        problem = f"It is not read: {error.strerror}"
     except UnusableFileError as error:
         if is_placeholder_path(path):  # a confined server runs in this folder
             return None

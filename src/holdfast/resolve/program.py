@@ -6,18 +6,18 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 
 import msgspec
 
-from holdfast.model.json import Json
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
+    MAX_WORDS,
     PACKAGE_FILES,
     NamedFile,
     NamedModule,
@@ -28,21 +28,21 @@ from holdfast.resolve.command_words import (
     manifests,
     package_name,
 )
-from holdfast.resolve.program_folder import COMPILED_SUFFIXES, code_names
+from holdfast.resolve.file_hashes import MAX_SCANNED, FileHashes
+from holdfast.resolve.package_json import mapped_files, package_scripts
 from holdfast.resolve.program_imports import (
+    COMPILED_SUFFIXES,
     UNCHECKED,
+    code_names,
     imported_files,
+    is_script,
     is_source,
     module_files,
     resolved_script_files,
 )
 
 MAX_FILES = 500
-MAX_BYTES = 128 * 1024 * 1024
-_MAX_SCANNED = 256 * 1024  # bytes of each file that are searched for imports and scripts
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
-_BLOCK_BYTES = 256 * 1024
-_READ_SECONDS = 15.0
 _NAME_ONLY = "only the name is checked"
 # Files here belong to the system and change with its updates, so of a link into them only the target is hashed.
 _SYSTEM_FOLDERS = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
@@ -67,10 +67,12 @@ class Program:
     neighbours: frozenset[str] = frozenset()
     """Other modules in the folders of its source files. Only their names are checked: a new one could be imported instead
     of another module."""
+    unknown_part: str = ""
+    """The part at which reading stopped, because it is new or not as it was approved; empty if everything was read."""
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """All that must stay as it was approved: the hash of each file, and the names of its neighbours."""
+        """Everything that must stay as it was approved: the hash of each file, and the names of its neighbours."""
         return {**dict.fromkeys(self.neighbours, _NAME_ONLY), **self.files}
 
     @property
@@ -82,12 +84,23 @@ class Program:
 
 
 def read_program(
-    argv: Sequence[str], folder: str, search_path: str = "", seconds: float = _READ_SECONDS
+    argv: Sequence[str],
+    folder: str,
+    search_path: str = "",
+    *,
+    hashes: FileHashes | None = None,
+    approved: Mapping[str, Collection[str]] | None = None,
 ) -> Program:
-    """Read the program of a command that is run in this folder. Blocks; a file that is not regular or too large is a problem."""
-    reader = _Reader(folder, deadline=time.monotonic() + seconds)
+    """Read the program of a command that is run in this folder. Blocks; a file that is not regular or too large is a problem.
+
+    With `approved`, the hashes that each part may have, stop at the first part that is not as it was approved. So only
+    files that a person approved are searched for imports.
+    """
+    reader = _Reader(folder, hashes or FileHashes(), approved)
     try:
         reader.read(argv, search_path)
+    except _UnknownPartError as error:
+        return Program(files=reader.files, unknown_part=str(error))
     except UnusableFileError as error:
         return Program(files=reader.files, problem=f"{_shorten(error.filename)} is {error.strerror}")
     except OSError as error:
@@ -104,20 +117,28 @@ def _shorten(path: object) -> str:
     return str(path)[-200:]
 
 
+class _UnknownPartError(Exception):
+    """A part of a program is new, or not as it was approved."""
+
+
 class _Reader:
     """Collects the files of one program."""
 
-    def __init__(self, folder: str, *, deadline: float) -> None:
+    def __init__(
+        self, folder: str, hashes: FileHashes, approved: Mapping[str, Collection[str]] | None
+    ) -> None:
         self.files: dict[str, str] = {}
         self.stamps: set[tuple[str, int, int]] = set()
         self.neighbours: set[str] = set()
         self.is_partial = False
         self._folder = os.path.realpath(folder)
         self._own_folders = [self._folder]
-        self._deadline = deadline
-        self._bytes_left = MAX_BYTES
+        self._hashes = hashes
+        self._approved = approved
         self._looked_up: set[str] = set()
         self._to_scan: deque[tuple[str, bytes]] = deque()
+        self._commands: deque[list[str]] = deque()
+        self._packages: set[str] = set()
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
@@ -129,13 +150,22 @@ class _Reader:
                 bases.append(path)
         for base in dict.fromkeys(bases):
             self._add_named(argv, base)
+            for word in argv:
+                if word.startswith("@"):  # a file with more arguments
+                    more = self._read_start(self._absolute(word[1:], base))
+                    self._commands.append(more.decode(errors="replace").split()[:MAX_WORDS])
             if looks_up_modules(argv):
                 self._add_neighbours(base)
         roots = [*bases, *(f"{base}/src" for base in bases)]
         roots += [_parent(path) for path, _ in self._to_scan]
-        while self._to_scan:
+        while self._commands or self._to_scan:
+            if self._commands:
+                self._add_named(self._commands.popleft(), self._folder)
+                continue
             path, start = self._to_scan.popleft()
             self._add_neighbours(_parent(path))
+            if is_script(path):
+                self._add_package_of(path)
             for imported in imported_files(path, start, dict.fromkeys(roots)):
                 if not self._look_up(imported):
                     break
@@ -146,7 +176,7 @@ class _Reader:
         if path == UNCHECKED:
             self.is_partial = True
         elif path not in self._looked_up:
-            self._check_deadline(path)
+            self._hashes.check_deadline(path)
             if len(self._looked_up) >= _MAX_LOOK_UPS:
                 self.is_partial = True
                 return False
@@ -162,21 +192,36 @@ class _Reader:
             return
         self._looked_up.add(folder)
         for name in code_names(folder):
-            self._check_deadline(folder)
+            self._hashes.check_deadline(folder)
             if name == UNCHECKED:
                 self.is_partial = True
                 continue
             module = name.rstrip("/").partition(".")[0]
-            self.neighbours.add(os.path.relpath(f"{folder}/{name}", self._folder) + "/" * name.endswith("/"))
+            relative = os.path.relpath(f"{folder}/{name}", self._folder) + "/" * name.endswith("/")
+            self._check_known(relative)
+            self.neighbours.add(relative)
             if name.endswith(COMPILED_SUFFIXES):
                 self._add(f"{folder}/{name}")
             elif module in sys.stdlib_module_names:
                 for file in module_files(folder, module):
                     self._add(file)
 
+    def _add_package_of(self, path: str) -> None:
+        """Add the package.json that a script belongs to, and what it says of `#names` and of the package's own name."""
+        folder = _parent(path)
+        while self._is_inside(folder) and not _exists(f"{folder}/package.json"):
+            folder = _parent(folder)
+        if folder in self._packages or not self._is_inside(folder):
+            return
+        self._packages.add(folder)
+        self._add(f"{folder}/package.json")
+        for target in mapped_files(self._read_start(f"{folder}/package.json")):
+            self._look_up(UNCHECKED if "*" in target else self._absolute(target, folder))
+
     def _add_named(self, argv: Sequence[str], base: str) -> None:
         for name in manifests(argv):
-            self._add(f"{base}/{name}")
+            for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
+                self._add(path)
         for named in find_named(argv):
             match named:
                 case NamedFile(path=path, is_program=is_program):
@@ -225,7 +270,7 @@ class _Reader:
     def _add_entry_points(self, folder: str, *, name: str) -> None:
         """Add the entry points in the manifests of a folder; with a name, only the script of this name."""
         package = self._read_start(f"{folder}/package.json")
-        for text in _package_scripts(package, name):
+        for text in package_scripts(package, name):
             self._add(f"{folder}/package.json")
             for word in (text, *text.split()):
                 for path in resolved_script_files(self._absolute(word, folder)):
@@ -253,45 +298,38 @@ class _Reader:
         real = os.path.realpath(path)
         if real.startswith(_SYSTEM_FOLDERS) and not self._is_inside(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
+            self._check_known(relative, self.files[relative])
             return
-        self.files[relative], start = self._hash(path)
+        start = self._hash(path, relative)
+        if start.startswith(b"#!"):
+            self._commands.append(start[2:].partition(b"\n")[0].decode(errors="replace").split()[:MAX_WORDS])
         if is_source(path) and b"\0" not in start:
             # Python and Node look for imports beside the target of a link.
             for place in dict.fromkeys((path, real)):
                 self._to_scan.append((place, start))
 
-    def _hash(self, path: str) -> tuple[str, bytes]:
-        found, start = hashlib.sha256(), b""
-        descriptor = open_untrusted_file(path)
-        try:
-            status = os.fstat(descriptor)
-            self.stamps.add((path, status.st_ino, status.st_ctime_ns))
-            self._check_size(path, status.st_size)
-            while block := os.read(descriptor, _BLOCK_BYTES):
-                self._check_deadline(path)
-                self._check_size(path, len(block))
-                self._bytes_left -= len(block)
-                found.update(block)
-                start = start or block
-        finally:
-            os.close(descriptor)
-        self.is_partial |= status.st_size > _MAX_SCANNED and is_source(path) and b"\0" not in start
-        return found.hexdigest(), start[:_MAX_SCANNED]
+    def _hash(self, path: str, relative: str) -> bytes:
+        """Hash a file. Return its beginning."""
+        self.files[relative], start, status = self._hashes.read(path)
+        self.stamps.add((path, status.st_ino, status.st_ctime_ns))
+        self._check_known(relative, self.files[relative])
+        self.is_partial |= status.st_size > MAX_SCANNED and is_source(path) and b"\0" not in start
+        return start
 
-    def _check_size(self, path: str, size: int) -> None:
-        if size > self._bytes_left:
-            raise UnusableFileError(errno.EFBIG, f"too large (more than {MAX_BYTES} bytes in all)", path)
-
-    def _check_deadline(self, path: str) -> None:
-        if time.monotonic() > self._deadline:
-            raise UnusableFileError(errno.ETIMEDOUT, "part of a program that takes too long to read", path)
+    def _check_known(self, part: str, digest: str = "") -> None:
+        """Stop if a part is new or, with a hash, not as it was approved."""
+        if self._approved is None:
+            return
+        known = self._approved.get(part, ())
+        if not known or (digest and digest not in known):
+            raise _UnknownPartError(part)
 
     def _read_start(self, path: str) -> bytes:
         if not self._contains(path) or not _is_file(path):
             return b""
         descriptor = open_untrusted_file(path)
         try:
-            return os.read(descriptor, _MAX_SCANNED)
+            return os.read(descriptor, MAX_SCANNED)
         finally:
             os.close(descriptor)
 
@@ -335,37 +373,20 @@ def _find_in_path(command: str, search_path: str) -> str:
     return command if "/" in command else shutil.which(command, path=search_path) or command
 
 
-def _package_scripts(package: bytes, name: str) -> Iterator[str]:
-    """The commands and files that a package.json names; with a name, only those of the script or program of this name."""
+def _files_in(folder: str) -> list[str]:
+    """The paths of all files in a folder, not in those below it."""
     try:
-        content: Json = msgspec.json.decode(package) if package else None
-    except (msgspec.DecodeError, RecursionError):
-        return
-    if not isinstance(content, dict):
-        return
-    programs = content.get("bin")
-    if isinstance(programs, str):
-        if not name or package_name(str(content.get("name"))).endswith(name):
-            yield programs
-    else:
-        yield from _texts(programs, name)
-    if name:
-        for prefix in ("pre", "", "post"):
-            yield from _texts(content.get("scripts"), f"{prefix}{name}")
-    else:
-        for key in ("main", "module", "exports"):
-            yield from _texts(content, key)
+        with os.scandir(folder) as entries:
+            return sorted(entry.path for entry in islice(entries, MAX_FILES + 1) if not entry.is_dir())
+    except OSError:
+        return []
 
 
-def _texts(named: Json, name: str) -> Iterator[str]:
-    """The texts of an object; with a name, only the one of this name."""
-    for key, value in named.items() if isinstance(named, dict) else ():
-        if isinstance(value, str) and (not name or key == name):
-            yield value
-
-
-def describe_change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Which files changed, in a few words: `server.py changed, json.py is new`."""
+def describe_change(before: Mapping[str, str], program: Program) -> str:
+    """Which parts of a program are not as they were before, in a few words: `server.py changed, json.py is new`."""
+    now = program.parts
+    if part := program.unknown_part:
+        return f"{part} changed" if part in before else f"{part} is new"
     changed = [f"{path} changed" for path in now if path in before and before[path] != now[path]]
     new = [f"{path} is new" for path in now if path not in before]
     gone = [f"{path} is gone" for path in before if path not in now]

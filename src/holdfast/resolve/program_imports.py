@@ -1,8 +1,9 @@
-"""Find the files that a Python or JavaScript source imports."""
+"""Find the files that a Python or JavaScript source imports, and the modules in a folder that it could import."""
 
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 
 UNCHECKED = ""
@@ -14,18 +15,29 @@ _PYTHON_IMPORT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
-# Any quoted relative path: what is not imported is at most hashed in vain.
+# Any quoted relative path. To hash a file that is not imported does no harm.
 _SCRIPT_IMPORT = re.compile(rb"[\"'`](\.{1,2}(?:/[^\"'`\n]{0,500})?)[\"'`]")
 _SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
 _RESOLVED_SUFFIXES = (*_SCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_SUFFIXES = (".py", ".pyw")
-_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
+_COMPILED_MODULE_SUFFIXES = (".pyc", ".so", ".abi3.so")
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+COMPILED_SUFFIXES = (".pyc", ".so", ".node")
+"""The suffixes of modules that are not searched for imports."""
+_MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
+_MAX_ENTRIES = 5000
+_MAX_PACKAGES = 500
 
 
 def is_source(path: str) -> bool:
     """Whether the file may be Python or JavaScript, so that it is searched for imports."""
     return PurePosixPath(path).suffix in ("", *_PYTHON_SUFFIXES, *_SCRIPT_SUFFIXES)
+
+
+def is_script(path: str) -> bool:
+    """Whether the file may be JavaScript or TypeScript."""
+    name = PurePosixPath(path)
+    return name.suffix in ("", *_SCRIPT_SUFFIXES) and not name.name.startswith(".")
 
 
 def imported_files(path: str, source: bytes, roots: Iterable[str] = ()) -> Iterator[str]:
@@ -37,7 +49,10 @@ def imported_files(path: str, source: bytes, roots: Iterable[str] = ()) -> Itera
     if suffix in ("", *_SCRIPT_SUFFIXES):
         yield from _imported_by_script(folder, source)
     if suffix in ("", *_PYTHON_SUFFIXES):
-        source = source.replace(b"\\\n", b" ")
+        # Python also ends a line at a CR, and skips a form feed.
+        source = (
+            source.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\f", b" ").replace(b"\\\n", b" ")
+        )
         for root in dict.fromkeys((folder, *roots)):
             yield from _imported_by_python(folder, root, source)
 
@@ -68,9 +83,33 @@ def resolved_script_files(path: str) -> Iterator[str]:
     yield f"{path}/package.json"
 
 
+def code_names(folder: str) -> Iterator[str]:
+    """The names of the modules in a folder, and of its packages with a `/`.
+
+    A new module in it can take the place of one that a program imports.
+    """
+    folders: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, _MAX_ENTRIES):
+                if entry.name.endswith(_MODULE_SUFFIXES):
+                    yield entry.name
+                elif entry.name.isidentifier() and entry.is_dir():
+                    folders.append(entry.name)
+            if next(entries, None) is not None:
+                yield UNCHECKED
+    except OSError:
+        yield UNCHECKED
+    for name in folders[:_MAX_PACKAGES]:
+        if _is_package(f"{folder}/{name}"):
+            yield f"{name}/"
+    if len(folders) > _MAX_PACKAGES:
+        yield UNCHECKED
+
+
 def _module_at(path: str) -> Iterator[str]:
     for inner in (path, f"{path}/__init__"):
-        for suffix in (".py", *_COMPILED_SUFFIXES):
+        for suffix in (".py", *_COMPILED_MODULE_SUFFIXES):
             yield f"{inner}{suffix}"
 
 
@@ -109,3 +148,11 @@ def _folder_above(folder: str, levels: int) -> str:
 def _imported_by_script(folder: str, source: bytes) -> Iterator[str]:
     for name in dict.fromkeys(_SCRIPT_IMPORT.findall(source)):
         yield from resolved_script_files(f"{folder}/{name.decode(errors='replace').rstrip('/')}")
+
+
+def _is_package(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.startswith("__init__.") for entry in islice(entries, _MAX_ENTRIES))
+    except OSError:
+        return False

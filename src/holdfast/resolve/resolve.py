@@ -10,7 +10,7 @@ from holdfast.model.server import ServerSpec
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.admit import admit
 from holdfast.resolve.confine import ConfinePolicy, confine
-from holdfast.resolve.expand_servers import expand_servers
+from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
@@ -39,7 +39,7 @@ class ResolvePolicy:
 async def resolve_in_thread(
     loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
 ) -> Resolution:
-    """Do the same as `resolve` in a thread: it takes longer, the more a project's file contains."""
+    """The same as `resolve`, in a thread: a large project file takes long."""
     return await _THREADS.run(resolve, loaded, context, policy, owner=context.cwd)
 
 

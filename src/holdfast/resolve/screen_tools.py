@@ -46,7 +46,7 @@ class WithheldTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnconfirmedTool:
+class ToolWithoutHints:
     """A tool that is offered without its hints and its title, because no person approved its definition."""
 
     name: str
@@ -70,7 +70,7 @@ class ScreenedTools:
 
     offered: tuple[Tool, ...] = ()
     withheld: tuple[WithheldTool, ...] = ()
-    unconfirmed: tuple[UnconfirmedTool, ...] = ()
+    offered_without_hints: tuple[ToolWithoutHints, ...] = ()
     """The offered tools whose hints or title were removed."""
     cleanup_notes: tuple[str, ...] = ()
     """What was removed from the texts of the offered tools."""
@@ -124,7 +124,7 @@ async def screen_tools_async(tools: Sequence[Tool], approved: ApprovedTools) -> 
 def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generator[None, None, ScreenedTools]:
     offered: dict[str, Tool] = {}
     withheld: list[WithheldTool] = []
-    unconfirmed: list[UnconfirmedTool] = []
+    offered_without_hints: list[ToolWithoutHints] = []
     taken: set[str] = set()  # the names of the offered tools in lower case
     cleanup_notes: list[str] = []
     fingerprints: dict[str, str] = {}
@@ -143,7 +143,9 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
         if not _is_listed(approved.hints_accepted, tool.name, digest):
             without_claims = _without_claims(clean)
             if without_claims != clean:
-                unconfirmed.append(UnconfirmedTool(name=tool.name, definition=clean, fingerprint=digest))
+                offered_without_hints.append(
+                    ToolWithoutHints(name=tool.name, definition=clean, fingerprint=digest)
+                )
             clean = without_claims
         offered[tool.name] = clean
         taken.add(tool.name.lower())
@@ -152,7 +154,7 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
     return ScreenedTools(
         offered=tuple(offered.values()),
         withheld=tuple(withheld),
-        unconfirmed=tuple(unconfirmed),
+        offered_without_hints=tuple(offered_without_hints),
         cleanup_notes=tuple(cleanup_notes),
         fingerprints=fingerprints,
     )

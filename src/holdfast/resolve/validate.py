@@ -13,11 +13,11 @@ import msgspec
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.reserved_variables import risky_variable_reason
-from holdfast.model.resolution import Refusal, Resolution, ServerWarning, Stage
+from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
-from holdfast.resolve.expand_servers import find_variables
+from holdfast.resolve.expand import find_variables
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     ASKS_HELP,
@@ -92,7 +92,7 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         origin=entry.origin,
         digest=entry.digest,
         transport=_transport(entry, fields),
-        trust=_trust(fields) if is_trusted else Trust.DIRECT,
+        min_trust=_trust(fields) if is_trusted else Trust.DIRECT,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
         tools=_allowlist(fields.tools),
         allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
@@ -160,7 +160,7 @@ def _allowlist(names: Any) -> Allowlist:
             return Allowlist(frozenset(names))
 
 
-def _warnings(entry: ServerEntry, fields: EntryFields) -> list[ServerWarning]:
+def _warnings(entry: ServerEntry, fields: EntryFields) -> list[SessionWarning]:
     if entry.source in (Source.HOST, Source.USER):
         return []
     defaults = EntryFields()
@@ -171,4 +171,4 @@ def _warnings(entry: ServerEntry, fields: EntryFields) -> list[ServerWarning]:
         f"These keys have no effect in {entry.origin}: {', '.join(ignored)}. "
         "Only the config files of the host and the user can set them."
     )
-    return [ServerWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]
+    return [SessionWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]

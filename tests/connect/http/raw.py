@@ -121,7 +121,7 @@ async def send(pool: Pool, url: URL, method: str = "GET", **more: Any) -> HttpRe
 async def fetch(pool: Pool, url: URL, method: str = "GET", **more: Any) -> bytes:
     response = await send(pool, url, method, **more)
     try:
-        return await response.read(10_000_000)
+        return bytes(await response.read(10_000_000))
     finally:
         response.close()
 

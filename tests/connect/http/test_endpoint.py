@@ -14,8 +14,8 @@ from starlette.routing import Route
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.pools import Pool
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.errors import HoldfastError
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import connect_options, serve
 

@@ -38,9 +38,9 @@ from holdfast.connect.http.login import log_in
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, read_login, write_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pool
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.conftest import HostFactory
 from tests.connect.web import (

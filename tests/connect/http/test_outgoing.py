@@ -12,11 +12,12 @@ from pydantic import Field
 
 from holdfast.connect.http.outgoing import encode_header_value, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
-from holdfast.host.host import KEYS
+from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.model.context import META_KEY
 from holdfast.token import Signer, Verifier, audience_of
 from holdfast.wire.frame import Raw, notification_line, request_line
 from holdfast.wire.mcp.eras import VERSION_KEY, Era
+from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory
 from tests.connect.web import (
     HEADER,
@@ -64,6 +65,11 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+def listed(schema: dict[str, Any]) -> Tool:
+    return Tool(name="go", input_schema=Raw(json.dumps(schema).encode()))
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -73,9 +79,9 @@ SCHEMA: dict[str, Any] = {
         {},
     ],
 )
-def test_marked_arguments_become_the_same_headers_as_in_the_sdk(arguments: dict[str, Any]):
+async def test_marked_arguments_become_the_same_headers_as_in_the_sdk(arguments: dict[str, Any]):
     param_headers = ParamHeaders()
-    param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": SCHEMA}]}).encode()))
+    await param_headers.set_tools([listed(SCHEMA)])
     meta = {VERSION_KEY: "2026-07-28"}
 
     message = parse_outgoing(
@@ -86,23 +92,25 @@ def test_marked_arguments_become_the_same_headers_as_in_the_sdk(arguments: dict[
     assert message.headers == {**named, **mcp_param_headers(x_mcp_header_map(SCHEMA), arguments)}
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "mark",
     [7, "", "with blank", "Evil\r\nHost: x", "x" * 200, None, {"a": 1}],
     ids=lambda mark: repr(mark)[:20],
 )
-def test_mark_that_is_not_a_header_name_has_no_effect(mark: Any):
+async def test_mark_that_is_not_a_header_name_has_no_effect(mark: Any):
     param_headers = ParamHeaders()
     schema = {"properties": {"a": {"type": "string", "x-mcp-header": mark}}}
-    param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}).encode()))
+    await param_headers.set_tools([listed(schema)])
 
     assert param_headers.headers("go", Raw(b'{"a": "b"}')) == {}
 
 
-def test_tool_without_marks_in_a_later_list_has_no_headers():
+@pytest.mark.anyio
+async def test_tool_without_marks_in_a_later_list_has_no_headers():
     param_headers = ParamHeaders()
     for schema in (SCHEMA, {"type": "object", "properties": {"region": {"type": "string"}}}):
-        param_headers.add_page(Raw(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}).encode()))
+        await param_headers.set_tools([listed(schema)])
 
     assert param_headers.headers("go", Raw(b'{"region": "eu"}')) == {}
 
@@ -158,7 +166,7 @@ async def test_each_request_tells_a_shared_server_which_session_is_calling(
         for session in (one, other, one):
             await session.call("web.go")
 
-    verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
+    verifier = Verifier(Signer(data_dir(make_host) / KEYS_FOLDER).public_file)
     said = [
         (
             verifier.verify(headers[HEADER], audience_of(f"{url}/mcp"), request=body).context.session_id,

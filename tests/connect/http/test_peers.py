@@ -72,7 +72,7 @@ async def test_reference_server_is_connected_again_after_a_restart(make_host: Ho
             first = await session.call("ref.echo", {"message": "one"})
         with everything("streamableHttp", port):
             answers = [await session.call("ref.echo", {"message": "two"}) for _ in range(3)]
-            await host.close_session(session)
+            await session.close()
 
     assert first.text == "Echo: one"
     assert sum(answer.state_lost for answer in answers) == 1

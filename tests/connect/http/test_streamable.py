@@ -10,7 +10,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.host.host import KEYS, Host
+from holdfast.connect.back_off import NO_BACK_OFF
+from holdfast.host.data_folder import KEYS_FOLDER
+from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.context import META_KEY
 from holdfast.model.json import JsonObject
@@ -135,7 +137,7 @@ async def test_every_http_request_is_signed_for_its_server_and_body_whatever_the
     ):
         await texts(session, "web.go", "web.go")
 
-    verifier, seen = Verifier(Signer(data_dir(make_host) / KEYS).public_file), ReplayCache()
+    verifier, seen = Verifier(Signer(data_dir(make_host) / KEYS_FOLDER).public_file), ReplayCache()
     claims = [
         verifier.verify(headers[HEADER], audience_of(f"{url}/mcp"), request=body)
         for _, headers, body in scripted.requests
@@ -174,9 +176,9 @@ async def test_concurrent_sessions_are_never_mixed_up(make_host: HostFactory, fo
     ):
         sessions = await asyncio.gather(*(host.open(OpenOptions(cwd=folder)) for _ in range(SESSIONS)))
         await asyncio.gather(*(session.wait_ready() for session in sessions))
-        verifier = Verifier(Signer(data_dir(make_host) / KEYS).public_file)
+        verifier = Verifier(Signer(data_dir(make_host) / KEYS_FOLDER).public_file)
         answered = sum(await asyncio.gather(*map(work, sessions)))
-        await asyncio.gather(*(host.close_session(session) for session in sessions))
+        await asyncio.gather(*(session.close() for session in sessions))
 
     assert (len(scripted.calls()), answered, crossed) == (SESSIONS**2, SESSIONS**2, [])
 
@@ -255,16 +257,15 @@ async def test_lost_state_is_reported_once_after_the_server_restarted(
     make_host: HostFactory, folder: Path, era: str
 ):
     port = free_port()
-    async with make_host(
-        {"web": http_entry(f"http://127.0.0.1:{port}")}, options=connect_options(ERAS[era])
-    ) as host:
+    options = connect_options(ERAS[era], back_off=NO_BACK_OFF)
+    async with make_host({"web": http_entry(f"http://127.0.0.1:{port}")}, options=options) as host:
         async with serve(sdk_server().streamable_http_app(), port):
             session = await host.open(OpenOptions(cwd=folder))
             before = await session.call("web.count")
         down = await session.call("web.count")
         async with serve(sdk_server().streamable_http_app(), port):
             after = [await session.call("web.count") for _ in range(2)]
-            await host.close_session(session)
+            await session.close()
 
     assert (before.text, down.code) == ("1", "CONNECTION_CLOSED")
     assert [answer.state_lost for answer in after] == [True, False]
@@ -284,7 +285,7 @@ async def test_server_that_dies_during_a_call_fails_that_call_and_is_connected_a
         dead = await call
         async with serve(ScriptedServer(), port):
             after = await session.call("web.go")
-            await host.close_session(session)
+            await session.close()
 
     place = f"http://127.0.0.1:{port}/mcp"
     assert (dead.code, dead.message) == (
@@ -323,10 +324,10 @@ async def test_remote_links_can_be_closed_in_any_order_and_from_any_task(
     ):
         sessions = await asyncio.gather(*(host.open(OpenOptions(cwd=folder)) for _ in range(4)))
         await asyncio.gather(*(session.wait_for_servers() for session in sessions))
-        await asyncio.create_task(host.close_session(sessions[2]))
-        await host.close_session(sessions[0])
+        await asyncio.create_task(sessions[2].close())
+        await sessions[0].close()
         left = await texts(sessions[1], "web.count", "web.count")
-        await asyncio.gather(*(asyncio.create_task(host.close_session(sessions[n])) for n in (3, 1)))
+        await asyncio.gather(*(asyncio.create_task(sessions[n].close()) for n in (3, 1)))
 
     assert left == ["1", "2"]
 

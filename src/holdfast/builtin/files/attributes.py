@@ -1,63 +1,64 @@
-"""Keep the owner, the rights and the extended attributes of a file that is replaced by a new one."""
+"""Copies the owner, the rights and the extended attributes of a file to the new file that replaces it."""
 
 import errno
 import os
 import stat
 from contextlib import suppress
 
-_ACCESS_LIST = "system.posix_acl_access"
-_NOT_COPIED = ("security.capability",)  # a change of the file takes its capabilities away
+_ACL_ATTRIBUTE = "system.posix_acl_access"
+_NOT_COPIED = ("security.capability",)  # the kernel removes them at any change to a file
 
 
-def copy_attributes(replaced: int, descriptor: int) -> None:
-    """Give the new file the owner, group, rights and extended attributes of the replaced one.
+def copy_attributes(old_fd: int, new_fd: int) -> None:
+    """Give the new file the owner, group, rights and extended attributes of the old file.
 
-    Raise `OSError` if that would give root the file of a user, or a group rights that it did not have.
+    Raises `OSError` if root cannot give the new file to the old file's owner, or if the old file's access-control list
+    cannot be copied because the group cannot.
     """
-    status = os.fstat(replaced)
-    mode = stat.S_IMODE(status.st_mode) & 0o777
-    has_same_group = _copy_owner(status, descriptor)
+    old = os.fstat(old_fd)
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    has_same_group = _copy_owner(old, new_fd)
     if not has_same_group:
         mode &= 0o707 | (mode & 0o7) << 3  # the new group gets no more rights than everyone had
     if hasattr(os, "listxattr"):  # Linux
-        _copy_extended(replaced, descriptor, with_access_list=has_same_group)
-    os.fchmod(descriptor, mode)
+        _copy_extended(old_fd, new_fd, has_same_group=has_same_group)
+    os.fchmod(new_fd, mode)
 
 
-def keep_owner(descriptor: int, folder: os.stat_result) -> None:
-    """Give a new file that root creates to the owner of its folder."""
-    if os.fstat(descriptor).st_uid == 0 and (folder.st_uid, folder.st_gid) != (0, 0):
-        os.fchown(descriptor, folder.st_uid, folder.st_gid)
+def give_to_folder_owner(new_fd: int, folder: os.stat_result) -> None:
+    """If root created the new file, give it to the owner of its folder."""
+    if os.fstat(new_fd).st_uid == 0 and (folder.st_uid, folder.st_gid) != (0, 0):
+        os.fchown(new_fd, folder.st_uid, folder.st_gid)
 
 
-def _copy_owner(status: os.stat_result, descriptor: int) -> bool:
-    """Copy owner and group if possible. Whether the group is the same."""
-    new = os.fstat(descriptor)
-    if (new.st_uid, new.st_gid) == (status.st_uid, status.st_gid):
+def _copy_owner(old: os.stat_result, new_fd: int) -> bool:
+    """Copy the owner and the group; without the right to do that, only the group. Return False if neither is possible."""
+    new = os.fstat(new_fd)
+    if (new.st_uid, new.st_gid) == (old.st_uid, old.st_gid):
         return True
     try:
-        os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchown(new_fd, old.st_uid, old.st_gid)
         return True
     except PermissionError:
         if new.st_uid == 0:
             raise
-    # Another user's file that this user may write becomes this user's, and stays the group's if possible.
+    # Only root can give a file to another user. The new file stays this user's; try to copy at least the group.
     try:
-        os.fchown(descriptor, -1, status.st_gid)
+        os.fchown(new_fd, -1, old.st_gid)
         return True
     except PermissionError:
         return False
 
 
-def _copy_extended(replaced: int, descriptor: int, *, with_access_list: bool) -> None:
-    names = os.listxattr(replaced)
-    if _ACCESS_LIST not in names and _ACCESS_LIST in os.listxattr(descriptor):
-        os.removexattr(descriptor, _ACCESS_LIST)  # the folder's default
+def _copy_extended(old_fd: int, new_fd: int, *, has_same_group: bool) -> None:
+    names = os.listxattr(old_fd)
+    if _ACL_ATTRIBUTE not in names and _ACL_ATTRIBUTE in os.listxattr(new_fd):
+        os.removexattr(new_fd, _ACL_ATTRIBUTE)  # the new file got it from its folder
     for name in names:
-        if name == _ACCESS_LIST:
-            if not with_access_list:
+        if name == _ACL_ATTRIBUTE:
+            if not has_same_group:
                 raise PermissionError(errno.EPERM, "its group and access-control list cannot be kept")
-            os.setxattr(descriptor, name, os.getxattr(replaced, name))
+            os.setxattr(new_fd, name, os.getxattr(old_fd, name))
         elif name not in _NOT_COPIED:
             with suppress(OSError):
-                os.setxattr(descriptor, name, os.getxattr(replaced, name))
+                os.setxattr(new_fd, name, os.getxattr(old_fd, name))

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.builtin.files.attributes import copy_attributes, keep_owner
+from holdfast.builtin.files.attributes import copy_attributes, give_to_folder_owner
 from holdfast.builtin.files.file_locks import FileLock, FileLocks
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
@@ -23,14 +23,18 @@ _BINARY_CHECK_BYTES = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSnapshot:
-    """A file as it was read: its real path, its text (None if there was no file), and a version to detect later changes."""
+    """A file as it was read."""
 
     real: str
+    """Its path without links."""
     text: str | None
+    """None if there was no file."""
     version: tuple[int, ...] = ()
+    """Changes with every change to the file on disk; empty if there was no file."""
     is_from_editor: bool = False
+    """True if the text came from the editor, and not from disk."""
     note: str = ""
-    """What to tell the model about the text."""
+    """What the model must know about the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +54,14 @@ class FolderListing:
     entries: tuple[FolderEntry, ...]
     total: int
     is_complete: bool
-    """False if the folder has more entries than were read: then `total` is not all, and `entries` may not be the first."""
+    """False if the folder has more entries than are read. Then `total` and `entries` are about those that were read."""
 
 
 def read_file(
-    roots: Roots, path: str, *, to_change: bool = False, max_bytes: int = MAX_FILE_BYTES
+    roots: Roots, path: str, *, for_writing: bool = False, max_bytes: int = MAX_FILE_BYTES
 ) -> FileSnapshot:
-    """Read a text file; the text is None if there is no such file."""
-    with open_path(roots, path, to_change=to_change) as handle:
+    """Read a text file. If there is no such file, the snapshot's text is None."""
+    with open_path(roots, path, for_writing=for_writing) as handle:
         try:
             descriptor = open_file(handle)
         except FileNotFoundError:
@@ -78,17 +82,17 @@ def read_file(
 
 
 def make_parents(roots: Roots, path: str) -> FileSnapshot:
-    """Create the missing parent folders of a new file, and return its empty snapshot."""
-    with open_path(roots, path, to_change=True, make=True) as handle:
+    """Create the missing parent folders of a new file. Return the file's snapshot, without a text."""
+    with open_path(roots, path, for_writing=True, make_parents=True) as handle:
         return FileSnapshot(real=handle.real, text=None)
 
 
 def lock_file(roots: Roots, locks: FileLocks, path: str, before: FileSnapshot) -> FileLock | None:
-    """Lock a file that the editor will write, unless it has changed since `before` was read.
+    """Lock a file that the editor will write. Returns None if another session is writing it.
 
-    None if another session is writing it.
+    Raises FILE_CHANGED if the file has changed since `before` was read.
     """
-    with open_path(roots, path, to_change=True) as handle:
+    with open_path(roots, path, for_writing=True) as handle:
         lock = locks.acquire(handle.folder_fd, handle.name)
         if lock is not None:
             try:
@@ -100,9 +104,12 @@ def lock_file(roots: Roots, locks: FileLocks, path: str, before: FileSnapshot) -
 
 
 def write_file(roots: Roots, locks: FileLocks, path: str, text: str, before: FileSnapshot) -> bool:
-    """Replace the file atomically, unless it has changed since `before` was read. False if another session is writing it."""
+    """Replace the file atomically. Returns False if another session is writing it.
+
+    Raises FILE_CHANGED if the file has changed since `before` was read.
+    """
     data = encode_text(path, text)
-    with open_path(roots, path, to_change=True, make=True) as handle:
+    with open_path(roots, path, for_writing=True, make_parents=True) as handle:
         lock = locks.acquire(handle.folder_fd, handle.name)
         if lock is None:
             return False
@@ -118,10 +125,11 @@ def write_file(roots: Roots, locks: FileLocks, path: str, text: str, before: Fil
                     if before.version:
                         _copy_attributes(handle, path, before, descriptor)
                     else:
-                        keep_owner(descriptor, os.fstat(handle.folder_fd))
+                        give_to_folder_owner(descriptor, os.fstat(handle.folder_fd))
                     file.write(data)
                     file.flush()
-                    now = time.time_ns()  # more exact than the file system's own, so that it is a new version
+                    # The file system's own clock is coarse: two quick changes could get the same time.
+                    now = time.time_ns()
                     os.utime(descriptor, ns=(now, now))
                     os.fsync(descriptor)
                 _check_unchanged(handle, path, before)
@@ -139,26 +147,26 @@ def _check_unchanged(handle: PathHandle, path: str, before: FileSnapshot) -> Non
 
 
 def changed_error(path: str) -> HoldfastError:
-    """The error for a file that was changed by somebody else."""
+    """Return the error for a file that another program has changed."""
     return HoldfastError(codes.FILE_CHANGED, f"{path!r} has changed since it was read. Nothing was written.")
 
 
-def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, descriptor: int) -> None:
-    """Copy the attributes of the file that was read. Raise if it is read-only: its folder alone would permit to replace it."""
+def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, new_fd: int) -> None:
+    """Copy the attributes of the old file. Raise if it is read-only: the right to write to its folder is not enough."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    replaced = os.open(handle.name, flags, dir_fd=handle.folder_fd)
+    old_fd = os.open(handle.name, flags, dir_fd=handle.folder_fd)
     try:
-        if _version(os.fstat(replaced)) != before.version:
+        if _version(os.fstat(old_fd)) != before.version:
             raise changed_error(path)
-        copy_attributes(replaced, descriptor)
+        copy_attributes(old_fd, new_fd)
     finally:
-        os.close(replaced)
+        os.close(old_fd)
 
 
 def _move_into_place(temporary: str, handle: PathHandle, *, is_new: bool) -> None:
     folder_fd = handle.folder_fd
     if is_new:
-        try:  # a link replaces nothing: another program may have made the file by now
+        try:  # unlike a rename, a hard link fails if another program has created the file by now
             os.link(temporary, handle.name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
         except FileExistsError:
             raise changed_error(handle.real) from None
@@ -171,25 +179,29 @@ def _move_into_place(temporary: str, handle: PathHandle, *, is_new: bool) -> Non
 
 
 def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]:
-    """List a folder, and yield wherever the work can pause."""
+    """List a folder. The generator yields wherever the work can pause."""
     with open_path(roots, path) as handle:
         descriptor = open_folder(handle)
         try:
-            found: list[tuple[str, str]] = []
-            is_complete = True
+            first: list[tuple[str, str]] = []
+            total, is_complete = 0, True
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    if len(found) == _MAX_ENTRIES:
+                    if total == _MAX_ENTRIES:
                         is_complete = False
                         break
-                    found.append((entry.name, _kind(entry)))
-                    if len(found) % _PAUSE_ENTRIES == 0:
+                    first.append((entry.name, _kind(entry)))
+                    total += 1
+                    if total % _PAUSE_ENTRIES == 0:
+                        # Sort a few at a time: no other thread runs while a list is being sorted.
+                        first.sort()
+                        del first[MAX_LISTED:]
                         yield
-            found.sort()
+            first.sort()
             return FolderListing(
                 real=handle.real,
-                entries=tuple(_folder_entry(descriptor, *entry) for entry in found[:MAX_LISTED]),
-                total=len(found),
+                entries=tuple(_folder_entry(descriptor, *entry) for entry in first[:MAX_LISTED]),
+                total=total,
                 is_complete=is_complete,
             )
         finally:
@@ -197,7 +209,7 @@ def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]
 
 
 def decode_text(path: str, data: bytes) -> str:
-    """Decode UTF-8; raise NOT_TEXT for a binary file."""
+    """Decode the content of a file. Raises NOT_TEXT if it is not UTF-8."""
     if b"\0" not in data[:_BINARY_CHECK_BYTES]:
         try:
             return data.decode()
@@ -207,7 +219,7 @@ def decode_text(path: str, data: bytes) -> str:
 
 
 def encode_text(path: str, text: str) -> bytes:
-    """Encode as UTF-8; raise if it cannot be encoded or is too large."""
+    """Encode a text as UTF-8. Raises if it cannot be encoded, or if it is too large."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -220,7 +232,7 @@ def encode_text(path: str, text: str) -> bytes:
 
 
 def too_large_error(path: str, size: int) -> HoldfastError:
-    """The error for a text that is too large to be written."""
+    """Return the error for a text that is too large to be written."""
     return HoldfastError(
         codes.FILE_TOO_LARGE, f"{path!r} would have {size} bytes; the maximum is {MAX_FILE_BYTES}."
     )
@@ -250,9 +262,9 @@ def _folder_entry(folder_fd: int, name: str, kind: str) -> FolderEntry:
     if kind == "file":
         with suppress(OSError):  # deleted since it was listed
             size = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_size
-    return FolderEntry(name=_printable(name), kind=kind, size=size)
+    return FolderEntry(name=_replace_invalid_utf8(name), kind=kind, size=size)
 
 
-def _printable(name: str) -> str:
-    """The name, with replacement characters if it is not UTF-8."""
+def _replace_invalid_utf8(name: str) -> str:
+    """Replace the bytes of a file name that are not UTF-8."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

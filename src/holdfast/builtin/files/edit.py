@@ -1,9 +1,9 @@
-"""Replace text, and make the diff that is shown for a change."""
+"""Replaces text, and makes the diff that is shown for a change."""
 
 from dataclasses import dataclass
 
 from holdfast.builtin.files.disk import MAX_FILE_BYTES, encode_text, too_large_error
-from holdfast.builtin.files.lines import common_prefix, common_suffix, line_numbers
+from holdfast.builtin.files.lines import line_numbers
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -12,6 +12,7 @@ _MAX_WHOLE_TEXT = 16 * 1024
 _MAX_DIFF_CHARS = 256 * 1024
 _MAX_COMPARED_CHARS = 256 * 1024
 _CONTEXT_LINES = 3
+_BLOCK_CHARS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Replacement:
     every: bool
 
     def apply(self, path: str, text: str) -> tuple[str, int]:
-        """The new text, and the number of replacements. Its size is checked before it is made."""
+        """Return the new text and the number of replacements. The size of the new text is checked before it is made."""
         if not self.old:
             raise HoldfastError(codes.NO_MATCH, "`old` is empty. To write a whole file, use `write`.")
         if self.old == self.new:
@@ -49,24 +50,24 @@ class Replacement:
 
 
 def describe_change(real: str, old: str | None, new: str) -> JsonObject:
-    """The diff, or a sentence if it is too long to show.
+    """Return the diff or, if it is too long to show, a sentence that says so.
 
-    A short text is shown whole. Of a long one, only the lines that differ, with a few lines around them.
+    The diff of a short text contains the whole text; that of a long text, the lines that differ and a few around them.
     """
     if old is not None and len(old) + len(new) > _MAX_WHOLE_TEXT:
         old, new = _differing_lines(old, new)
     if len(old or "") + len(new) > _MAX_DIFF_CHARS:
-        return {"cut": "The change is too long to show. The file was written."}
+        return {"truncated": "The change is too long to show. The file was written."}
     return {"diff": {"path": real, "old_text": old, "new_text": new}}
 
 
 def _differing_lines(old: str, new: str) -> tuple[str, str]:
-    same = common_prefix(old, new)
-    start = _line_start_before(old, same)
+    same_before = common_prefix(old, new)
+    start = _line_start_before(old, same_before)
     for _ in range(_CONTEXT_LINES):
         start = _line_start_before(old, start - 1)
-    same_at_end = min(common_suffix(old, new), len(old) - same, len(new) - same)
-    old_end, new_end = len(old) - same_at_end, len(new) - same_at_end
+    same_after = min(common_suffix(old, new), len(old) - same_before, len(new) - same_before)
+    old_end, new_end = len(old) - same_after, len(new) - same_after
     end = old_end
     if not _begins_line(old, old_end) or not _begins_line(new, new_end):
         end = _line_end_after(old, end)
@@ -80,18 +81,18 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _line_start_before(text: str, at: int) -> int:
-    """The beginning of the line that contains this position."""
+    """Return where the line that contains this position begins."""
     return text.rfind("\n", 0, max(at, 0)) + 1
 
 
 def _line_end_after(text: str, at: int) -> int:
-    """The end of the line that contains this position."""
+    """Return where the line that contains this position ends."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1
 
 
 def _likely_cause(text: str, old: str) -> str:
-    """Why the text is probably not found; empty if unknown."""
+    """Return why the text is probably not found; empty if that is unknown."""
     if len(text) > _MAX_COMPARED_CHARS:
         return ""
     if "\r\n" in text and "\n" in old and old.replace("\r\n", "\n") in text.replace("\r\n", "\n"):
@@ -99,3 +100,43 @@ def _likely_cause(text: str, old: str) -> str:
     if " ".join(old.split()) in " ".join(text.split()):
         return ": its whitespace differs"
     return ""
+
+
+def common_prefix(one: str, other: str) -> int:
+    """Return how many characters are the same at the beginning of both texts."""
+    shortest = min(len(one), len(other))
+    at = 0
+    while at < shortest and one[at : at + _BLOCK_CHARS] == other[at : at + _BLOCK_CHARS]:
+        at += _BLOCK_CHARS
+    at, end = min(at, shortest), min(at + _BLOCK_CHARS, shortest)
+    while at < end:
+        middle = (at + end + 1) // 2
+        if one[at:middle] == other[at:middle]:
+            at = middle
+        else:
+            end = middle - 1
+    return at
+
+
+def common_suffix(one: str, other: str) -> int:
+    """Return how many characters are the same at the end of both texts."""
+    shortest = min(len(one), len(other))
+    size = 0
+    while size < shortest:
+        step = min(_BLOCK_CHARS, shortest - size)
+        if _before_end(one, size, step) == _before_end(other, size, step):
+            size += step
+            continue
+        while step > 1:
+            half = step // 2
+            if _before_end(one, size, half) == _before_end(other, size, half):
+                size += half
+                step -= half
+            else:
+                step = half
+        return size
+    return size
+
+
+def _before_end(text: str, size: int, step: int) -> str:
+    return text[len(text) - size - step : len(text) - size]

@@ -1,4 +1,4 @@
-"""Read and write files through the editor, unless a confined server could redirect the path.
+"""Reads and writes files through the editor, unless a confined server could redirect the path.
 
 The editor opens a file by its path, after Holdfast has checked the path. In between, a confined server that can write
 to a folder in the path could replace it with a link, and the editor would follow the link. So the editor is used only
@@ -10,8 +10,7 @@ from pathlib import PurePosixPath
 
 from holdfast.builtin.files.disk import MAX_FILE_BYTES, FileSnapshot, changed_error
 from holdfast.model import codes
-from holdfast.model.confined_folders import ConfinedFolders
-from holdfast.model.confined_locks import runs_confined_server
+from holdfast.model.confined_folders import ConfinedFolders, runs_confined_server
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
@@ -21,65 +20,67 @@ DISK_NOTE = (
     "This is the file on disk: changes that are not saved in the editor are not included, because a confined server "
     "can change this folder."
 )
-_STARTED = "A confined server was started that can change the folder of"
+_SERVER_STARTED = "A confined server was started that can change the folder of"
 _THREADS = WorkerThreads("confined-folders", threads=2)
 
 
 @dataclass(frozen=True, slots=True)
 class EditorFiles:
-    """The editor's files, for one session."""
+    """One session's access to files through the editor."""
 
     door: Door
     trust: Trust
     confined_folders: ConfinedFolders
 
     async def is_allowed(self, real: str) -> bool:
-        """Whether the editor may be asked about this path. A sandboxed session can start confined servers at any time."""
+        """Return whether the editor may open this path: not in a sandboxed session, which can start confined servers."""
         if self.trust is not Trust.DIRECT or self.confined_folders.contain(real):
             return False
         return not await _THREADS.run(runs_confined_server, str(PurePosixPath(real).parent))
 
-    async def read(self, path: str, found: FileSnapshot, *, to_change: bool) -> FileSnapshot:
-        """The editor's text of a file that was found on disk, or `found` if the editor does not have the file.
+    async def read(self, path: str, on_disk: FileSnapshot, *, for_writing: bool) -> FileSnapshot:
+        """Return the editor's text of a file; `on_disk` if the editor does not have the file, or may not open it.
 
-        A change must be based on unsaved text, so the disk is used only if the editor does not have the file.
+        With `for_writing`, an unclear error from the editor is raised: a change must not be based on the text on disk
+        if there may be unsaved text.
         """
         capabilities = self.door.capabilities
         if not (capabilities.read_files or capabilities.write_files):
-            return found
-        if not await self.is_allowed(found.real):
-            return replace(found, note=DISK_NOTE)
+            return on_disk
+        if not await self.is_allowed(on_disk.real):
+            return replace(on_disk, note=DISK_NOTE)
         if not capabilities.read_files:
-            return found
+            return on_disk
         try:
-            text = await self.door.read_text(found.real)
+            text = await self.door.read_text(on_disk.real)
         except HoldfastError as error:
             # Some editors send an error without the not-found code for a file that they do not have.
-            is_missing = error.code is codes.PEER_ERROR and (found.text is None or not to_change)
+            is_missing = error.code is codes.PEER_ERROR and (on_disk.text is None or not for_writing)
             if error.code is codes.NO_FILE or is_missing:
-                return found
+                return on_disk
             raise _refused_error("read", path, error) from None
-        if not await self.is_allowed(found.real):  # a confined server was started in between
-            return replace(found, note=DISK_NOTE)
+        if not await self.is_allowed(on_disk.real):  # a confined server was started in between
+            return replace(on_disk, note=DISK_NOTE)
         if len(text) > MAX_FILE_BYTES:
             raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
-        return replace(found, text=text, is_from_editor=True)
+        return replace(on_disk, text=text, is_from_editor=True)
 
     async def can_write(self, real: str) -> bool:
-        """Whether `write` would ask the editor."""
+        """Return whether `write` would use the editor."""
         return self.door.capabilities.write_files and await self.is_allowed(real)
 
     async def write(self, path: str, text: str, before: FileSnapshot) -> bool:
-        """Write the file through the editor. False if it must be written to disk instead."""
+        """Write the file through the editor. Returns False if it must be written to disk instead."""
         if not await self.is_allowed(before.real):
             if before.is_from_editor:
                 raise HoldfastError(
-                    codes.FILE_CHANGED, f"{_STARTED} {path!r} after the file was read. Nothing was written."
+                    codes.FILE_CHANGED,
+                    f"{_SERVER_STARTED} {path!r} after the file was read. Nothing was written.",
                 )
             return False
         if not self.door.capabilities.write_files:
             return False
-        if before.is_from_editor and (await self.read(path, before, to_change=True)).text != before.text:
+        if before.is_from_editor and (await self.read(path, before, for_writing=True)).text != before.text:
             raise changed_error(path)
         try:
             await self.door.write_text(before.real, text)
@@ -88,7 +89,7 @@ class EditorFiles:
         if not await self.is_allowed(before.real):
             raise HoldfastError(
                 codes.FILE_CHANGED,
-                f"{_STARTED} {path!r} while the editor wrote the file. Check in the editor which file was written.",
+                f"{_SERVER_STARTED} {path!r} while the editor wrote the file. Check in the editor which file was written.",
             )
         return True
 

@@ -1,19 +1,20 @@
-"""Lock a file while it is replaced, against other sessions and other Holdfast processes of the same user."""
+"""Locks a file while it is replaced, so that other sessions of the same user, in any process, do not write it too."""
 
 import fcntl
 import hashlib
 import os
 import time
-import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
-_WAIT_SECONDS = 0.02  # longer waits are the caller's, so that no thread is occupied
+from holdfast.builtin.files.roots import comparable_name
+
+_WAIT_SECONDS = 0.02  # to wait longer, the caller tries again: a wait in here would block its thread
 _PAUSE_SECONDS = 0.001
 
 
 class FileLock:
-    """A lock that is held until `release`, or until this object is gone."""
+    """A lock on one file. After `try_acquire`, it is held until `release`, or until the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -22,20 +23,21 @@ class FileLock:
         )
 
     def try_acquire(self) -> bool:
-        """Whether the lock was free. If not, this object is closed."""
+        """Take the lock if it is free. Otherwise close this object, and return False."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
                 return True
-        except (BlockingIOError, FileNotFoundError):  # held by another, or deleted by the one that held it
-            pass
+        except (BlockingIOError, FileNotFoundError):
+            pass  # another session holds the lock, or has just released it
         self._file.close()
         return False
 
     def release(self) -> None:
-        """Let others write the file."""
+        """Release the lock."""
+        # Remove the file before it is unlocked: after that, it could be another session's lock.
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)  # while it is locked, so that it is nobody else's
+            self._path.unlink(missing_ok=True)
         self._file.close()
 
     def __enter__(self) -> None:
@@ -48,18 +50,17 @@ class FileLock:
 class FileLocks:
     """The locks of one user's sessions.
 
-    They are files in Holdfast's own folder, not in the project: there, a server could hold them for ever.
+    They are files in Holdfast's own folder. If they were in the project, a server could hold them forever.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def acquire(self, folder_fd: int, name: str) -> FileLock | None:
-        """Lock a name in an open folder; None if another session holds the lock for longer than a moment."""
+        """Lock the file with this name in an open folder. Returns None if another session does not release it soon."""
         status = os.fstat(folder_fd)
-        # The same for all spellings of a name that a file system may take for the same.
-        plain = unicodedata.normalize("NFKC", name).casefold().encode(errors="surrogateescape")
-        key = hashlib.sha256(b"%d %d %s" % (status.st_dev, status.st_ino, plain)).hexdigest()
+        spelling = comparable_name(name).encode(errors="surrogateescape")
+        key = hashlib.sha256(b"%d %d %s" % (status.st_dev, status.st_ino, spelling)).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         until = time.monotonic() + _WAIT_SECONDS
         while True:

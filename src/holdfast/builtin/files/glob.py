@@ -1,4 +1,4 @@
-"""Match paths against a glob such as `src/**/*.py`."""
+"""Matches paths against a glob such as `src/**/*.py`."""
 
 import fnmatch
 import re
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 class Glob:
-    """`*` matches within a name, `**` any folders; a single name matches at any depth.
+    """A compiled glob. `*` matches any part of a name, `**` any number of folders. A single name matches at any depth.
 
-    The patterns are compiled here, and not kept: the caches of `fnmatch` would grow with every glob of every session.
+    `fnmatch.fnmatch` is not used: it keeps every compiled pattern in a cache, which would grow with every session.
     """
 
     def __init__(self, text: str) -> None:
@@ -16,24 +16,24 @@ class Glob:
         self._names = [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
 
     def matches(self, path: Sequence[str]) -> bool:
-        """Whether a path, given as its steps, matches. Takes at most len(path) * len(glob) comparisons."""
+        """Return whether the path with these steps matches. Needs at most len(path) * len(glob) comparisons."""
         names = self._names
         if len(names) == 1 and names[0] is not None:
             return names[0].match(path[-1]) is not None
-        # The positions in the glob that the path so far can have reached.
+        # The positions in the glob that the steps so far can have reached.
         positions = self._skip_double_stars({0})
         for step in path:
-            following: set[int] = set()
+            reached: set[int] = set()
             for at in positions:
                 if at < len(names):
                     name = names[at]
                     if name is None:
-                        following.add(at)
+                        reached.add(at)
                     elif name.match(step) is not None:
-                        following.add(at + 1)
-            if not following:
+                        reached.add(at + 1)
+            if not reached:
                 return False
-            positions = self._skip_double_stars(following)
+            positions = self._skip_double_stars(reached)
         return len(names) in positions
 
     def _skip_double_stars(self, positions: set[int]) -> set[int]:

@@ -3,7 +3,9 @@
 import os
 import stat
 import unicodedata
+from collections import deque
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,7 +14,9 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected import is_protected
 
+MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
+_MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +31,12 @@ class ProtectedPaths:
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> "ProtectedPaths":
-        """Look up the folder ids of these paths."""
+        """Return these paths, with the device and inode of each of them that is a folder."""
         ids = frozenset(folder_id for path in paths if (folder_id := _folder_id(path)) is not None)
         return cls(paths=tuple(paths), folder_ids=ids)
 
     def contains(self, real: str, status: os.stat_result | None = None) -> bool:
-        """Whether a real path, or a folder with this status, is protected."""
+        """Return whether this path is protected. `status` is that of the file or folder at the path, if it exists."""
         if (
             status is not None
             and stat.S_ISDIR(status.st_mode)
@@ -44,12 +48,12 @@ class ProtectedPaths:
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root, and the steps of a path from it. The steps may be links or `..`, so the path must be walked."""
+    """A root, and the steps from it to a path. A step may be a link or `..`: `walk` follows and checks each of them."""
 
     root: str
     steps: tuple[str, ...]
-    is_by_link: bool = False
-    """Whether a link was followed to find the root."""
+    went_through_link: bool = False
+    """True if a link from outside leads into the root. A link to the root itself does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +66,28 @@ class Roots:
     """Names of files and folders that the session may read, but not change."""
     folder_ids: tuple[tuple[int, int] | None, ...] = ()
     """Device and inode of each folder when the session got it; None if it did not exist."""
+    read_only: ProtectedPaths = ProtectedPaths()
+    """Paths that the session may read, but not change: the code that this process runs."""
 
     @classmethod
     def of(
-        cls, folders: Sequence[str], protected: ProtectedPaths, guarded_names: Collection[str] = ()
+        cls,
+        folders: Sequence[str],
+        protected: ProtectedPaths,
+        guarded_names: Collection[str] = (),
+        read_only: Sequence[str] = (),
     ) -> "Roots":
-        """Remember which folders are at these paths now."""
+        """Make the roots of a session that gets these folders now."""
         return cls(
             tuple(folders),
             protected,
-            frozenset(map(_plain_name, guarded_names)),
+            frozenset(map(comparable_name, guarded_names)),
             tuple(map(_folder_id, folders)),
+            ProtectedPaths.of(read_only),
         )
 
     def check_same_folder(self, root: str, folder_fd: int | None) -> None:
-        """Raise if this is not the folder that was at the root's path when the session got it; None if there is none."""
+        """Raise if the folder at the root's path is not the one that the session got. `folder_fd` is None if it is missing."""
         expected = dict(zip(self.folders, self.folder_ids, strict=False)).get(root)
         if expected is not None and (folder_fd is None or _device_and_inode(os.fstat(folder_fd)) != expected):
             raise HoldfastError(
@@ -86,38 +97,64 @@ class Roots:
             )
 
     def is_guarded(self, name: str) -> bool:
-        """Whether the session may not change what has this name, or is in a folder with this name."""
-        return bool(self.guarded_names) and _plain_name(name) in self.guarded_names
+        """Return whether the session may not change a file or folder with this name, or anything in such a folder."""
+        return bool(self.guarded_names) and comparable_name(name) in self.guarded_names
 
     def resolve(self, path: str) -> RootedPath:
         """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
         _check_path(path)
         if not path.startswith("/"):
             return RootedPath(self.folders[0], _steps(path))
-        found = self._find_root(path) or self._find_root_above(path)
-        if found is None and (found := self._find_root(os.path.realpath(path))) is not None:
-            found = replace(found, is_by_link=True)
+        found = self._find_root(path) or self._find_root_through_link(path)
         if found is None:
             raise outside_error(path, self.folders)
         return found
 
     def display_path(self, real: str) -> str:
-        """A real path in the shortest form that `resolve` accepts."""
+        """Return a real path in the shortest form that `resolve` accepts."""
         first = self.folders[0]
         if real == first:
             return "."
         return real.removeprefix(first.rstrip("/") + "/")
 
     def folders_outside(self, real: str) -> list[str]:
-        """The session's folders that are not inside this one."""
+        """Return the session's folders that are not inside this folder."""
         within = real.rstrip("/") + "/"
         return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
 
-    def _find_root_above(self, path: str) -> RootedPath | None:
-        """The root of a path that names it through a link outside of the roots, such as /tmp on macOS."""
-        for parent in reversed([Path(path), *Path(path).parents]):
-            if (real := os.path.realpath(parent)) in self.folders:
-                return RootedPath(real, _steps(path.removeprefix(str(parent))))
+    def _find_root_through_link(self, path: str) -> RootedPath | None:
+        """Find the root that a path from outside reaches through a link.
+
+        The link may lead to the root or to a folder above it, such as /tmp on macOS: then the rest of the path is
+        returned as it is. Or it may lead into the root. The path is resolved once, in a limited number of steps.
+        """
+        pending = deque(_steps(path))
+        unreached, link_count = len(pending), 0
+        names: list[str] = []
+        for _ in range(_MAX_OUTSIDE_STEPS):
+            if not pending:
+                found = self._find_root("/" + "/".join(names))
+                return replace(found, went_through_link=True) if found is not None else None
+            step = pending.popleft()
+            target = None
+            if step == "..":
+                del names[-1:]
+            else:
+                names.append(step)
+                with suppress(OSError):  # it is no link, or does not exist
+                    target = os.readlink("/" + "/".join(names))  # noqa: PTH115 - names, not paths yet
+            if target is not None:
+                link_count += 1
+                if link_count > MAX_LINKS:
+                    return None
+                del names[0 if target.startswith("/") else -1 :]
+                pending.extendleft(reversed(_steps(target)))
+            if (
+                len(pending) < unreached
+            ):  # no step of a link's target is left, so this is a part of the path itself
+                unreached = len(pending)
+                if (real := "/" + "/".join(names)) in self.folders:
+                    return RootedPath(real, tuple(pending))
         return None
 
     def _find_root(self, path: str) -> RootedPath | None:
@@ -128,32 +165,32 @@ class Roots:
 
 
 def outside_error(path: str, folders: tuple[str, ...]) -> HoldfastError:
-    """The error for a path that leads out of the roots."""
+    """Return the error for a path that leads out of the roots."""
     return HoldfastError(
         codes.OUTSIDE_ROOTS, f"{path[:200]!r} is outside this session's folders: {', '.join(folders)}."
     )
 
 
 def protected_error(path: str) -> HoldfastError:
-    """The error for a path that leads to Holdfast's own files."""
+    """Return the error for a path that leads to Holdfast's own files."""
     return HoldfastError(
         codes.DENIED,
         f"{path[:200]!r} belongs to Holdfast: sessions cannot read or change its data, keys or settings. "
-        "You can, outside of Holdfast.",
+        "The user can, outside of Holdfast.",
     )
 
 
 def guarded_error(path: str, real: str) -> HoldfastError:
-    """The error for a change of a file that the user's own programs obey."""
+    """Return the error for a change to a file that the user's own programs load as configuration or execute."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is, or is in, {real!r}. Your version control, editors or agents obey such files, so a "
-        "sandboxed session cannot change them. Change it yourself, or in a direct session.",
+        f"{path[:200]!r} is, or is in, {real!r}. The user's own programs load such files as configuration or execute "
+        "them, so a sandboxed session cannot change them. The user can, or a direct session.",
     )
 
 
 def link_error(path: str, target: str | None) -> HoldfastError:
-    """The error for a change through a link."""
+    """Return the error for a change through a link."""
     advice = f"Use the path of the file itself: {target!r}." if target else "Use a path without links."
     return HoldfastError(
         codes.BAD_PATH,
@@ -161,8 +198,8 @@ def link_error(path: str, target: str | None) -> HoldfastError:
     )
 
 
-def _plain_name(name: str) -> str:
-    """The same for all spellings that a file system may take for the same name."""
+def comparable_name(name: str) -> str:
+    """Return a form of the name that is the same for all spellings that a file system may treat as one name."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
@@ -187,7 +224,7 @@ def _check_path(path: str) -> None:
 
 
 def _is_encoded_step(step: str) -> bool:
-    """Whether a step is an encoded `..` or has an encoded slash. An editor may turn the path into a URL and decode it."""
+    """Return whether a step is an encoded `..` or has an encoded slash. An editor may turn the path into a URL and decode it."""
     while (decoded := unquote(step)) != step:
         if decoded in (".", "..") or "/" in decoded or "\0" in decoded:
             return True

@@ -1,8 +1,9 @@
-"""Search for files below a folder by name and content."""
+"""Searches for files below a folder by name and content."""
 
+import heapq
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import read_descriptor
 
-SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
+SKIPPED_FOLDERS = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 _MAX_ENTRIES = 50_000
 _MAX_DEPTH = 64
 _MAX_SECONDS = 10.0
@@ -22,9 +23,10 @@ _MAX_LINE_CHARS = 300
 _MAX_ANSWER_CHARS = 256 * 1024
 _PAUSE_ENTRIES = 256  # how many entries are read between two pauses
 _PAUSE_LINES = 4096
+_SORTED_AT_ONCE = 1024
 
-Pauses = Generator[None, None, None]
-"""Work that yields wherever it can pause."""
+PausableWork = Generator[None, None, None]
+"""A generator that yields wherever the work can pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class _Folder(NamedTuple):
     depth: int
 
     def steps(self) -> list[str]:
-        """The names from the top to this folder."""
+        """Return the names from the top to this folder."""
         names: list[str] = []
         folder = self
         while folder.parent is not None:
@@ -55,30 +57,30 @@ class _Folder(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search. It stops at a maximum number of matches or entries, or after a maximum time of work."""
+    """One search. It stops early if there are too many matches or entries, or if it takes too long."""
 
     glob: str
     text: str
     ignore_case: bool
     limit: int
     matches: list[SearchMatch] = field(default_factory=list[SearchMatch])
-    searched: int = 0
-    """The number of files."""
-    truncated: str = ""
-    """Why there may be more matches; empty if the search was complete."""
-    _entries: int = 0
+    checked_files: int = 0
+    """How many files were compared with the glob."""
+    stop_reason: str = ""
+    """Why the search stopped before it was complete, as a sentence; empty if it is complete."""
+    _entry_count: int = 0
     _answer_chars: int = 0
-    _until: float = 0.0
+    _deadline: float = 0.0
 
     def run(self, roots: Roots, path: str) -> Generator[None, None, str]:
-        """Search below the path; return its real path. Yields wherever the work can pause."""
-        self._until = time.monotonic() + _MAX_SECONDS
+        """Search below the path, and return its real path. The generator yields wherever the work can pause."""
+        self._deadline = time.monotonic() + _MAX_SECONDS
         glob = Glob(self.glob)
         with open_path(roots, path) as handle:
             top_fd = open_folder(handle)
             try:
                 pending = [_Folder(None, "", 0)]
-                while pending and not self.truncated:
+                while pending and not self.stop_reason:
                     folder = pending.pop()
                     folders = yield from self._search_folder(
                         top_fd, handle.real, folder, glob, roots.protected
@@ -92,7 +94,7 @@ class Search:
     def _search_folder(
         self, top_fd: int, top: str, folder: _Folder, glob: Glob, protected: ProtectedPaths
     ) -> Generator[None, None, list[str]]:
-        """Search the files of one folder, and return its folders. Links are not followed."""
+        """Search the files in one folder. Return the names of the folders in it. Links are not followed."""
         steps = folder.steps()
         try:
             folder_fd = _open_below(top_fd, steps)
@@ -101,58 +103,64 @@ class Search:
         try:
             real = "/".join([top.rstrip("/"), *steps])
             files, folders = yield from self._list(folder_fd, real, protected)
-            for name in files:
+            for name in files.in_order():
                 yield from self._pause()
-                if self.truncated:
+                if self.stop_reason:
                     break
-                self.searched += 1
+                self.checked_files += 1
                 if glob.matches([*steps, name]):
                     yield from self._search_file(
                         "/".join([*steps, name]), PathHandle(folder_fd, name, f"{real}/{name}")
                     )
-            return folders
+            return (yield from self._collect(folders))
         finally:
             os.close(folder_fd)
 
     def _list(
         self, folder_fd: int, real: str, protected: ProtectedPaths
-    ) -> Generator[None, None, tuple[list[str], list[str]]]:
-        """The names of the files and of the folders in a folder, sorted."""
-        files: list[str] = []
-        folders: list[str] = []
+    ) -> Generator[None, None, tuple["_SortedNames", "_SortedNames"]]:
+        """Return the names of the files, and of the folders, in a folder."""
+        files, folders = _SortedNames(), _SortedNames()
         with os.scandir(folder_fd) as found:
             for entry in found:
-                self._entries += 1
-                if self._entries % _PAUSE_ENTRIES == 0:
+                self._entry_count += 1
+                if self._entry_count % _PAUSE_ENTRIES == 0:
                     yield from self._pause()
-                if self._entries > _MAX_ENTRIES:
+                if self._entry_count > _MAX_ENTRIES:
                     self._stop()
-                if self.truncated:
+                if self.stop_reason:
                     break
                 if protected.contains(f"{real}/{entry.name}", _folder_status(entry)):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in SKIPPED:
-                        folders.append(entry.name)
+                    if entry.name not in SKIPPED_FOLDERS:
+                        folders.add(entry.name)
                 elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
-                    files.append(entry.name)
-        return sorted(files), sorted(folders)
+                    files.add(entry.name)
+        return files, folders
 
-    def _search_file(self, path: str, handle: PathHandle) -> Pauses:
+    def _collect(self, names: "_SortedNames") -> Generator[None, None, list[str]]:
+        collected: list[str] = []
+        for name in names.in_order():
+            if self.stop_reason:
+                break
+            collected.append(name)
+            if len(collected) % _PAUSE_ENTRIES == 0:
+                yield from self._pause()
+        return collected
+
+    def _search_file(self, path: str, handle: PathHandle) -> PausableWork:
         if not self.text:
             self._add(SearchMatch(path=path))
             return
         text = _read_text(handle)
-        wanted = self.text
-        searched = text
-        if self.ignore_case:
-            wanted, searched = wanted.casefold(), text.casefold()
-        if wanted not in searched:
+        wanted = self.text.casefold() if self.ignore_case else self.text
+        if wanted not in (text.casefold() if self.ignore_case else text):
             return
         for number, line in enumerate(text.split("\n"), start=1):
             if number % _PAUSE_LINES == 0:
                 yield from self._pause()
-            if self.truncated:
+            if self.stop_reason:
                 return
             if wanted in (line.casefold() if self.ignore_case else line):
                 self._add(SearchMatch(path=path, line=number, text=line.strip()[:_MAX_LINE_CHARS]))
@@ -160,22 +168,42 @@ class Search:
     def _add(self, match: SearchMatch) -> None:
         self._answer_chars += len(match.path) + len(match.text or "")
         if len(self.matches) == self.limit or self._answer_chars > _MAX_ANSWER_CHARS:
-            self.truncated = (
+            self.stop_reason = (
                 f"Only the first {len(self.matches)} matches are shown. Make the search narrower."
             )
         else:
             self.matches.append(match)
 
-    def _pause(self) -> Pauses:
-        """Let others work; the time until the search goes on does not count."""
+    def _pause(self) -> PausableWork:
+        """Pause, so that other sessions can work. The pause does not count as search time."""
         before = time.monotonic()
-        if before > self._until:
+        if before > self._deadline:
             self._stop()
         yield
-        self._until += time.monotonic() - before
+        self._deadline += time.monotonic() - before
 
     def _stop(self) -> None:
-        self.truncated = self.truncated or f"Stopped after {self.searched} files. Search in a subfolder."
+        self.stop_reason = (
+            self.stop_reason or f"Stopped after {self.checked_files} files. Search in a subfolder."
+        )
+
+
+class _SortedNames:
+    """Sorts names a few at a time: no other thread runs while a list is being sorted."""
+
+    def __init__(self) -> None:
+        self._parts: list[list[str]] = [[]]
+
+    def add(self, name: str) -> None:
+        part = self._parts[-1]
+        part.append(name)
+        if len(part) == _SORTED_AT_ONCE:
+            part.sort()
+            self._parts.append([])
+
+    def in_order(self) -> Iterator[str]:
+        self._parts[-1].sort()
+        return heapq.merge(*self._parts)
 
 
 def _open_below(top_fd: int, steps: list[str]) -> int:
@@ -191,7 +219,7 @@ def _open_below(top_fd: int, steps: list[str]) -> int:
 
 
 def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
-    """The status of a folder; None for anything else."""
+    """Return the status of a folder; None if the entry is not a folder."""
     try:
         return entry.stat(follow_symlinks=False) if entry.is_dir(follow_symlinks=False) else None
     except OSError:  # deleted since it was listed
@@ -199,7 +227,7 @@ def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
 
 
 def _read_text(handle: PathHandle) -> str:
-    """The text of a file; empty if it is binary or too large to search."""
+    """Return the text of a file; an empty text if it is binary, too large or not readable."""
     try:
         descriptor = open_file(handle)
     except OSError:

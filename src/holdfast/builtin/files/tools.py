@@ -1,4 +1,4 @@
-"""The file tools: read, write, edit, list and find. They access only the session's folders, through its editor if it has one."""
+"""The file tools: read, write, edit, list and find. They access only the session's folders, through the editor if there is one."""
 
 import asyncio
 import time
@@ -13,11 +13,10 @@ from holdfast import __version__
 from holdfast.builtin.files import disk
 from holdfast.builtin.files.edit import Replacement, describe_change
 from holdfast.builtin.files.editor_files import EditorFiles
-from holdfast.builtin.files.file_locks import FileLocks
+from holdfast.builtin.files.file_locks import FileLock, FileLocks
 from holdfast.builtin.files.lines import count_lines, line_start
 from holdfast.builtin.files.roots import ProtectedPaths, Roots
-from holdfast.builtin.files.search import SKIPPED, Search
-from holdfast.builtin.files.time_slices import run_in_slices
+from holdfast.builtin.files.search import SKIPPED_FOLDERS, Search
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.confined_folders import ConfinedFolders
@@ -25,9 +24,10 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.process import GUARDED_NAMES
+from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.trust import Trust
-from holdfast.model.worker_threads import WorkerThreads
+from holdfast.model.worker_threads import WorkerThreads, run_in_slices
+from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
@@ -36,12 +36,13 @@ from holdfast.wire.mcp.server import Service
 T = TypeVar("T")
 
 KIND = "dev.holdfast/kind"
+"""The key in a tool's `_meta` for ACP's kind of the tool."""
 _MAX_TEXT_CHARS = 256 * 1024
-_INLINE_CHARS = 16 * 1024  # texts up to this length are processed on the event loop
+_MAX_CHARS_ON_LOOP = 16 * 1024  # longer texts are processed in a thread
 _LOCK_SECONDS = 10.0  # how long to wait for another session that is writing the same file
-_LOCK_PAUSE = 0.01
-_MAX_CALLS = 4  # calls of one session that run at a time
-# Few threads: they do not only wait for the disk, and a busy thread slows the event loop.
+_LOCK_PAUSE_SECONDS = 0.01
+_MAX_CALLS = 4  # how many calls of one session run at a time
+# Only a few threads: they also compute, and a busy thread slows down the event loop.
 _FILE_THREADS = WorkerThreads("files", threads=6, per_owner=1)
 _SEARCH_THREADS = WorkerThreads("find", threads=2, per_owner=1)
 _PATH_CODES = (
@@ -67,9 +68,10 @@ def files_service(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
+    read_only: Sequence[str] = (),
 ) -> Service:
-    """The file tools of one session, which deny access to the `protected` paths."""
-    toolbox = files_toolbox(context, door, locks, protected, confined_folders)
+    """Return the in-process server with the tools of `files_toolbox`."""
+    toolbox = files_toolbox(context, door, locks, protected, confined_folders, read_only)
     return toolbox.server(EnvironmentAuthenticator(context))
 
 
@@ -79,10 +81,16 @@ def files_toolbox(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
+    read_only: Sequence[str] = (),
 ) -> Toolbox:
-    """The file tools for the folders of one session. `confined_folders` are those of the host."""
-    guarded_names = GUARDED_NAMES if context.trust_level is Trust.SANDBOXED else ()
-    roots = Roots.of(context.roots or (context.cwd,), ProtectedPaths.of(protected), guarded_names)
+    """Return the file tools of one session. They refuse the `protected` paths, and change nothing in the `read_only` ones.
+
+    `confined_folders` are the folders in which the host's confined servers run: there, the editor is not used.
+    """
+    guarded_names = ()
+    if context.trust_level is Trust.SANDBOXED:
+        guarded_names, read_only = (*GUARDED_NAMES, *GUARDED_IF_PRESENT), (*OWN_CODE, *read_only)
+    roots = Roots.of(context.roots or (context.cwd,), ProtectedPaths.of(protected), guarded_names, read_only)
     editor = None
     if door is not None:
         editor = EditorFiles(door, context.trust_level, confined_folders or ConfinedFolders())
@@ -118,9 +126,10 @@ def files_toolbox(
 
 
 class _Files:
-    """The handlers of one session. Every path is checked against the roots first, even if the editor then opens the file.
+    """The handlers of one session's tools. Every path is checked against the roots, even if the editor then opens the file.
 
-    Work runs in threads, in which sessions take turns. At most a few calls of one session have texts in memory.
+    Work runs in threads, in which sessions take turns. Only a few calls of a session run at a time, so that their texts
+    do not fill the memory.
     """
 
     def __init__(
@@ -144,7 +153,7 @@ class _Files:
         A long file is returned in parts: continue at `next_line`.
         """
         async with self._calls:
-            snapshot = await self._snapshot(path, to_change=False)
+            snapshot = await self._snapshot(path, for_writing=False)
             if snapshot.text is None:
                 raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
             text = snapshot.text
@@ -157,7 +166,7 @@ class _Files:
         """Write a whole text file. Creates missing folders; replaces an existing file."""
         async with self._calls:
             await self._process(len(text), disk.encode_text, path, text)
-            before = await self._snapshot(path, make=True)
+            before = await self._snapshot(path, make_parents=True)
             size = len(before.text or "") + len(text)
             change = await self._process(size, describe_change, before.real, before.text, text)
             await self._write(path, text, before)
@@ -195,9 +204,11 @@ class _Files:
         ]
         answer: dict[str, Any] = {"folder": self._roots.display_path(listing.real), "entries": shown}
         if not listing.is_complete:
-            answer["cut"] = f"The folder has more than {listing.total} entries; {len(shown)} are listed."
+            answer["truncated"] = (
+                f"The folder has more than {listing.total} entries; {len(shown)} are listed."
+            )
         elif listing.total > len(shown):
-            answer["cut"] = f"Only the first {len(shown)} of {listing.total} entries are listed."
+            answer["truncated"] = f"Only the first {len(shown)} of {listing.total} entries are listed."
         return answer
 
     async def find(
@@ -224,53 +235,59 @@ class _Files:
         answer: dict[str, Any] = {
             "folder": self._roots.display_path(real),
             "found": found,
-            "looked_at": search.searched,
+            "checked_files": search.checked_files,
         }
         if path == "." and (others := self._roots.folders_outside(real)):
             answer["not_searched"] = others
-        if search.truncated:
-            answer["cut"] = search.truncated
+        if search.stop_reason:
+            answer["truncated"] = search.stop_reason
         if not found:
-            answer["skipped"] = sorted(SKIPPED)
+            answer["skipped"] = sorted(SKIPPED_FOLDERS)
         return answer
 
-    async def _snapshot(self, path: str, *, make: bool = False, to_change: bool = True) -> disk.FileSnapshot:
-        """The file at the path: the editor's text if it has one, else the text on disk."""
-        found = await _FILE_THREADS.run(self._read_disk, path, make, to_change, owner=self._owner)
-        return found if self._editor is None else await self._editor.read(path, found, to_change=to_change)
+    async def _snapshot(
+        self, path: str, *, for_writing: bool = True, make_parents: bool = False
+    ) -> disk.FileSnapshot:
+        """Read the file at the path: the editor's text if the editor has the file, else the text on disk."""
+        on_disk = await _FILE_THREADS.run(self._read_disk, path, for_writing, make_parents, owner=self._owner)
+        if self._editor is None:
+            return on_disk
+        return await self._editor.read(path, on_disk, for_writing=for_writing)
 
-    def _read_disk(self, path: str, make: bool, to_change: bool) -> disk.FileSnapshot:  # noqa: FBT001
+    def _read_disk(self, path: str, for_writing: bool, make_parents: bool) -> disk.FileSnapshot:  # noqa: FBT001
         try:
-            return disk.read_file(self._roots, path, to_change=to_change)
+            return disk.read_file(self._roots, path, for_writing=for_writing)
         except HoldfastError as error:
-            if error.code is not codes.NO_FILE or not make:
+            if error.code is not codes.NO_FILE or not make_parents:
                 raise
         # A parent folder is missing; the real path is known once it has been created.
         return disk.make_parents(self._roots, path)
 
     async def _write(self, path: str, text: str, before: disk.FileSnapshot) -> None:
-        file = (self._roots, self._locks, path)
         if self._editor is not None:
-            is_locked = await self._editor.can_write(before.real)
-            with await self._once_free(path, disk.lock_file, *file, before) if is_locked else nullcontext():
+            through_editor = await self._editor.can_write(before.real)
+            with await self._lock(path, before) if through_editor else nullcontext():
                 if await self._editor.write(path, text, before):
                     return
-        await self._once_free(path, disk.write_file, *file, text, before)
+        await self._retry_until_unlocked(path, disk.write_file, self._roots, self._locks, path, text, before)
 
-    async def _once_free(self, path: str, function: Callable[..., T | None], *args: Any) -> T:
-        """Call a function of `disk` until the file is not locked by another session."""
+    async def _lock(self, path: str, before: disk.FileSnapshot) -> FileLock:
+        return await self._retry_until_unlocked(path, disk.lock_file, self._roots, self._locks, path, before)
+
+    async def _retry_until_unlocked(self, path: str, function: Callable[..., T | None], *args: Any) -> T:
+        """Call the function until it returns a true value, which means that no other session locks the file."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while not (done := await _FILE_THREADS.run(function, *args, owner=self._owner)):
             if time.monotonic() > deadline:
                 raise HoldfastError(
                     codes.FILE_CHANGED, f"Another session is writing {path!r}. Nothing was written."
                 )
-            await asyncio.sleep(_LOCK_PAUSE)
+            await asyncio.sleep(_LOCK_PAUSE_SECONDS)
         return done
 
     async def _process(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that processes texts of this size: in a thread if they are long."""
-        if size <= _INLINE_CHARS:
+        """Call a function that processes texts of this size; if they are long, in a thread."""
+        if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)
 
@@ -279,19 +296,19 @@ def _note(snapshot: disk.FileSnapshot) -> dict[str, Any]:
     return {"note": snapshot.note} if snapshot.note else {}
 
 
-def _read_lines(text: str, first_line: int, lines: int) -> JsonObject:
-    """The part of a text that `read` returns: whole lines, or the beginning of a line that is too long."""
+def _read_lines(text: str, first_line: int, max_lines: int) -> JsonObject:
+    """Return the part of a text that `read` returns: whole lines, or the beginning of a line that is too long."""
     total = count_lines(text)
     start = line_start(text, first_line)
     part = text[start : start + _MAX_TEXT_CHARS]
-    end = line_start(part, lines + 1)
-    if end == len(part) and start + end < len(text):  # the last line may be cut
+    end = line_start(part, max_lines + 1)
+    if end == len(part) and start + end < len(text):  # the part may end in the middle of a line
         end = part.rfind("\n") + 1 or end
     part = part[:end]
-    last = first_line - 1 + count_lines(part)
-    more: JsonObject = {"next_line": last + 1} if last < total else {}
+    last_line = first_line - 1 + count_lines(part)
+    more: JsonObject = {"next_line": last_line + 1} if last_line < total else {}
     return {"text": part, "first_line": first_line, "lines": total, **more}
 
 
-def _code_names(*several: Code) -> tuple[str, ...]:
-    return tuple(code.name for code in several)
+def _code_names(*error_codes: Code) -> tuple[str, ...]:
+    return tuple(code.name for code in error_codes)

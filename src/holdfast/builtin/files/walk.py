@@ -1,9 +1,9 @@
-"""Walk a path one step at a time from open folder descriptors, so that no link can lead outside of the roots.
+"""Walks a path one step at a time from open folder descriptors, so that no link can lead outside of the roots.
 
-A path that was checked can lead elsewhere a moment later. So nothing here is checked first and opened by name later:
-every step is opened relative to the descriptor of the step before and never follows a link. A link is read, and its
-target is walked step by step. After `..`, the path above is walked again from the root, so that only two folders are
-open at a time, however deep the path is. Nothing here is specific to Linux.
+A path that was checked can lead elsewhere a moment later. So no path is checked first and opened by its name later.
+Every step is opened relative to the descriptor of the step before, and without following links. If a step is a link,
+the link is read, and its target is walked step by step, too. After `..`, the path is walked again from the root, so
+that at most two folders are open at a time. All of this works on every POSIX system.
 """
 
 import errno
@@ -13,20 +13,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from holdfast.builtin.files.roots import Roots, guarded_error, link_error, outside_error, protected_error
+from holdfast.builtin.files.roots import (
+    MAX_LINKS,
+    Roots,
+    guarded_error,
+    link_error,
+    outside_error,
+    protected_error,
+)
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
-_MAX_LINKS = 40
-_MAX_STEPS = 10_000
+_MAX_STEPS = 4096
 # With O_PATH, the parent folders of a path need not be readable; on systems without O_PATH they must be.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class PathHandle:
-    """A name in an open folder. It may be a file, a folder or nothing yet; a link is never followed."""
+    """A name in an open folder: a file, a folder, or nothing yet. A link is never followed."""
 
     folder_fd: int
     name: str
@@ -36,14 +42,14 @@ class PathHandle:
 
 @contextmanager
 def open_path(
-    roots: Roots, path: str, *, to_change: bool = False, make: bool = False
+    roots: Roots, path: str, *, for_writing: bool = False, make_parents: bool = False
 ) -> Iterator[PathHandle]:
-    """Walk to a path; with `make`, create its missing parent folders.
+    """Walk to a path. With `make_parents`, create its missing parent folders.
 
-    A path `to_change` may contain no link and no guarded name: the user who permits the change sees this path, and
-    must see the file that is changed.
+    With `for_writing`, raise if the path contains a link or a guarded name: the user who allows a change sees this
+    path, so it must be the path of the file that changes.
     """
-    walk = _Walk(roots, path, to_change=to_change, make=make)
+    walk = _Walk(roots, path, for_writing=for_writing, make_parents=make_parents)
     try:
         yield walk.run()
     except OSError as error:
@@ -65,7 +71,7 @@ def open_folder(handle: PathHandle) -> int:
 
 
 def os_error(path: str, error: OSError) -> HoldfastError:
-    """Convert an error of the operating system into one with a code and the path."""
+    """Convert an error from the operating system to one with a code and the path."""
     shown = repr(path[:200])
     if isinstance(error, UnusableFileError):
         return HoldfastError(codes.NOT_A_FILE, f"{shown} is {error.strerror}.")
@@ -90,25 +96,27 @@ def os_error(path: str, error: OSError) -> HoldfastError:
 class _Walk:
     """Walks one path, and keeps only the current folder open."""
 
-    def __init__(self, roots: Roots, path: str, *, to_change: bool, make: bool) -> None:
+    def __init__(self, roots: Roots, path: str, *, for_writing: bool, make_parents: bool) -> None:
         self._roots = roots
         self._path = path
-        self._to_change = to_change
-        self._make = make
-        self._is_by_link = False
+        self._for_writing = for_writing
+        self._make_parents = make_parents
+        self._went_through_link = False
         self._folder_fd = -1
-        self._names: list[str] = []
         self._root = ""
+        self._names: list[str] = []
+        """The names of the folders from the root to the current folder."""
         self._steps: deque[str] = deque()
+        """The steps that remain."""
 
     def run(self) -> PathHandle:
         try:
             handle = self._walk()
         except FileNotFoundError:
-            if self._to_change and self._is_by_link:
+            if self._for_writing and self._went_through_link:
                 raise link_error(self._path, None) from None
             raise
-        if self._to_change and self._is_by_link:
+        if self._for_writing and self._went_through_link:
             raise link_error(self._path, self._roots.display_path(handle.real))
         return handle
 
@@ -117,10 +125,10 @@ class _Walk:
 
     def _walk(self) -> PathHandle:
         self._start_at(self._path)
-        links = walked = 0
+        link_count = step_count = 0
         while self._steps:
-            walked += 1
-            if walked > _MAX_STEPS:
+            step_count += 1
+            if step_count > _MAX_STEPS:
                 raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many steps.")
             step = self._steps.popleft()
             if step == "..":
@@ -128,8 +136,8 @@ class _Walk:
                 continue
             target = self._read_link(step)
             if target is not None:
-                links += 1
-                if links > _MAX_LINKS:
+                link_count += 1
+                if link_count > MAX_LINKS:
                     raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many links.")
                 self._follow(target)
             else:
@@ -141,11 +149,11 @@ class _Walk:
 
     def _start_at(self, path: str) -> None:
         rooted = self._roots.resolve(path)
-        self._is_by_link |= rooted.is_by_link
+        self._went_through_link |= rooted.went_through_link
         self._restart(rooted.root, rooted.steps)
 
     def _restart(self, root: str, steps: Sequence[str]) -> None:
-        """Go to a root, to walk these steps first."""
+        """Go back to a root, and put these steps before those that remain."""
         self._names.clear()
         self._root = root
         try:
@@ -171,7 +179,7 @@ class _Walk:
             raise
 
     def _follow(self, target: str) -> None:
-        self._is_by_link = True
+        self._went_through_link = True
         if target.startswith("/"):
             try:
                 self._start_at(target)
@@ -183,7 +191,7 @@ class _Walk:
             self._steps.extendleft(reversed([step for step in target.split("/") if step not in ("", ".")]))
 
     def _check_protected(self, step: str) -> None:
-        """Raise if this step is protected, before anything is created or opened there."""
+        """Raise if this step is protected. It must be called before the step is opened or created."""
         try:
             status = os.stat(step, dir_fd=self._folder_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -191,14 +199,16 @@ class _Walk:
         real = self._real() if step == "." else self._real(step)
         if self._roots.protected.contains(real, status):
             raise protected_error(self._path)
-        if self._to_change and step != "." and self._roots.is_guarded(step):
+        if not self._for_writing:
+            return
+        if (step != "." and self._roots.is_guarded(step)) or self._roots.read_only.contains(real, status):
             raise guarded_error(self._path, self._roots.display_path(real))
 
     def _enter(self, step: str) -> None:
-        if self._make and not self._is_by_link:
+        if self._make_parents and not self._went_through_link:
             with suppress(FileExistsError):
                 os.mkdir(step, dir_fd=self._folder_fd)
-        self._move_to(os.open(step, _FOLDER, dir_fd=self._folder_fd))
+        self._move_to(os.open(step, _FOLDER_FLAGS, dir_fd=self._folder_fd))
         self._names.append(step)
 
     def _move_to(self, folder_fd: int) -> None:
@@ -211,11 +221,11 @@ class _Walk:
 
 
 def _open_root(path: str) -> int:
-    """Open a root by its real path; fails if any part of the path has become a link."""
-    folder_fd = os.open("/", _FOLDER)
+    """Open a root by its real path. Fails if any part of the path has become a link."""
+    folder_fd = os.open("/", _FOLDER_FLAGS)
     for step in path.strip("/").split("/") if path != "/" else ():
         try:
-            next_fd = os.open(step, _FOLDER, dir_fd=folder_fd)
+            next_fd = os.open(step, _FOLDER_FLAGS, dir_fd=folder_fd)
         finally:
             os.close(folder_fd)
         folder_fd = next_fd

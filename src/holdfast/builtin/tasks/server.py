@@ -1,4 +1,4 @@
-"""The task tools. Each tool works in one workspace and sees only its tasks."""
+"""The task tools. Each call uses one workspace, and sees only that workspace's tasks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +9,11 @@ from holdfast import __version__
 from holdfast.builtin.tasks.store import Status, Task, TaskStore
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import Call, Meta, Toolbox, ToolError, Trust, Workspace
-from holdfast.workspaces import Registry
+from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 T = TypeVar("T")
 
-FILE = "tasks.db"
+_DATABASE_FILE = "tasks.db"
 _THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 
 Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
@@ -22,8 +22,8 @@ Number: TypeAlias = Annotated[int, "The task's number.", Meta(ge=1)]
 
 
 def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
-    """The task tools, with their database in a folder that is opened with the first call."""
-    store = TaskStore(lambda: data_dir() / FILE)
+    """Return the task tools. The first call opens the database, in the folder that `data_dir` returns."""
+    store = TaskStore(lambda: data_dir() / _DATABASE_FILE)
     box = Toolbox("tasks", version=__version__, instructions="A list of tasks for each workspace.")
     unknown = box.code("UNKNOWN_TASK", http=404, hint="task_list shows the existing tasks.")
     bad_transition = box.code(
@@ -35,18 +35,18 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
             raise ToolError(unknown, f"There is no task {number} in {workspace.slug!r}.")
         return task
 
-    def move(task: Task, status: Status) -> Task:
+    def with_status(task: Task, status: Status) -> Task:
         if status not in task.status.next:
-            following = ", ".join(task.status.next)
+            allowed = ", ".join(task.status.next)
             raise ToolError(
                 bad_transition,
                 f"Task {task.number} is {task.status}; it cannot become {status}.",
-                next_actions=[f"Set its status to one of: {following}."],
+                next_actions=[f"Set its status to one of: {allowed}."],
             )
         return replace(task, status=status)
 
-    def mover(status: Status) -> Callable[[Task], Task]:
-        return lambda task: move(task, status)
+    def status_change(status: Status) -> Callable[[Task], Task]:
+        return lambda task: with_status(task, status)
 
     @box.tool(name="task.add", title="Add a task")
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
@@ -64,8 +64,8 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
 
         A long list is returned in parts: continue at `next_number`.
         """
-        tasks, following = await _run(call, store.list, workspace.slug, status, first_number)
-        return {"items": tasks, **({"next_number": following} if following else {})}
+        tasks, next_number = await _run(call, store.list, workspace.slug, status, first_number)
+        return {"items": tasks, **({"next_number": next_number} if next_number else {})}
 
     @box.tool(name="task.show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
     async def show(number: Number, workspace: Workspace, call: Call) -> Task:
@@ -84,7 +84,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         """Change a task's title, body or status: open, started, done, dropped."""
 
         def change(task: Task) -> Task:
-            task = task if status in (None, task.status) else move(task, status)
+            task = task if status in (None, task.status) else with_status(task, status)
             return replace(
                 task,
                 title=task.title if title is None else title,
@@ -97,13 +97,13 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
     @box.tool(name="task.start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def start(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a task as started."""
-        changed = await _run(call, store.change, workspace.slug, number, mover(Status.STARTED))
+        changed = await _run(call, store.change, workspace.slug, number, status_change(Status.STARTED))
         return require_task(changed, number, workspace)
 
     @box.tool(name="task.done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def done(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a started task as done."""
-        changed = await _run(call, store.change, workspace.slug, number, mover(Status.DONE))
+        changed = await _run(call, store.change, workspace.slug, number, status_change(Status.DONE))
         return require_task(changed, number, workspace)
 
     @box.tool(name="workspace.list", title="List workspaces", operation="query")
@@ -112,7 +112,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         session = call.session
         shown = [
             workspace
-            for workspace in await _run(call, Registry(data_dir() / "workspaces").list)
+            for workspace in await _run(call, Registry(data_dir() / WORKSPACES_FOLDER).list)
             if session is None
             or session.trust_level is Trust.DIRECT
             or workspace.slug == session.workspace_id
@@ -123,7 +123,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
 
 
 async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
-    """Call the function in a thread. One session's calls run one at a time: sessions share this server."""
+    """Run a function in a thread. Sessions share this server, so each session gets one thread at a time."""
     return await _THREADS.run(function, *args, owner=_session_id(call))
 
 

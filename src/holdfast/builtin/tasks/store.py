@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.private_database import make_private_database
+from holdfast.model.private_files import make_private_database
 
 _COLUMNS = "number, title, body, status, created_at, updated_at, created_by"
 _MAX_LISTED = 1000
@@ -53,7 +53,7 @@ class Task:
 
 
 class TaskStore:
-    """A database that several processes can share. Each method is one transaction in one thread."""
+    """The database of tasks, which several processes can share. Each method runs one transaction."""
 
     def __init__(self, path: Callable[[], Path]) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class TaskStore:
         )
 
     def list(self, workspace: str, status: Status | None, first_number: int = 1) -> tuple[list[Task], int]:
-        """The tasks of a workspace, oldest first, and the number of the first one that did not fit; 0 if all did."""
+        """Return a workspace's tasks, oldest first, and the number of the first task that did not fit; 0 if all did."""
         tasks: list[Task] = []
         size = 0
         with self._transaction() as db:
@@ -97,12 +97,12 @@ class TaskStore:
         return tasks, 0
 
     def get(self, workspace: str, number: int) -> Task | None:
-        """One task of a workspace."""
+        """Return one task of a workspace, or None if there is no such task."""
         with self._transaction() as db:
             return _get(db, workspace, number)
 
     def change(self, workspace: str, number: int, change: Callable[[Task], Task]) -> Task | None:
-        """Apply a change to a task in one transaction. `change` may raise to reject it."""
+        """Apply `change` to a task in one transaction; it may raise to reject the change. None if there is no such task."""
         with self._transaction() as db:
             task = _get(db, workspace, number)
             if task is None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from holdfast.connect.http.link_owner import link_owner
+from holdfast.connect.scope import link_owner
 from holdfast.model import codes
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError

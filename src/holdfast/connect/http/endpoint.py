@@ -1,5 +1,6 @@
 """Send requests to one remote server: headers, credentials, cookies and redirects."""
 
+import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeAlias
@@ -15,11 +16,11 @@ from holdfast.connect.http.login_store import uses_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
 from holdfast.connect.http.url import display_url, join_url, read_url
+from holdfast.masking.mask import Mask
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.context import CONTEXT_HEADER, SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mask import Mask
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Sse
 
 EVENT_STREAM = "text/event-stream"
@@ -95,7 +96,7 @@ class Endpoint:
         return display_url(self._url)
 
     def mask(self, value: str) -> None:
-        """Mask a value from now on that the server chose for this link, such as a cookie, if it looks random."""
+        """From now on, mask a value that the server chose for this link, such as a cookie, if it looks random."""
         self._obtained.add_from_server(self._link, value)
 
     def join(self, reference: str) -> URL | None:
@@ -142,7 +143,8 @@ class Endpoint:
             text = f"{self.display_url} redirects to {where}, which is not followed. If the server has moved there, change its entry."
             return HoldfastError(codes.PEER_ERROR, text)
         if status == _UNAUTHORIZED and self._uses_login:
-            text = f"{self._name!r} requires a login. Run: holdfast servers login {self._name}"
+            command = shlex.join(["holdfast", "servers", "login", self._name])
+            text = f"{self._name!r} requires a login. Run: {command}"
             return HoldfastError(codes.LOGIN_NEEDED, text)
         if status == _UNAUTHORIZED:
             return HoldfastError(
@@ -196,7 +198,7 @@ class Endpoint:
     def _connection_error(
         self, error: EventTooLongError | UnreachableError | BrokenResponseError
     ) -> HoldfastError:
-        """The error to raise instead of one of the connection. It names the server."""
+        """Translate an error of the connection into one that names the server."""
         match error:
             case EventTooLongError():
                 text = f"{self.display_url} sent a stream that cannot be read: {error}."
@@ -243,5 +245,5 @@ def _error_text(error: Exception) -> str:
 
 
 def _clean(text: str) -> str:
-    """The beginning of a text from a server, which may have repeated a secret in it."""
+    """The beginning of a text from a server, masked because the server may have repeated a secret."""
     return Mask().mask_all(text[: 4 * _MAX_TEXT])[:_MAX_TEXT]

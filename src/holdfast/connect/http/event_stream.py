@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 
-from holdfast.connect.http.link_owner import link_owner
 from holdfast.connect.http.response import HttpResponse
 from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse_line
-from holdfast.wire.lines import OversizedLine
+from holdfast.wire.lines import LONG_BYTES, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
-from holdfast.wire.parse_threads import LONG_BYTES, parse_in_thread
+from holdfast.wire.parse_threads import parse_in_thread
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
@@ -50,27 +49,31 @@ class StreamPosition:
             self.retry_seconds = min(max(seconds, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
 
 
-async def read_message(text: bytes, limits: Limits, throttle: LoopThrottle | None = None) -> Message:
+async def read_message(text: bytes | bytearray, limits: Limits, throttle: LoopThrottle) -> Message:
     """Parse one message, as strictly as a line from a pipe."""
     if len(text) > limits.line_bytes:
-        message = parse_line(OversizedLine(len(text), text[:1024], text[-256:]), limits)
+        message = parse_line(OversizedLine(len(text), bytes(text[:1024]), bytes(text[-256:])), limits)
     elif len(text) > LONG_BYTES:
-        message = await parse_in_thread(text, limits, owner=link_owner.get(), throttle=throttle)
+        message = await parse_in_thread(text, limits, throttle)
     else:
         message = parse_line(text, limits)
     return Malformed(codes.PARSE_ERROR, "It is empty.") if message is None else message
 
 
+async def read_body(response: HttpResponse, limits: Limits, throttle: LoopThrottle) -> Message:
+    """Read a body that is one message."""
+    return await read_message(await response.read(limits.line_bytes, throttle), limits, throttle)
+
+
 async def read_events(
-    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle | None = None
+    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle
 ) -> AsyncIterator[ServerSentEvent]:
     """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
 
-    The time that the caller takes for an event counts, too: a flood of events uses no more than the link's share.
+    The time that the caller takes for an event counts, too: a flood of events uses no more than the session's share.
     """
     parser = EventParser(limits.line_bytes)
-    throttle = throttle or LoopThrottle()
-    while chunk := await response.read_chunk():
+    while chunk := await response.read_chunk(throttle):
         started = monotonic()
         for start in range(0, len(chunk), _PIECE_BYTES):
             piece = chunk if len(chunk) <= _PIECE_BYTES else chunk[start : start + _PIECE_BYTES]
@@ -89,7 +92,7 @@ async def read_events(
 
 
 async def read_messages(
-    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle | None = None
+    response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle
 ) -> AsyncIterator[Message]:
     """The messages in a stream of events. Events with another name than `message` are skipped."""
     async for event in read_events(response, position, limits, throttle):
@@ -144,7 +147,7 @@ class EventParser:
             case b"event":
                 event.name = value[:_MAX_NAME_BYTES].decode("utf-8", "replace") or "message"
             case b"id" if b"\0" not in value:
-                # A longer one is kept too long, so that it is ignored.
+                # One character more than the limit, so that a longer id is recognised and ignored.
                 event.id = value[: _MAX_ID_LENGTH + 1].decode("utf-8", "replace")
             case b"retry" if value.isdigit() and len(value) < 10:
                 event.retry_ms = int(value)

@@ -9,7 +9,6 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Message, Request
-from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -22,8 +21,8 @@ class InFlight:
         self._peer = peer
         self._limit = limits.in_flight
         self._tasks: set[asyncio.Task[None]] = set()
-        self.throttle = LoopThrottle()
-        """Limits the event loop's time that all streams of the link take."""
+        self.throttle = peer.throttle
+        """Limits the event loop's time that all streams of the link's session take."""
         self.failure: HoldfastError | None = None
         """Why the link has failed; None while it works."""
 

@@ -20,9 +20,9 @@ from holdfast.connect.http.pools import Pools
 from holdfast.connect.http.transport import open_transport
 from holdfast.connect.http.url import read_url
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Sse
 
 _HEAD_BYTES = 16 * 1024

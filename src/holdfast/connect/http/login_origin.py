@@ -14,7 +14,7 @@ _ADVICE = (
 
 
 def check_code_origin(result: AuthorizationCodeResult, metadata: OAuthMetadata | None) -> None:
-    """Raise if the code may come from another authorization server than the one that would be sent it.
+    """Raise if the code may come from another authorization server than the one that it would be sent to.
 
     The parameter `iss` says which server issued the code (RFC 9207; the SDK compares it). Without it, all addresses in
     the metadata must be on the issuer's origin.
@@ -37,7 +37,7 @@ def check_code_origin(result: AuthorizationCodeResult, metadata: OAuthMetadata |
 
 
 def check_encrypted(url: URL, server: URL) -> None:
-    """Raise if a server with https would have its login sent without encryption."""
+    """Raise if the login to a server with https would be sent without encryption."""
     if server.scheme == "https" and url.scheme != "https":
         raise HoldfastError(
             codes.BAD_ANSWER,

@@ -2,18 +2,21 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from tempfile import mkstemp
 
 import msgspec
 
 from holdfast.model.json import Json
-from holdfast.model.private_folder import make_private_folder
+from holdfast.model.private_files import make_private_folder
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import audience_of
 
 _MAX_BYTES = 1024 * 1024
+_MAX_LOGINS = 256  # as many as are masked
 LOGIN_FOLDER = "oauth"
 """The name of the folder with the saved logins, in the data folder."""
 
@@ -47,6 +50,15 @@ def read_login(file: Path) -> SavedLogin | None:
         return msgspec.json.decode(read_untrusted_file(file, limit=_MAX_BYTES), type=SavedLogin)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def saved_credentials(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """The secrets of every saved login, by its file."""
+    for file in islice(folder.glob("*.json"), _MAX_LOGINS):
+        if (login := read_login(file)) is not None:
+            tokens, client = login.tokens, login.client or {}
+            found = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
+            yield file, [value for value in found if isinstance(value, str)]
 
 
 def remove_login(file: Path) -> bool:

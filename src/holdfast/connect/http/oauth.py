@@ -1,6 +1,7 @@
 """OAuth credentials for a remote server: a saved login, which the MCP SDK refreshes."""
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -26,11 +27,11 @@ from holdfast.connect.http.login_store import SavedLogin, read_login, write_logi
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
 from holdfast.connect.http.url import display_url, join_url, read_url
+from holdfast.masking.mask import Mask
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.model.mask import Mask
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import ServerSpec
 
 ChoosePool: TypeAlias = Callable[[URL], Pool]
@@ -115,12 +116,12 @@ class LoginProvider(OAuthClientProvider):
         if saved is None or saved.client is None:
             return None
         self._client = OAuthClientInformationFull.model_validate(saved.client)
-        self._obtained.add_credentials([self._client.client_secret])
+        self._obtained.add_credentials(self._file, [self._client.client_secret])
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep the registration in memory; `set_tokens` saves it."""
-        self._obtained.add_credentials([client_info.client_secret])
+        self._obtained.add_credentials(self._file, [client_info.client_secret])
         self._client = client_info
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -142,12 +143,12 @@ class LoginProvider(OAuthClientProvider):
     async def _wait_for_code(self) -> AuthorizationCodeResult:
         assert self._on_callback is not None
         result = await self._on_callback()
-        self._obtained.add_credentials([result.code])
+        self._obtained.add_credentials(self._file, [result.code])
         check_code_origin(result, self.context.oauth_metadata)
         return result
 
     def _mask_tokens(self, tokens: OAuthToken) -> None:
-        self._obtained.add_credentials([tokens.access_token, tokens.refresh_token])
+        self._obtained.add_credentials(self._file, [tokens.access_token, tokens.refresh_token])
 
     def _read_saved(self) -> SavedLogin | None:
         return None if self._ignore_saved else read_login(self._file)
@@ -241,7 +242,7 @@ class OAuthCredentials:
                     request.method, url, headers=headers, body=body or None, connect_seconds=seconds
                 )
                 try:
-                    content = await response.read(self._options.limits.line_bytes)
+                    content = bytes(await response.read(self._options.limits.line_bytes))
                 finally:
                     response.close()
         except (BrokenResponseError, UnreachableError, TimeoutError) as error:
@@ -279,9 +280,8 @@ def _redirect_request(
 def login_needed_error(name: str, why: str = "") -> HoldfastError:
     """The error if no login is saved, or the server did not accept it."""
     reason = f": {_clean_reason(why)}" if why else ""
-    return HoldfastError(
-        codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: holdfast servers login {name}"
-    )
+    command = shlex.join(["holdfast", "servers", "login", name])
+    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: {command}")
 
 
 def _login_failed_error(name: str, why: str) -> HoldfastError:

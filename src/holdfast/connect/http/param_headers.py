@@ -1,12 +1,17 @@
 """Arguments that a call repeats as HTTP headers, because the tool's schema marks them with `x-mcp-header`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from holdfast.wire.frame import Raw
+from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.parse_threads import PARSE_THREADS
+from holdfast.wire.strict_json import DECODE_ERRORS
 
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
@@ -22,20 +27,13 @@ class ParamHeaders:
     def __init__(self) -> None:
         self._by_tool: dict[str, tuple[tuple[_Path, str], ...]] = {}
 
-    def add_page(self, page: Raw) -> None:
-        """Update the tools in this page of `tools/list`. Most servers mark nothing; their pages are not parsed."""
-        if not self._by_tool and _MARK.encode() not in bytes(page):
-            return
-        try:
-            tools = _decode_page(page).tools
-        except msgspec.MsgspecError:
-            return  # the caller of tools/list reports what is wrong with it
-        for tool in tools:
-            marked = tuple(_find_marked(tool.input_schema))[:_MAX_HEADERS]
-            if marked:
-                self._by_tool[tool.name] = marked
-            else:
-                self._by_tool.pop(tool.name, None)
+    async def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Replace the tools. Most servers mark nothing; their schemas are not parsed."""
+        marked = [tool for tool in tools if _MARK.encode() in bytes(tool.input_schema)]
+        if sum(len(tool.input_schema) for tool in marked) > LONG_BYTES:
+            self._by_tool = await PARSE_THREADS.run(_find_all_marked, marked, owner=f"headers {id(self)}")
+        else:
+            self._by_tool = _find_all_marked(marked)
 
     def headers(self, tool: str, arguments: Raw) -> dict[str, str]:
         """The headers of one call. The caller encodes their values."""
@@ -47,16 +45,19 @@ class ParamHeaders:
         return {f"Mcp-Param-{name}": value for name, value in values if value is not None}
 
 
-class _ListedTool(msgspec.Struct, rename="camel"):
-    name: str
-    input_schema: dict[str, Any] = {}
+def _find_all_marked(tools: Sequence[Tool]) -> dict[str, tuple[tuple[_Path, str], ...]]:
+    return {tool.name: marked for tool in tools if (marked := _find_marked_of(tool))}
 
 
-class _Page(msgspec.Struct):
-    tools: list[_ListedTool]
+def _find_marked_of(tool: Tool) -> tuple[tuple[_Path, str], ...]:
+    try:
+        schema = _decode_schema(tool.input_schema)
+    except DECODE_ERRORS:
+        return ()  # the screening of the tool reports what is wrong with it
+    return tuple(islice(_find_marked(schema), _MAX_HEADERS))
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _find_marked(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:

@@ -29,8 +29,7 @@ from aiohttp import (
 from yarl import URL
 
 from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_ip_literal, look_up
-from holdfast.connect.http.link_owner import link_owner
-from holdfast.connect.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnector
+from holdfast.connect.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnector, BoundedProtocol
 from holdfast.connect.http.proxies import NO_PROXIES, Proxies
 from holdfast.connect.http.response import (
     BrokenResponseError,
@@ -39,6 +38,7 @@ from holdfast.connect.http.response import (
     broken_response,
 )
 from holdfast.connect.http.url import display_url
+from holdfast.connect.scope import link_owner
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -125,7 +125,8 @@ class Pool:
             raise HoldfastError(
                 codes.BAD_ARGUMENT, "A header contains a control character or invalid Unicode."
             ) from None
-        return HttpResponse(response)
+        connection = response.connection.protocol if response.connection is not None else None
+        return HttpResponse(response, connection if isinstance(connection, BoundedProtocol) else None)
 
     async def close(self) -> None:
         """Close every connection."""

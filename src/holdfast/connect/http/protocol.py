@@ -57,6 +57,12 @@ class BoundedProtocol(ResponseHandler):
         self._reuse_until = 0.0
         self._poll = select.poll()
         self._read_size = 0
+        self._parse_seconds = 0.0
+
+    def take_parse_seconds(self) -> float:
+        """How long parsing took since the last call."""
+        seconds, self._parse_seconds = self._parse_seconds, 0.0
+        return seconds
 
     # Called by aiohttp's connector
 
@@ -82,6 +88,7 @@ class BoundedProtocol(ResponseHandler):
         self._idle.discard(self)
         self._has_response = False
         self._bytes_since_body = 0
+        self._parse_seconds = 0.0
         super().set_response_params(**options)
 
     # Called by the transport
@@ -107,8 +114,10 @@ class BoundedProtocol(ResponseHandler):
             self._fail("its headers are too long")
         if self._is_complete() and self not in self._idle:
             self._finish()
+        seconds = monotonic() - began
+        self._parse_seconds += seconds
         if data:  # aiohttp calls this without data after a pause
-            self._adapt_read_size(monotonic() - began)
+            self._adapt_read_size(seconds)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._idle.discard(self)
@@ -147,7 +156,8 @@ class BoundedProtocol(ResponseHandler):
     def _adapt_read_size(self, seconds: float) -> None:
         """Read less at once from a server whose bytes take long to parse, such as a flood of tiny chunks.
 
-        Between two reads, the event loop does the work of other sessions.
+        Between two reads, the event loop does the work of other sessions. The time counts when the body is read
+        (`HttpResponse.read_chunk`): a reader that rests makes aiohttp pause.
         """
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)

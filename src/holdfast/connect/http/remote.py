@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.http.login_store import login_file, uses_login
+from holdfast.connect.http.login_store import login_file, saved_credentials, uses_login
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.context import SessionContext
 from holdfast.model.json import JsonObject
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source, Sse
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
@@ -42,6 +42,9 @@ class RemoteConnector:
         self._providers: dict[Path, LoginProvider] = {}
 
     async def __aenter__(self) -> Self:
+        # Before a link uses them: a local server may read the files of the logins.
+        for file, secrets in saved_credentials(self._logins):
+            self._obtained.add_credentials(file, secrets)
         return self
 
     async def __aexit__(
@@ -121,7 +124,7 @@ class RemoteConnector:
 
 def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
     """Whether the server must be at a public address: a client brought it, or a sandboxed session may use it."""
-    trust = scope.context.trust_level if scope is not None else spec.trust
+    trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or trust is Trust.SANDBOXED
 
 

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from time import monotonic
+from typing import Protocol
 
 from aiohttp import ClientError, ClientResponse
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.loop_throttle import LoopThrottle
 
 _SLICE_SECONDS = 0.001  # how long a body is read without letting the event loop do other work
+_MIN_READ_BYTES, _MAX_READ_BYTES = 256, 64 * 1024  # how much of what has arrived is taken at once
 
 
 class UnreachableError(Exception):
@@ -20,14 +23,24 @@ class BrokenResponseError(Exception):
     """The server's response is not HTTP, or ended before it was complete."""
 
 
+class ParsingConnection(Protocol):
+    """A connection that measures how long it takes to parse what it receives."""
+
+    def take_parse_seconds(self) -> float:
+        """How long parsing took since the last call."""
+        ...
+
+
 class HttpResponse:
     """The status and headers of a response, and its body in chunks. The caller closes it."""
 
-    __slots__ = ("_last_pause", "_response", "headers", "status")
+    __slots__ = ("_connection", "_last_pause", "_read_bytes", "_response", "headers", "status")
 
-    def __init__(self, response: ClientResponse) -> None:
+    def __init__(self, response: ClientResponse, connection: ParsingConnection | None = None) -> None:
         self._response = response
+        self._connection = connection
         self._last_pause = 0.0
+        self._read_bytes = _MIN_READ_BYTES
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         """Names are case-insensitive. If a header is repeated, look-ups return its first value."""
@@ -60,29 +73,54 @@ class HttpResponse:
     def raw_headers(self) -> Sequence[tuple[bytes, bytes]]:
         return self._response.raw_headers
 
-    async def read_chunk(self) -> bytes:
-        """Wait for the next part of the body; empty at the end."""
-        if monotonic() - self._last_pause > _SLICE_SECONDS:  # a server can send many tiny chunks at once
+    async def read_chunk(self, throttle: LoopThrottle | None = None) -> bytes:
+        """Wait for the next part of the body; empty at the end.
+
+        The throttle counts the time to parse it: a server can send many tiny chunks. If another connection of the same
+        owner has used up its share, wait first. While the caller waits, aiohttp stops reading.
+        """
+        now = monotonic()
+        if throttle is not None and throttle.must_wait(now):
+            await throttle.rest()
+        elif now - self._last_pause > _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._last_pause = monotonic()
+        content = self._response.content
         try:
             chunk, is_chunk_end = b"", True
             while is_chunk_end and not chunk:
-                chunk, is_chunk_end = await self._response.content.readchunk()
+                chunk, is_chunk_end = await content.readchunk()
+            began = monotonic()
+            if chunk and (more := content.read_nowait(self._read_bytes)):
+                chunk += more
         except ClientError as error:
             raise broken_response(error) from None
+        seconds = monotonic() - began
+        self._adapt_read_bytes(seconds)
+        if throttle is not None and self._connection is not None:
+            throttle.add(seconds + self._connection.take_parse_seconds())
         return chunk
 
-    async def read(self, limit: int) -> bytes:
+    def _adapt_read_bytes(self, seconds: float) -> None:
+        """Take less at once from a body whose chunks are tiny."""
+        if seconds > _SLICE_SECONDS / 2:
+            self._read_bytes = max(self._read_bytes // 2, _MIN_READ_BYTES)
+        elif self._read_bytes < _MAX_READ_BYTES and seconds < _SLICE_SECONDS / 8:
+            self._read_bytes *= 2
+
+    async def read(self, limit: int, throttle: LoopThrottle | None = None) -> bytes | bytearray:
         """Read the whole body. Raise if it has more than `limit` bytes."""
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := await self.read_chunk():
-            size += len(chunk)
-            if size > limit:
+        body: bytes | bytearray = b""
+        while chunk := await self.read_chunk(throttle):
+            if len(body) + len(chunk) > limit:
                 raise HoldfastError(codes.TOO_LARGE, f"The answer has more than {limit} bytes.")
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if not body:
+                body = chunk  # most bodies arrive at once
+            elif isinstance(body, bytearray):
+                body += chunk
+            else:
+                body = bytearray(body + chunk)
+        return body
 
     def close(self) -> None:
         """Disconnect. If the response was complete, its connection is already back in the pool."""

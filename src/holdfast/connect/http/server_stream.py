@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_messages
@@ -16,6 +18,8 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 SESSION_ID_HEADER = "Mcp-Session-Id"
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 5.0
+_LONG_SECONDS = 10.0  # after a stream that was open this long, the pause is short again
 MAX_RESUMES = 2
 """How many attempts in a row to resume a stream may fail before the link fails."""
 
@@ -39,11 +43,30 @@ class SessionHeaders:
         return headers
 
 
+class ResumePauses:
+    """The pauses before a stream is requested again. They grow while streams end soon: the server decides when one ends."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._pause = _MIN_PAUSE_SECONDS / 2
+
+    def next(self, position: StreamPosition) -> float:
+        """The seconds to wait now. The server may ask for a longer pause, not for a shorter one."""
+        now = self._clock()
+        is_long = now - self._began > _LONG_SECONDS
+        self._pause = _MIN_PAUSE_SECONDS if is_long else min(2 * self._pause, _MAX_PAUSE_SECONDS)
+        seconds = max(self._pause, position.retry_seconds)
+        self._began = now + seconds
+        return seconds
+
+
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
 ) -> None:
     """Keep the stream open, if the server has one. Fail the link if the server is gone or no longer knows the session."""
     position, failures = StreamPosition(), 0
+    pauses = ResumePauses()
     while True:
         try:
             async with endpoint.request("GET", headers=session.headers(position)) as response:
@@ -67,4 +90,4 @@ async def read_server_stream(
             if failures > MAX_RESUMES:
                 in_flight.fail(error)
                 return
-        await asyncio.sleep(position.retry_seconds)
+        await asyncio.sleep(pauses.next(position))

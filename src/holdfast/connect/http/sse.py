@@ -11,9 +11,9 @@ from holdfast.connect.http.event_stream import StreamPosition, read_events, read
 from holdfast.connect.http.in_flight import InFlight
 from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
+from holdfast.masking.likely_secrets import secrets_in_urls
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.secret_text import secrets_in_text
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class SseTransport:
                 codes.BAD_ANSWER,
                 f"{self._endpoint.display_url} wants messages sent to another server: {reference[:200]!r}.",
             )
-        for secret in secrets_in_text(str(url)):  # such as the id of the session
+        for secret in secrets_in_urls(str(url)):  # such as the id of the session
             self._endpoint.mask(secret)
         if not self._post_url.done():
             self._post_url.set_result(url)

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
-from holdfast.connect.http.event_stream import StreamPosition, read_message, read_messages
+from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
 from holdfast.connect.http.in_flight import InFlight
 from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
@@ -16,6 +17,7 @@ from holdfast.connect.http.response import BrokenResponseError, HttpResponse
 from holdfast.connect.http.server_stream import (
     MAX_RESUMES,
     SESSION_ID_HEADER,
+    ResumePauses,
     SessionHeaders,
     read_server_stream,
 )
@@ -23,9 +25,12 @@ from holdfast.connect.notifications import needs_subscription, subscribe_to_tool
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import HANDSHAKE
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.mcp.client import Client
+from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
+from holdfast.wire.strict_json import is_over
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,10 @@ class HttpTransport:
     def failure(self) -> HoldfastError | None:
         """Why the link has failed; None while it works."""
         return self._in_flight.failure
+
+    async def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Set the tools that the server listed: their schemas say which arguments are repeated as headers."""
+        await self._param_headers.set_tools(tools)
 
     # Called by the peer
 
@@ -142,7 +151,7 @@ class HttpTransport:
 
     async def _read_body(self, response: HttpResponse) -> Message:
         limits = self._options.limits
-        return await read_message(await response.read(limits.line_bytes), limits, self._in_flight.throttle)
+        return await read_body(response, limits, self._in_flight.throttle)
 
     async def _read_error(self, request: OutgoingMessage, response: HttpResponse) -> ErrorResponse:
         """The error in the body of an unsuccessful response. If it has none, raise the error for its status."""
@@ -161,13 +170,13 @@ class HttpTransport:
     async def _read_stream(self, request: OutgoingMessage, response: HttpResponse) -> None:
         """Read a stream up to the answer. If it ends early, resume it, provided that the server supports this."""
         position = StreamPosition()
-        resumes, last_id = 0, ""
+        resumes, last_id, pauses = 0, "", ResumePauses()
         if await self._read_until_answered(request, response, position):
             return
         while position.event_id and resumes < MAX_RESUMES:
             resumes = resumes + 1 if position.event_id == last_id else 0
             last_id = position.event_id
-            await asyncio.sleep(position.retry_seconds)
+            await asyncio.sleep(pauses.next(position))
             async with self._endpoint.request("GET", headers=self._session.headers(position)) as resumed:
                 if resumed.is_success and await self._read_until_answered(request, resumed, position):
                     return
@@ -198,11 +207,8 @@ class HttpTransport:
         return answered
 
     def _deliver(self, request: OutgoingMessage, message: Message) -> None:
-        if isinstance(message, Response) and message.id == request.id:
-            if request.method == "initialize":
-                self._session.version = _protocol_version(message)
-            elif request.method == "tools/list":
-                self._param_headers.add_page(message.result)
+        if isinstance(message, Response) and message.id == request.id and request.method == "initialize":
+            self._session.version = _protocol_version(message)
         self._peer.message_received(message)
 
     # Notifications, and answers to the server's requests
@@ -242,6 +248,8 @@ class _InitializeResult(msgspec.Struct, rename="camel"):
 
 
 def _protocol_version(response: Response) -> str:
+    if is_over(response.result, HANDSHAKE):
+        return ""  # the handshake reports the error
     try:
         version = msgspec.json.decode(response.result, type=_InitializeResult).protocol_version
     except msgspec.MsgspecError:

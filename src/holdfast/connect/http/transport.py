@@ -30,7 +30,12 @@ async def open_transport(
     """Do the handshake and start to read the messages that the server sends on its own. On exit, end the server's session."""
     is_sse = isinstance(spec.transport, Sse)
     notifications = Notifications(server_requests)
-    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
+    peer = Peer(
+        on_request=notifications.answer,
+        on_notification=notifications.receive,
+        limits=options.limits,
+        throttle=server_requests.throttle,
+    )
     transport = (SseTransport if is_sse else HttpTransport)(peer, endpoint, options)
     peer.connection_made(transport)
     try:
@@ -53,6 +58,7 @@ async def open_transport(
             ) from None
         if isinstance(transport, HttpTransport):
             transport.listen(client, server_requests)
-        yield Connection(client, ended=peer.ended, notifications=notifications)
+        on_tools = transport.set_tools if isinstance(transport, HttpTransport) else None
+        yield Connection(client, ended=peer.ended, notifications=notifications, on_tools=on_tools)
     finally:
         await peer.close()

@@ -1,0 +1,316 @@
+"""Check the arguments of a call against the tool's own schema, before the call is made.
+
+A server wrote the schema, so it may be hostile. jsonschema-rs matches patterns in linear time, but cannot be stopped and
+holds Python's lock while it works. So a schema is used only if `schema_cost` finds a bound for the work, and arguments
+are checked only if the bound is low enough. Otherwise they are sent unchecked: the server checks them, too.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.connect.argument_message import MAX_ERRORS, describe_errors
+from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.schema_cost import SchemaCost, UncheckableSchemaError, measure_schema
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import Budget
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, is_over
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_SCHEMA_DEPTH = 64
+_MAX_RECURSION = 1000  # of the library, which ends the process if it runs out of stack
+_MAX_ENTRIES = 500
+_MAX_MEMORY = 32 * 1024 * 1024
+_MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
+_MAX_WARNED = 1000
+_SECONDS = 2.0
+"""How long a call waits for its check. It includes the time in the queue behind other calls of its session."""
+
+_ON_LOOP = Budget(bytes=64 * 1024, values=500)
+_NS_PER_STEP = 100
+_MAX_NS_ON_LOOP = 1_000_000
+_MAX_NS = 20_000_000
+# The compiled size that patterns may have, and how long matching one byte takes at most, in nanoseconds. Most patterns
+# are small. Large ones are matched against short arguments only.
+_PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
+# An error has a copy of its value; one of `anyOf` has all errors of all alternatives, each with a copy.
+_MAX_STEPS_TO_LIST = 500
+_MAX_BYTES_TO_LIST = 4 * 1024 * 1024
+
+_DRAFTS = {
+    "json-schema.org/draft-04/schema": "Draft4Validator",
+    "json-schema.org/draft-06/schema": "Draft6Validator",
+    "json-schema.org/draft-07/schema": "Draft7Validator",
+    "json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+}
+_DEFAULT_DRAFT = "Draft202012Validator"  # MCP says so
+_WITHOUT_EFFECT = frozenset({"$schema", "$id", "$comment", "title", "description", "examples", "default"})
+_THREADS = WorkerThreads("arguments", threads=4, per_owner=1)
+
+
+class ArgumentChecks:
+    """The compiled schemas of tools, each compiled when its tool is called for the first time. Sessions share them."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
+        self._memory = 0
+        self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
+
+    async def find_error(self, tool: CatalogTool, arguments: bytes, *, owner: str) -> HoldfastError | None:
+        """Why the arguments do not fit the tool's schema; None if they do, or if that cannot be found out."""
+        try:
+            compiled = await self._compile(tool, owner)
+            if compiled.validator is None:
+                return None
+            problem = await _find_problem(compiled, arguments, owner)
+        except UncheckableSchemaError as error:
+            self._warn(tool, str(error))
+            return None
+        except TimeoutError:
+            self._warn(tool, "checking takes too long")
+            return None
+        if problem is None:
+            return None
+        return HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{tool.name} was not called: its arguments do not fit its schema. {problem}".rstrip(),
+        )
+
+    async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
+        raw = tool.definition.input_schema
+        if len(raw) > MAX_SCHEMA_BYTES:
+            raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
+        key = bytes(raw)
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            self._compiled.move_to_end(key)
+        else:
+            compiled = await _run_in_thread(compile_schema, key, owner=owner)
+            self._keep(key, compiled)
+        if compiled.problem:
+            raise UncheckableSchemaError(compiled.problem)
+        return compiled
+
+    def _keep(self, key: bytes, compiled: "CompiledSchema") -> None:
+        replaced = self._compiled.pop(key, None)  # by another call that compiled it at the same time
+        self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
+        self._compiled[key] = compiled
+        while len(self._compiled) > _MAX_ENTRIES or self._memory > _MAX_MEMORY:
+            _, oldest = self._compiled.popitem(last=False)
+            self._memory -= oldest.memory
+
+    def _warn(self, tool: CatalogTool, reason: str) -> None:
+        """Log once for each definition that its arguments are not checked."""
+        key = (tool.server.name, tool.definition.name, len(tool.definition.input_schema))
+        if key in self._warned:
+            return
+        self._warned[key] = None
+        if len(self._warned) > _MAX_WARNED:
+            self._warned.popitem(last=False)
+        log.warning("arguments are not checked", extra={"tool": tool.name, "reason": f"the schema: {reason}"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledSchema:
+    """A schema that is ready for use, or the reason why it is not."""
+
+    validator: Any = None
+    """A validator of jsonschema-rs; None if there is nothing to check."""
+    cost: SchemaCost | None = None
+    ns_per_match: int = 0
+    memory: int = 0
+    """About how many bytes it takes at most."""
+    problem: str = ""
+
+
+def compile_schema(raw: bytes) -> CompiledSchema:
+    """Compile a schema. Never raise because of what is in it."""
+    try:
+        if not is_nested_within(raw, _MAX_SCHEMA_DEPTH):
+            raise UncheckableSchemaError(f"it is nested more than {_MAX_SCHEMA_DEPTH} levels deep")
+        schema: Json = msgspec.json.decode(raw)
+        if not isinstance(schema, dict):
+            raise UncheckableSchemaError("it is not an object")
+        if _allows_any_object(schema):
+            return CompiledSchema(memory=len(raw))
+        cost = measure_schema(schema)
+        validator, size, ns_per_match = _make_validator(schema)
+        memory = _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size  # a pattern, and its cache
+        return CompiledSchema(validator=validator, cost=cost, ns_per_match=ns_per_match, memory=memory)
+    except UncheckableSchemaError as error:
+        problem = str(error)
+    except DECODE_ERRORS:
+        problem = "it cannot be read"
+    except Exception:
+        log.exception("schema not compiled")
+        problem = "it could not be compiled, see the log"
+    return CompiledSchema(problem=problem, memory=len(raw))
+
+
+def _allows_any_object(schema: JsonObject) -> bool:
+    """Whether every object fits. Then the library need not be loaded."""
+    return (
+        schema.get("type", "object") == "object"
+        and not schema.get("properties")
+        and not schema.get("required")
+        and schema.get("additionalProperties", True) is True
+        and schema.keys() - _WITHOUT_EFFECT <= {"type", "properties", "required", "additionalProperties"}
+    )
+
+
+def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
+    """A validator, the compiled size of its largest pattern, and how long matching a byte takes at most."""
+    draft = _DEFAULT_DRAFT
+    if "$schema" in schema:
+        address = str(schema["$schema"]).partition("://")[2].rstrip("#")
+        if address not in _DRAFTS:
+            raise UncheckableSchemaError("it is for an unknown version of JSON Schema")
+        draft = _DRAFTS[address]
+    import jsonschema_rs
+
+    make: Callable[..., Any] = getattr(jsonschema_rs, draft)
+    for size, ns_per_match in _PATTERN_SIZES:
+        options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
+        try:
+            validator = _call_library(
+                partial(
+                    make,
+                    schema,
+                    validate_formats=False,
+                    retriever=_refuse_reference,
+                    mask="…",
+                    pattern_options=options,
+                )
+            )
+        except ValueError:
+            continue  # perhaps a pattern is too large
+        return validator, size, ns_per_match
+    raise UncheckableSchemaError("it is not valid, or has a pattern that is too large or not supported")
+
+
+def _refuse_reference(uri: str) -> Any:
+    raise ValueError("Schemas are never fetched.")
+
+
+async def _find_problem(compiled: CompiledSchema, arguments: bytes, owner: str) -> str | None:
+    """Check on the event loop if that is quick, otherwise in a thread."""
+    if is_over(arguments, _ON_LOOP):
+        return await _run_in_thread(_check, compiled, arguments, owner=owner)
+    document = _Document.read(arguments)
+    if document is None:
+        return None
+    work = _estimate_ns(compiled, document)
+    if work > _MAX_NS_ON_LOOP:
+        return await _run_in_thread(_check, compiled, arguments, owner=owner)
+    return _check_document(compiled, document)
+
+
+async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
+    async with asyncio.timeout(_SECONDS):
+        return await _THREADS.run(function, *args, owner=owner)
+
+
+def _check(compiled: CompiledSchema, arguments: bytes) -> str | None:
+    document = _Document.read(arguments)
+    return None if document is None else _check_document(compiled, document)
+
+
+def _check_document(compiled: CompiledSchema, document: "_Document") -> str | None:
+    assert compiled.cost is not None
+    if (
+        _estimate_ns(compiled, document) > _MAX_NS
+        or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
+    ):
+        raise UncheckableSchemaError("it makes checking these arguments too costly")
+    value = document.value
+    if _call_library(lambda: compiled.validator.is_valid(value)):
+        return None
+    return describe_errors(_call_library(lambda: _errors(compiled, document)), value)
+
+
+def _errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
+    """The first errors; only one, or none, if finding them could take long."""
+    assert compiled.cost is not None
+    steps = document.values * compiled.cost.steps_at(document.depth)
+    if steps <= _MAX_STEPS_TO_LIST and steps * document.size <= _MAX_BYTES_TO_LIST:
+        return [*islice(compiled.validator.iter_errors(document.value), MAX_ERRORS)]
+    if compiled.cost.has_alternatives:
+        return []
+    try:
+        compiled.validator.validate(document.value)
+    except ValueError as error:
+        return [error]  # pyright: ignore[reportReturnType]  # the library is imported by `_make_validator` only
+    return []
+
+
+def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
+    """How long a check takes at most."""
+    assert compiled.cost is not None
+    steps = document.values * compiled.cost.steps_at(document.depth)
+    return (
+        steps * _NS_PER_STEP
+        + document.size * compiled.cost.matches_at(document.depth) * compiled.ns_per_match
+    )
+
+
+def _call_library(function: Callable[[], T]) -> T:
+    """Call the library. A panic in it is not an `Exception`, and must not end the host."""
+    try:
+        return function()
+    except Exception:
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UncheckableSchemaError("checking it fails") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """Decoded arguments, and how large they are."""
+
+    value: Json
+    size: int
+    values: int
+    depth: int
+
+    @classmethod
+    def read(cls, raw: bytes) -> "_Document | None":
+        """Decode arguments; None if they cannot be decoded."""
+        try:
+            value: Json = msgspec.json.decode(raw)
+        except DECODE_ERRORS:
+            return None
+        values, depth = 1, 0
+        level: list[Any] = [value]
+        while True:
+            below: list[Any] = []
+            for outer in level:
+                if isinstance(outer, dict):
+                    below += outer.values()
+                elif isinstance(outer, list):
+                    below += outer
+            if not below:
+                break
+            values += len(below)
+            depth += 1
+            level = below
+        return cls(value, len(raw), values, depth)

@@ -1,0 +1,179 @@
+"""Say in plain words why arguments do not fit a tool's schema. Values of arguments are never quoted: they may be secret.
+
+The words of the schema are the server's, and the names of arguments the caller's: they are quoted, on one line and short.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.json import Json
+from holdfast.model.visible_text import quote_line
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
+
+MAX_ERRORS = 3
+_MAX_LENGTH = 600
+_MAX_NAME = 60
+_MAX_NAMES = 5
+_MAX_PATH = 8
+_TYPES = {
+    "array": "an array",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "an object",
+    "string": "a string",
+    "null": "null",
+}
+_LIMITS = {
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be more than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "additionalItems": "must have at most {} items",
+    "minProperties": "must have at least {} members",
+    "maxProperties": "must have at most {} members",
+}
+_OTHER = {
+    "additionalProperties": "must be empty",
+    "contains": "must have an item of a certain kind, or fewer of them",
+    "falseSchema": "is not allowed",
+    "items": "is not allowed",
+    "not": "is of a kind that is not allowed",
+    "propertyNames": "has a member with a name that is not allowed",
+    "unevaluatedItems": "has too many items",
+    "uniqueItems": "must not have equal items",
+}
+
+
+def describe_errors(errors: "Iterable[ValidationError]", arguments: Json) -> str:
+    """One sentence for each error: where, and what is expected there."""
+    text = " ".join(f"{_describe(error, arguments)}." for error in errors)
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
+
+
+def _describe(error: "ValidationError", arguments: Json) -> str:
+    path = error.instance_path
+    keyword, facts = error.kind.name, error.kind.as_dict()
+    where = _describe_path(path)
+    if keyword == "required":
+        return f"{_name(facts.get('property'))} is missing{f' in {where}' if path else ''}"
+    if keyword in ("additionalProperties", "unevaluatedProperties"):
+        names: list[str] = facts.get("unexpected", [])
+        verb = "is" if len(names) == 1 else "are"
+        return (
+            f"{_join(map(_name, names), len(names), 'and')} {verb} not known{f' in {where}' if path else ''}"
+        )
+    if keyword == "falseSchema" and error.schema_path[-2:-1] != ["properties"]:
+        keyword = str(error.schema_path[-1]) if error.schema_path else keyword
+    return f"{where or 'The object of arguments'} {_expectation(keyword, facts, path, arguments)}"
+
+
+def _expectation(keyword: str, facts: dict[str, Any], path: Sequence[str | int], arguments: Json) -> str:
+    match keyword:
+        case "type":
+            return f"must be {_describe_types(facts['types'])}, not {_type_at(arguments, path)}"
+        case "enum":
+            options = facts["options"]
+            return f"must be one of {_join(map(_constant, options), len(options), 'or')}"
+        case "const":
+            return f"must be {_constant(facts['expected_value'])}"
+        case "pattern":
+            return f"must match the pattern {quote_line(str(facts['pattern']), 2 * _MAX_NAME)}"
+        case "multipleOf":
+            return f"must be a multiple of {_number(facts['multiple_of'])}"
+        case "anyOf" | "oneOf":
+            return _describe_alternatives(facts.get("context"), path, arguments)
+        case _ if keyword in _LIMITS and "limit" in facts:
+            text = _LIMITS[keyword].format(_number(facts["limit"]))
+            return text.removesuffix("s") if facts["limit"] == 1 else text
+        case _:
+            return _OTHER.get(keyword, "is not as the schema says")
+
+
+def _describe_alternatives(context: Any, path: Sequence[str | int], arguments: Json) -> str:
+    """If the alternatives are just types, as `string or null`: the types."""
+    types: list[str] = []
+    alternatives: list[list[ValidationError]] = context or []
+    if not all(alternatives):
+        return "must fit only one of the alternatives in the schema"
+    for errors in alternatives:
+        if len(errors) != 1 or errors[0].kind.name != "type" or errors[0].instance_path != path:
+            return f"must fit one of {len(alternatives)} alternatives in the schema"
+        types += errors[0].kind.as_dict()["types"]
+    return f"must be {_describe_types(types)}, not {_type_at(arguments, path)}"
+
+
+def _describe_types(types: Sequence[str]) -> str:
+    known = [text for name, text in _TYPES.items() if name in types]
+    return _join(known, len(known), "or")
+
+
+def _type_at(arguments: Json, path: Sequence[str | int]) -> str:
+    value: Any = arguments
+    try:
+        for part in path:
+            value = value[part]
+    except (LookupError, TypeError):
+        return "something else"
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "a string"
+        case float() if not value.is_integer():
+            return "a fraction"
+        case int() | float():
+            return "a number"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _describe_path(path: Sequence[str | int]) -> str:
+    """As `“filter.items[3]”`; empty for the arguments as a whole."""
+    if not path:
+        return ""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part[:_MAX_NAME]}" for part in path[:_MAX_PATH]]
+    return quote_line(
+        "".join(parts).removeprefix(".") + ("…" if len(path) > _MAX_PATH else ""), _MAX_PATH * _MAX_NAME
+    )
+
+
+def _name(name: Any) -> str:
+    return quote_line(str(name), _MAX_NAME)
+
+
+def _constant(value: Any) -> str:
+    """A value that the schema expects."""
+    match value:
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case str():
+            return quote_line(value, _MAX_NAME)
+        case int() | float():
+            return _number(value)
+        case list():
+            return "a certain array"
+        case _:
+            return "a certain object"
+
+
+def _number(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def _join(names: Iterable[str], count: int, last: str) -> str:
+    shown = [name for name, _ in zip(names, range(_MAX_NAMES), strict=False)]
+    if count > _MAX_NAMES:
+        return f"{', '.join(shown)} {last} {count - _MAX_NAMES} more"
+    return f"{', '.join(shown[:-1])} {last} {shown[-1]}" if len(shown) > 1 else "".join(shown)

@@ -1,0 +1,33 @@
+"""How long to wait before a server that keeps ending is started again."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_HEALTHY_FACTOR = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOff:
+    """Delays between restarts: none before the first one, then `first` seconds, doubling up to `longest`."""
+
+    first: float = 0.5
+    longest: float = 30.0
+    clock: Callable[[], float] = time.monotonic
+
+    def delay(self, failures: int) -> float:
+        """The delay after this many failures in a row."""
+        if failures < 2:
+            return 0.0
+        return min(self.longest, self.first * 2.0 ** min(failures - 2, 64))
+
+    def is_healthy(self, uptime: float, failures: int) -> bool:
+        """Whether a server that ran this long, started after this many failures, has recovered from them.
+
+        It ran for longer than it was held back, and for 5 seconds (ten times `first`) at least.
+        """
+        return uptime > max(self.delay(failures), _HEALTHY_FACTOR * self.first)
+
+
+NO_BACK_OFF = BackOff(first=0.0, longest=0.0)
+"""Start a server again at every call. For tests."""

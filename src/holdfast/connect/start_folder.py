@@ -1,0 +1,45 @@
+"""Choose the folder that a local server is started in, so that it finds no code of others there."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.server import Stdio
+
+_REMOVE_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def start_folder(
+    stdio: Stdio, *, session_folder: str, is_confined: bool, empty_folders: Path
+) -> AsyncIterator[str]:
+    """The session's folder, the one that the entry names, or an empty one in `empty_folders`."""
+    if not stdio.has_empty_folder:
+        yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
+    elif is_confined:
+        yield "/"  # read-only, with nothing but the system's folders
+    else:
+        async with _empty_folder(empty_folders) as folder:
+            yield folder
+
+
+@asynccontextmanager
+async def _empty_folder(parent: Path) -> AsyncIterator[str]:
+    """Create a folder that only this user can access. On exit, remove it and everything in it."""
+    path = await run_with_file_timeout(_create, parent, path=str(parent))
+    try:
+        yield path
+    finally:
+        await run_with_file_timeout(_remove, path, path=path, seconds=_REMOVE_SECONDS)
+
+
+def _create(parent: Path) -> str:
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tempfile.mkdtemp(dir=parent)
+
+
+def _remove(path: str) -> None:
+    shutil.rmtree(path, ignore_errors=True)
