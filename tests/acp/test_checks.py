@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.acp.content import check_prompt
-from holdfast.acp.folders import check_folder
+from holdfast.host.session_folders import check_folder
 from holdfast.model.errors import HoldfastError
 
 LONG = "/" + "x" * 300

@@ -1,9 +1,11 @@
 """The editor's answers to a session's requests; anything but a clear yes is a rejection."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.acp.door import EditorDoor
@@ -14,9 +16,10 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Request
+from holdfast.wire.frame import PeerError, Request
+from holdfast.wire.incoming import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
-from holdfast.wire.peer import ACP_CANCEL, Peer, PeerError
+from holdfast.wire.peer import Peer
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +46,7 @@ async def door_to(answer: Callable[[], Any]) -> AsyncIterator[EditorDoor]:
 
     ours = Peer(cancel_method=ACP_CANCEL)
     async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
-        yield EditorDoor(ours, ClientCapabilities())
+        yield EditorDoor(ours, ClientCapabilities(), "s")
 
 
 @pytest.mark.promise("ACP-09")
@@ -72,15 +75,33 @@ async def test_anything_but_a_clear_yes_rejects_the_call(answer: Callable[[], An
         assert await door.request_permission(CALL, "Do it") is decision
 
 
-@pytest.mark.promise("ACP-09")
-async def test_editor_that_disconnects_while_asked_rejects_the_call():
+@pytest.mark.promise("ACP-09", "SES-03")
+async def test_editor_that_disconnects_while_asked_has_not_answered():
     ours = Peer(cancel_method=ACP_CANCEL)
     async with connect_memory(ours, theirs := Peer(cancel_method=ACP_CANCEL)):
         await theirs.close()
+        with pytest.raises(HoldfastError) as closed:
+            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(CALL, "Do it")
 
-        assert (
-            await EditorDoor(ours, ClientCapabilities()).request_permission(CALL, "Do it") is Decision.REJECT
-        )
+    assert closed.value.code is codes.CONNECTION_CLOSED
+
+
+async def test_questions_wait_until_the_editor_knows_the_session():
+    asked = list[str]()
+
+    async def handle(request: Request) -> Any:
+        asked.append(msgspec.json.decode(request.params)["sessionId"])
+        return {"outcome": {"outcome": "cancelled"}}
+
+    ours = Peer(cancel_method=ACP_CANCEL)
+    async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
+        door = EditorDoor(ours, ClientCapabilities())
+        asking = asyncio.create_task(door.request_permission(CALL, "Do it"))
+        done, _ = await asyncio.wait([asking], timeout=0.01)
+        door.set_session_id("s")
+        await asking
+
+    assert (done, asked) == (set(), ["s"])
 
 
 @pytest.mark.promise("ACP-09")
@@ -89,7 +110,7 @@ async def test_question_that_is_too_long_raises_instead_of_rejecting():
     long = ToolCall(call_id="c1", server="s", tool="t", arguments=b'{"text":"' + b"x" * 1024 + b'"}')
     async with connect_memory(ours, Peer(cancel_method=ACP_CANCEL)):
         with pytest.raises(HoldfastError) as refused:
-            await EditorDoor(ours, ClientCapabilities()).request_permission(long, "Do it")
+            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(long, "Do it")
 
     assert refused.value.code is codes.TOO_LARGE
 

@@ -15,7 +15,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.json import JsonObject
-from holdfast.model.resolution import Refusal, ServerWarning, Stage
+from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.wire.mcp.tools import CallResult, Tool
 
@@ -76,7 +76,7 @@ class FakeTurn:
             available=("wiki",),
             starting=("slow",),
             refusals=(Refusal(server="gone", stage=Stage.CONNECT, reason="It did not start."),),
-            warnings=(ServerWarning(server="wiki", stage=Stage.CONNECT, text="It hides something."),),
+            warnings=(SessionWarning(server="wiki", stage=Stage.CONNECT, text="It hides something."),),
             awaiting_approval={"wiki": ("delete",)},
         )
 

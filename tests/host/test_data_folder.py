@@ -26,7 +26,7 @@ def test_folder_that_others_can_write_is_refused_until_the_advice_is_followed(
 
     with pytest.raises(HoldfastError, match="Other users can change the data folder") as caught:
         check_data_folder(data)
-    assert caught.value.details == {"hint": f"Run: chmod go-w '{data.resolve()}'"}
+    assert caught.value.details == {"hint": f"Run: chmod go-w {data.resolve()}"}
 
     data.chmod(mode & ~0o022)
     check_data_folder(data)

@@ -10,8 +10,9 @@ from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.host.host import Host
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
-from holdfast.model.event import Decision, StopReason
+from holdfast.model.event import Decision, Event, StopReason
 from holdfast.model.json import JsonObject
+from holdfast.session.subscription import EventFeed
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter_entry
 from tests.journeys.editor import Editor, RpcError
@@ -93,3 +94,32 @@ async def prompt_until_full(zed: Editor, session: str) -> RpcError:
             await zed.prompt(session, LONG)
         except RpcError as full:
             return full
+
+
+class Watcher:
+    """Subscribes to a session's new events, and keeps them."""
+
+    def __init__(self, feed: EventFeed, on_event: Callable[[Event], object] | None = None) -> None:
+        self.events: list[Event] = []
+        self._feed = feed
+        self._on_event = on_event
+        self._subscription = feed.subscribe(feed.last)
+
+    async def __aenter__(self) -> "Watcher":
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._subscription.close()
+        await self._task
+
+    async def caught_up(self) -> list[Event]:
+        """Wait for the events that are stored by now, and return all so far."""
+        await self._subscription.wait_handled(self._feed.last)
+        return self.events
+
+    async def _watch(self) -> None:
+        async for stored in self._subscription:
+            self.events.append(stored.event)
+            if self._on_event is not None:
+                self._on_event(stored.event)

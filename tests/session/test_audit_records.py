@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.acp.updates import Updates
-from holdfast.agent.manual import ManualAgent
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind, decode_record, hash_arguments
-from holdfast.host.host import DATABASE
+from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.event import Decision, Event, ServersResolved, ToolCalled, ToolEnded
-from holdfast.model.mask import MASKED
-from holdfast.session.conversation import Conversation
+from holdfast.masking.mask import MASKED
+from holdfast.model.event import Decision, ServersResolved, ToolCalled, ToolEnded
 from holdfast.session.permission import Mode
 from holdfast.store.store import ReadTx
 from tests.connect.conftest import HostFactory, counter_entry, hostile_entry, make_host
@@ -93,20 +91,15 @@ async def test_refusal_is_recorded_once_and_at_once_even_if_the_session_is_close
         "x": hostile_entry("exits"),
         "mute": {"command": "sleep", "args": ["60"]},
     }
-    refused = asyncio.Event()
-
-    async def on_event(event: Event) -> None:
-        if isinstance(event, ServersResolved) and event.refusals[-1].server == "x":
-            refused.set()
-
     async with make_host(servers) as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
-        session.record.listen(on_event)
         at_once = [record.server for record in await audit_records(host, AuditKind.REFUSAL)]
-        await asyncio.wait_for(refused.wait(), 20)
+        async for stored in session.subscribe():
+            if isinstance(stored.event, ServersResolved) and stored.event.refusals[-1].server == "x":
+                break
         starting = session.starting
         while_one_starts = [record.server for record in await audit_records(host, AuditKind.REFUSAL)]
-        await host.close_session(session)
+        await session.close()
         records = await audit_records(host, AuditKind.REFUSAL)
         resolved = await host.store.read(lambda tx: tx.resolution(session.context.session_id))
 
@@ -136,9 +129,10 @@ async def test_every_decision_of_the_user_is_one_record_and_its_call_another(
 ):
     user = ScriptedUser(Decision.REJECT, Decision.ALLOW_ONCE, Decision.ALLOW_ALWAYS)
     async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, ManualAgent(), user)
+        session.attach(user)
+        session.permission.mode = Mode.ASK
         for _ in range(4):
-            await conversation.prompt([{"type": "text", "text": "/call c.count"}])
+            await session.prompt([{"type": "text", "text": "/call c.count"}])
         records = await audit_records(host, AuditKind.PERMISSION, AuditKind.CALL)
 
     assert [
@@ -163,9 +157,8 @@ async def test_call_refused_by_the_mode_or_without_a_user_is_recorded_and_shown_
     make_host: HostFactory, tmp_path: Path, mode: Mode, advice: str
 ):
     async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, ManualAgent())
-        conversation.permissions.mode = mode
-        await conversation.prompt([{"type": "text", "text": "/call c.count"}])
+        session.permission.mode = mode
+        await session.prompt([{"type": "text", "text": "/call c.count"}])
         records = await audit_records(host, AuditKind.PERMISSION, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
@@ -213,7 +206,7 @@ async def test_concurrent_calls_leave_one_record_each_and_an_intact_chain(
 async def test_record_is_on_disk_before_the_result_is_returned(make_host: HostFactory, tmp_path: Path):
     """Another connection counts the records right after each call."""
     async with make_host({"c": counter_entry()}, durable=True) as host, host.session(cwd=tmp_path) as session:
-        with closing(sqlite3.connect(tmp_path / "data" / DATABASE, timeout=10)) as other:
+        with closing(sqlite3.connect(tmp_path / "data" / DATABASE_FILE, timeout=10)) as other:
 
             def on_disk() -> int:
                 return other.execute("SELECT count(*) FROM audit").fetchone()[0]

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.audit.record import AuditKind
-from holdfast.connect.call import ToolResult
-from holdfast.connect.catalog import CatalogTool
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.event import Replied, SessionClosed, ToolEnded
+from holdfast.model.event import Decision, Replied, SessionClosed, ToolEnded
+from holdfast.model.permission import Mode
 from holdfast.session.server_tools import ServerTools
 from tests.connect.conftest import HostFactory, counter_entry, make_host
-from tests.session.support import audit_records, failing_host
+from tests.session.support import ScriptedUser, audit_records, failing_host
 from tests.store.sessions import raises_code
 
 __all__ = ["make_host"]
@@ -33,21 +32,20 @@ async def test_running_call_ends_with_its_session_and_only_once(
         await session.wait_for_servers()
         running = asyncio.Event()
 
-        async def permit(tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
-            if what != "a call over a shared link":
+        class SilentUser(ScriptedUser):
+            async def request_permission(self, call: ToolCall, title: str) -> Decision:
                 running.set()
-                await asyncio.sleep(600)
-            return None
+                return await asyncio.Future()
 
-        tool_call = ToolCall(call_id="call_1", server="", tool="c.linger", arguments=b"{}")
-        task = asyncio.create_task(
-            session.perform(tool_call, permit=permit, on_progress=lambda _: running.set())
-        )
+        session.attach(SilentUser())
+        if what != "a call over a shared link":
+            session.permission.mode = Mode.ASK
+        task = asyncio.create_task(session.call("c.linger", on_progress=lambda _: running.set()))
         await running.wait()
-        await host.close_session(session)
+        await session.close()
         result = await task
         again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
-        await host.close_session(again)
+        await again.close()
         records = await audit_records(host, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
@@ -60,7 +58,7 @@ async def test_running_call_ends_with_its_session_and_only_once(
 async def test_nothing_is_written_to_a_closed_session(make_host: HostFactory, tmp_path: Path) -> None:
     async with make_host({"c": counter_entry()}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
-        await host.close_session(session)
+        await session.close()
         with raises_code(codes.SCOPE_CLOSED):
             await session.record.add(Replied(message_id="m", text="late"))
         with raises_code(codes.SCOPE_CLOSED):
@@ -98,6 +96,6 @@ async def test_server_listed_while_the_disk_was_full_becomes_available_when_ther
             while "c" not in session.available:
                 await asyncio.sleep(0.05)
         result = await session.call("c.count")
-        await host.close_session(session)
+        await session.close()
 
     assert (refusals, result.text) == (["c"], "1")

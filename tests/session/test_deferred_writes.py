@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind, hash_arguments
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -21,7 +20,7 @@ from holdfast.model.event import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.session.conversation import Conversation
+from holdfast.model.permission import Mode
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
@@ -120,7 +119,7 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
         session = await host.open(OpenOptions(cwd=tmp_path))
         await session.wait_for_servers()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.3})
-        await host.close_session(session)
+        await session.close()
         before = await audit_records(host, AuditKind.CALL)
         disk.fails_with = 0
         other = await host.open(OpenOptions(cwd=tmp_path))  # deferred writes go first
@@ -128,7 +127,7 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
         event_types = await event_names(host, session)
         *_, last = [stored.event async for stored in host.store.events(session.context.session_id)]
         lease = await host.store.read(lambda tx: tx.lease(session.context.session_id))
-        await host.close_session(other)
+        await other.close()
         good = await host.store.read(lambda tx: [*tx.audit_rows()])
 
     assert (before, records) == ([], [("sleep", "completed")])
@@ -141,19 +140,19 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
 async def test_deferred_writes_are_retried_even_without_another_write(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.writer._RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.store.sqlite.writer._RETRY_SECONDS", 0.1)
     async with failing_host(make_host, tmp_path) as (host, disk):
         session, other = [await host.open(OpenOptions(cwd=tmp_path)) for _ in range(2)]
         for one in (session, other):
             await one.wait_for_servers()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
         await fill_during(disk, other, "c.sleep", {"seconds": 0.2}, full=True)
-        await host.close_session(other)
+        await other.close()
         disk.fails_with = 0
         async with asyncio.timeout(10):
             while len(records := await audit_records(host, AuditKind.CALL)) < 2:
                 await asyncio.sleep(0.02)
-        await host.close_session(session)
+        await session.close()
         last = await audit_records(host, AuditKind.CALL)
 
     assert [record.outcome for record in records] == ["completed", "completed"]
@@ -164,7 +163,7 @@ async def test_deferred_writes_are_retried_even_without_another_write(
 async def test_unknown_tools_called_on_a_full_disk_use_limited_memory_and_displace_no_other_records(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.audit._MAX_DEFERRED", 3)
+    monkeypatch.setattr("holdfast.audit.audit._MAX_LATE", 3)
     async with failing_host(make_host, tmp_path) as (host, disk):
         session = await host.open(OpenOptions(cwd=tmp_path))
         await session.wait_for_servers()
@@ -177,10 +176,10 @@ async def test_unknown_tools_called_on_a_full_disk_use_limited_memory_and_displa
                 await session.call("c.nothing" * 1000)
         with raises_code(codes.STORE_FULL):
             await running
-        await host.close_session(session)
+        await session.close()
         disk.fails_with = 0
         again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
-        await host.close_session(again)
+        await again.close()
         records = await audit_records(host, AuditKind.CALL, AuditKind.DENIED)
 
     assert [record.kind for record in records] == [*[AuditKind.DENIED] * 3, AuditKind.CALL]
@@ -205,7 +204,7 @@ async def test_host_closed_on_a_full_disk_keeps_no_lease_in_its_own_process(
     ):
         again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path))
         records = await audit_records(host, AuditKind.CALL)
-        await host.close_session(again)
+        await again.close()
 
     assert [record.reason for record in records] == ["INTERRUPTED"]
 
@@ -221,10 +220,12 @@ async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_
                 disk.fails_with = sqlite3.SQLITE_FULL
                 return await super().request_permission(call, title)
 
-        conversation = Conversation(session, ManualAgent(), FillsTheDisk(Decision.ALLOW_ONCE))
+        session.attach(FillsTheDisk(Decision.ALLOW_ONCE))
+        session.permission.mode = Mode.ASK
         with raises_code(codes.STORE_FULL):
-            await conversation.prompt(({"type": "text", "text": "/call c.count {}"},))
+            await session.prompt(({"type": "text", "text": "/call c.count {}"},))
         disk.fails_with = 0
+        session.permission.mode = Mode.AUTO
         result = await session.call("c.count")
         records = await audit_records(host, AuditKind.CALL, AuditKind.PERMISSION)
         event_types = await event_names(host, session)

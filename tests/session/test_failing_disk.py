@@ -17,8 +17,8 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled, ToolEnded, ToolStarted
 from holdfast.session.session import Session
-from holdfast.store.database import Rows
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.database import Rows
 from holdfast.store.store import ReadTx
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import audit_records
@@ -48,7 +48,7 @@ async def one_round(host: Host, session: Session, chance: random.Random) -> int:
     closes = chance.random() < 0.5
     if closes:
         await asyncio.sleep(chance.random() / 5)
-        await host.close_session(session)
+        await session.close()
     await asyncio.wait(calls)
     for call in calls:
         call.result()
@@ -86,7 +86,7 @@ async def test_every_call_has_one_end_and_one_record(make_host: HostFactory, tmp
             disk.is_unreliable = False
             if counted == 0:
                 counted = int((await session.call("c.count")).text)
-                await host.close_session(session)
+                await session.close()
             await host.store.write(lambda tx: tx.index_messages())  # deferred writes come first
             outcomes += await _check(host, session, counted)
 

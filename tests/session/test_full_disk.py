@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind
-from holdfast.host.host import DATABASE, Host
+from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.event import (
@@ -25,8 +26,6 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
-from holdfast.session.conversation import Conversation
-from holdfast.session.permission import Mode
 from holdfast.store.maintenance import check
 from holdfast.store.sqlite import SqliteStore
 from tests.connect.conftest import HostFactory, counter_entry, make_host
@@ -34,6 +33,7 @@ from tests.journeys.editor import RpcError, editor, tools_server
 from tests.session.support import (
     LONG,
     WaitingAgent,
+    Watcher,
     audit_records,
     failing_host,
     prompt_until_full,
@@ -71,12 +71,12 @@ async def test_session_of_an_editor_works_again_when_there_is_space(tmp_path: Pa
     assert "Free some space on that disk, then try again" in full.message
     assert "No space is left" in again.value.message
     assert (reason, last, "after" in zed.reply_text(session)) == ("end_turn", "completed", True)
-    events = await read_events(small_disk / DATABASE, session)
+    events = await read_events(small_disk / DATABASE_FILE, session)
     begun = [event.turn_id for event in events if isinstance(event, Prompted)]
     ended = [event.turn_id for event in events if isinstance(event, TurnEnded)]
     assert begun == ended
     assert isinstance(events[-1], SessionClosed)
-    assert check(small_disk / DATABASE).problems == ()
+    assert check(small_disk / DATABASE_FILE).problems == ()
 
 
 async def test_editor_started_on_a_full_disk_gets_its_session_when_there_is_space(
@@ -174,7 +174,7 @@ async def test_trust_lowered_on_a_full_disk_is_stored_when_there_is_space(
         if again:
             await session.lower_trust()
         else:
-            await host.close_session(session)
+            await session.close()
         stored = await store.session(session.context.session_id)
 
     assert stored is not None
@@ -185,14 +185,9 @@ async def test_trust_lowered_on_a_full_disk_is_stored_when_there_is_space(
 async def test_every_call_has_one_end_and_one_record_once_there_is_space(
     make_host: HostFactory, tmp_path: Path, small_disk: Path
 ) -> None:
-    ballast, published = Ballast(small_disk), list[Event]()
-
-    async def on_event(event: Event) -> None:
-        published.append(event)
-
+    ballast = Ballast(small_disk)
     host = make_host({"c": counter_entry()}, durable=True, HOLDFAST_DATA_DIR=str(small_disk))
-    async with host, host.session(cwd=tmp_path) as session:
-        session.record.listen(on_event)
+    async with host, host.session(cwd=tmp_path) as session, Watcher(session.record.events) as watcher:
         slow = asyncio.create_task(session.call("c.sleep", {"seconds": 1}))
         await session.call("c.count")
         ballast.take_all()
@@ -201,7 +196,7 @@ async def test_every_call_has_one_end_and_one_record_once_there_is_space(
                 await asyncio.gather(*(session.call("c.count", {"text": LONG}) for _ in range(3)))
         ballast.drop()
         result, slept = await session.call("c.count"), await slow
-        await session.record.wait_published()
+        published = await watcher.caught_up()
         records = await audit_records(host, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
@@ -225,16 +220,16 @@ async def test_turns_cancelled_on_a_full_disk_end_as_cancelled_and_the_session_w
 ):
     agent = WaitingAgent()
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, agent)
-        prompts = [asyncio.create_task(conversation.prompt(text_prompt(text))) for text in ("one", "two")]
+        session.agent = agent
+        prompts = [asyncio.create_task(session.prompt(text_prompt(text))) for text in ("one", "two")]
         await agent.started.wait()
-        await session.record.wait_published()
+        await session.record.flush()
         disk.fails_with = sqlite3.SQLITE_FULL
-        conversation.cancel()
-        reasons = await asyncio.gather(*prompts)
+        session.cancel()
+        reasons = [turn.reason for turn in await asyncio.gather(*prompts)]
         disk.fails_with = 0
-        conversation.agent = ManualAgent()
-        after = await conversation.prompt(text_prompt("/help"))
+        session.agent = ManualAgent()
+        after = (await session.prompt(text_prompt("/help"))).reason
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
     assert (reasons, after) == ([StopReason.CANCELLED] * 2, StopReason.END_TURN)
@@ -247,19 +242,11 @@ async def test_turn_cancelled_during_a_call_on_a_full_disk_ends_as_cancelled(
     make_host: HostFactory, tmp_path: Path
 ):
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
-        started = asyncio.Event()
-        conversation = Conversation(session, ManualAgent())
-        await session.wait_for_servers()
-
-        async def on_event(event: Event) -> None:
-            if isinstance(event, ToolStarted):
-                started.set()
-
-        session.record.listen(on_event)
-        await conversation.permissions.change_mode(Mode.AUTO)
-        prompt = asyncio.create_task(conversation.prompt(text_prompt('/call c.sleep {"seconds": 60}')))
-        await started.wait()
+        prompt = asyncio.create_task(session.prompt(text_prompt('/call c.sleep {"seconds": 60}')))
+        async for stored in session.subscribe():
+            if isinstance(stored.event, ToolStarted):
+                break
         disk.fails_with = sqlite3.SQLITE_FULL
-        conversation.cancel()
+        session.cancel()
 
-        assert await prompt is StopReason.CANCELLED
+        assert (await prompt).reason is StopReason.CANCELLED

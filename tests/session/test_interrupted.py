@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast import settings
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind, hash_arguments
-from holdfast.host.host import DATABASE, Host
+from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Event, Outcome, SessionClosed, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
+from holdfast.store.sqlite.anchor import FileAnchor
 from tests.journeys.conftest import cwd, home
 from tests.journeys.editor import Editor, editor, environment, tools_server
 from tests.session.support import audit_records, prompt_until_full
@@ -28,7 +29,7 @@ __all__ = ["cwd", "home", "small_disk"]
 
 pytestmark = pytest.mark.anyio
 
-STARTED = "SELECT count(*) FROM events WHERE kind = 'ToolStarted'"
+STARTED = "SELECT count(*) FROM events WHERE kind = 'tool_started'"
 CALLS_AND_WAITS = """
 import asyncio, json, sys
 from pathlib import Path
@@ -47,7 +48,7 @@ asyncio.run(main())
 
 async def wait_started(home: Path, count: int) -> None:
     """Wait until the start of so many calls is on disk."""
-    with closing(sqlite3.connect(home / "data" / DATABASE, timeout=10)) as other:
+    with closing(sqlite3.connect(home / "data" / DATABASE_FILE, timeout=10)) as other:
         async with asyncio.timeout(30):
             while other.execute(STARTED).fetchone() != (count,):
                 await asyncio.sleep(0.01)
@@ -58,13 +59,13 @@ async def reopen(home: Path, cwd: Path, session: str) -> tuple[list[Event], list
     loaded = settings.load(home / "config.toml", environment(home))
     async with Host(settings=loaded) as host:
         again = await host.reopen(session, OpenOptions(cwd=cwd))
-        await host.close_session(again)
+        await again.close()
         events = [stored.event async for stored in host.store.events(SessionId(session))]
         records = [
             record for record in await audit_records(host, AuditKind.CALL) if record.session_id == session
         ]
     async with Host(settings=loaded) as host:
-        anchor = FileAnchor.for_database(home / "data" / DATABASE).read()
+        anchor = FileAnchor.for_database(home / "data" / DATABASE_FILE).read()
         verdict = await host.store.read(lambda tx: verify_store(tx, anchor))
     return events, records, verdict.is_good
 

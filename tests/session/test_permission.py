@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.manual import ManualAgent
 from holdfast.audit.record import AuditKind
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
+from holdfast.model.permission import Access, Mode, PermissionRestriction, parse_tool_pattern
 from holdfast.model.server import ServerSpec, Source, Stdio
-from holdfast.session.conversation import Conversation
-from holdfast.session.permission import Access, Mode, decide_access, tool_kind
+from holdfast.session.permission import tool_kind
+from holdfast.session.permission_rules import NO_RULES, decide
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import ScriptedUser, audit_records, text_prompt
@@ -49,7 +49,7 @@ def catalog_tool(annotations: Any = None, *, source: Source = Source.CLIENT, met
     ],
 )
 def test_access_follows_from_the_mode_and_the_read_only_hint(annotations: Any, mode: Mode, expected: Access):
-    assert decide_access(catalog_tool(annotations), mode) is expected
+    assert decide(catalog_tool(annotations), mode).access is expected
 
 
 def test_only_a_built_in_server_declares_the_kind_of_its_tools():
@@ -78,10 +78,10 @@ class SlowUser(ScriptedUser):
 
 async def test_mode_read_only_refuses_a_tool_that_was_always_allowed(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, ManualAgent(), ScriptedUser(Decision.ALLOW_ALWAYS))
+        session.attach(ScriptedUser(Decision.ALLOW_ALWAYS))
         for mode in (Mode.ASK, Mode.READ_ONLY, Mode.ASK):
-            await conversation.permissions.change_mode(mode)
-            await conversation.prompt(text_prompt(COUNT))
+            await session.permission.change_mode(mode)
+            await session.prompt(text_prompt(COUNT))
         records = await audit_records(host, AuditKind.CALL)
 
     assert [record.outcome for record in records] == ["completed", "refused", "completed"]
@@ -91,11 +91,14 @@ async def test_mode_read_only_refuses_a_call_allowed_after_the_mode_changed(
     make_host: HostFactory, tmp_path: Path
 ):
     user = SlowUser(Decision.ALLOW_ONCE)
-    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, ManualAgent(), user)
-        turn = asyncio.create_task(conversation.prompt(text_prompt(COUNT)))
+    async with (
+        make_host({"c": counter_entry()}) as host,
+        host.session(cwd=tmp_path, permission=Mode.ASK) as session,
+    ):
+        session.attach(user)
+        turn = asyncio.create_task(session.prompt(text_prompt(COUNT)))
         await user.is_asked.wait()
-        await conversation.permissions.change_mode(Mode.READ_ONLY)
+        await session.permission.change_mode(Mode.READ_ONLY)
         user.may_answer.set()
         await turn
         records = await audit_records(host, AuditKind.CALL)
@@ -103,14 +106,40 @@ async def test_mode_read_only_refuses_a_call_allowed_after_the_mode_changed(
     assert [(record.outcome, record.reason) for record in records] == [("refused", "NOT_PERMITTED")]
 
 
+@pytest.mark.promise("SES-04")
+async def test_an_ask_rule_asks_about_every_call_in_every_mode_and_a_deny_rule_asks_about_none(
+    make_host: HostFactory, tmp_path: Path
+):
+    user = SlowUser(Decision.ALLOW_ALWAYS, Decision.REJECT, Decision.ALLOW_ONCE)
+    user.may_answer.set()
+    asking = NO_RULES.restrict(PermissionRestriction(ask=(parse_tool_pattern("c.count"),)), "the client")
+    denying = asking.restrict(PermissionRestriction(deny=(parse_tool_pattern("c"),)), "the agent 'reviewer'")
+    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
+        session.attach(user)
+        outcomes: list[str] = []
+        for rules in (asking, denying):
+            session.permission.rules = rules
+            for mode in (Mode.ASK, Mode.AUTO, Mode.AUTO):
+                await session.permission.change_mode(mode)
+                result = await session.call("c.count")
+                outcomes.append("ran" if result.ok else result.message)
+
+    denied = "c.count is denied by the rule 'c.*' of the agent 'reviewer'. Remove the rule to allow it."
+    assert outcomes == ["ran", "c.count was not permitted.", "ran", *[denied] * 3]
+    assert user.questions == 3
+
+
 async def test_concurrent_calls_of_a_tool_ask_once_if_the_answer_is_always(
     make_host: HostFactory, tmp_path: Path
 ):
     user = SlowUser(Decision.ALLOW_ALWAYS)
-    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
+    async with (
+        make_host({"c": counter_entry()}) as host,
+        host.session(cwd=tmp_path, permission=Mode.ASK) as session,
+    ):
         await session.wait_for_servers()
-        conversation = Conversation(session, ManualAgent(), user)
-        turn = asyncio.create_task(conversation.prompt(text_prompt("\n".join([COUNT] * 3))))
+        session.attach(user)
+        turn = asyncio.create_task(session.prompt(text_prompt("\n".join([COUNT] * 3))))
         await user.is_asked.wait()
         user.may_answer.set()
         await turn
@@ -124,9 +153,12 @@ async def test_concurrent_calls_of_a_tool_ask_one_by_one_if_the_first_is_refused
 ):
     user = SlowUser(Decision.REJECT, Decision.ALLOW_ONCE, Decision.REJECT)
     user.may_answer.set()
-    async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, ManualAgent(), user)
-        await conversation.prompt(text_prompt("\n".join([COUNT] * 3)))
+    async with (
+        make_host({"c": counter_entry()}) as host,
+        host.session(cwd=tmp_path, permission=Mode.ASK) as session,
+    ):
+        session.attach(user)
+        await session.prompt(text_prompt("\n".join([COUNT] * 3)))
         records = await audit_records(host, AuditKind.CALL)
 
     assert (user.questions, sorted(record.outcome for record in records)) == (

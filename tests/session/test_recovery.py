@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import verify_store
 from holdfast.audit.record import AuditKind
 from holdfast.host.host import Host
@@ -17,7 +16,8 @@ from holdfast.model.event import ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.types import SessionState
+from holdfast.store.sqlite.anchor import FileAnchor
+from holdfast.store.types import Hold, SessionState
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import audit_records
 from tests.store.disks import FailingDisk
@@ -41,7 +41,7 @@ async def test_session_that_could_not_be_reopened_is_recovered_by_the_next_host(
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
         async with Host(settings=made.settings, store=store) as host, host.session(cwd=tmp_path) as session:
             session_id = session.context.session_id
-            await store.append(session_id, interrupted)
+            await store.append(session.record.hold, interrupted)
         await _kill_owner(store, session_id)
         with monkeypatch.context() as patched:
             patched.setattr("holdfast.host.host.recover_sessions", _no_recovery)
@@ -73,14 +73,13 @@ async def test_unreadable_session_does_not_prevent_the_recovery_of_others(
                 host.session(cwd=tmp_path) as session,
             ):
                 ids.append(session.context.session_id)
-                await store.append(
-                    ids[-1], ToolCalled(call_id=f"call_{number}", server="c", tool="t", arguments={})
-                )
+                called = ToolCalled(call_id=f"call_{number}", server="c", tool="t", arguments={})
+                await store.append(session.record.hold, called)
         for session_id in ids:
             await _kill_owner(store, session_id)
         await store.write(
             lambda tx: tx._db.execute(  # type: ignore[attr-defined]
-                "UPDATE events SET body = x'7b' WHERE kind = 'ToolCalled' AND key = 'called:call_1'"
+                "UPDATE events SET body = x'7b' WHERE kind = 'tool_called' AND key = 'called:call_1'"
             )
         )
         async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
@@ -99,9 +98,10 @@ async def test_session_without_owner_is_recovered_and_one_held_on_another_machin
     async with SqliteStore(tmp_path / "holdfast.db") as store:
         copied, idle, elsewhere = [await new_session(store) for _ in range(3)]
         for session_id in (copied, elsewhere):
-            await store.append(
-                session_id, ToolCalled(call_id=f"call_{session_id}", server="c", tool="t", arguments={})
-            )
+            hold = await store.acquire(session_id)
+            called = ToolCalled(call_id=f"call_{session_id}", server="c", tool="t", arguments={})
+            await store.append(hold, called)
+            await store.release(hold)
 
         def hours_ago(tx: Any) -> None:
             tx.acquire(elsewhere)
@@ -110,7 +110,6 @@ async def test_session_without_owner_is_recovered_and_one_held_on_another_machin
             )
 
         await store.write(hours_ago)
-        await store.release(elsewhere)
         order = [stored.context.session_id for stored in (await store.sessions(ALL)).items]
         async with Host(settings=made.settings, store=store) as host, asyncio.timeout(10):
             while (await store.session(copied)).state is SessionState.OPEN:  # type: ignore[union-attr]
@@ -147,13 +146,14 @@ async def test_store_given_by_the_caller_is_anchored_too(make_host: HostFactory,
 async def _kill_owner(store: SqliteStore, session_id: SessionId) -> None:
     """Leave a session as a killed process leaves it: open, with a lease of a dead owner."""
 
-    def kill(tx: Any) -> None:
-        tx.acquire(session_id)
+    def kill(tx: Any) -> Hold:
+        hold = tx.acquire(session_id)
         tx._db.execute("UPDATE sessions SET state = 'open'")
-        tx._db.execute("UPDATE leases SET holder = 'x', boot = 'earlier'")
+        tx._db.execute("UPDATE leases SET holder = 'x', boot = 'earlier', epoch = epoch - 1")
+        return hold
 
-    await store.write(kill)
-    await store.release(session_id)
+    # Its own hold has another epoch: releasing it leaves the lease of the dead owner.
+    await store.release(await store.write(kill))
 
 
 async def _no_recovery(*_: object) -> None: ...

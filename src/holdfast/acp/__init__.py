@@ -1,1 +1,1 @@
-"""The door for editors: the Agent Client Protocol (ACP), version 1."""
+"""The front end for editors: the Agent Client Protocol (ACP), version 1."""

@@ -67,11 +67,11 @@ _PROMPT_TYPES_TEXT = "text, image, resource_link or resource"
 def check_prompt(blocks: list[JsonObject]) -> None:
     """Raise BAD_ARGUMENT if a block is malformed or of an unsupported type."""
     for index, block in enumerate(blocks):
-        name = block.get("type")
-        if name not in _PROMPT_TYPES:
+        block_type = block.get("type")
+        if block_type not in _PROMPT_TYPES:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"prompt[{index}]: block type {str(name)[:40]!r} is not supported; use {_PROMPT_TYPES_TEXT}.",
+                f"prompt[{index}]: block type {str(block_type)[:40]!r} is not supported; use {_PROMPT_TYPES_TEXT}.",
             )
         try:
             msgspec.convert(block, _Text | _Image | _ResourceLink | _EmbeddedResource)
@@ -80,7 +80,7 @@ def check_prompt(blocks: list[JsonObject]) -> None:
 
 
 def editor_block(block: JsonObject) -> JsonObject:
-    """A block of a tool result for the editor. A block that is not valid in ACP becomes a text block with its JSON."""
+    """Return a tool result's block if it is valid in ACP; else a text block that contains its JSON."""
     try:
         msgspec.convert(block, _Text | _Image | _Audio | _ResourceLink | _EmbeddedResource)
     except msgspec.ValidationError:

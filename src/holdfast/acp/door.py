@@ -1,6 +1,8 @@
 """The editor as a session's door: it puts questions to the user, and reads and writes files."""
 
-from typing import Literal
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,21 +18,25 @@ from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
-from holdfast.wire.frame import Raw
-from holdfast.wire.peer import Peer, PeerError
+from holdfast.wire.frame import PeerError, Raw
+from holdfast.wire.peer import Peer
 
-_OPTIONS = [
+_PERMISSION_OPTIONS = [
     {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"},
     {"optionId": Decision.ALLOW_ALWAYS.value, "name": "Always allow in this session", "kind": "allow_always"},
     {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"},
 ]
+_NOT_ASKED = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
+"""The codes with which an editor that is about to disconnect answers."""
 _FILE_SECONDS = 30.0
+_MAX_QUESTIONS = 8
+"""How many questions of one session the editor shows at the same time."""
 _NOT_FOUND = -32002
 """ACP's error code for a file that does not exist."""
 
 
-class _Property(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One field of a form: the keywords that both MCP and ACP define."""
+class _FormField(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """One field of a form, with the JSON Schema keywords that both MCP and ACP define."""
 
     type: Literal["string", "number", "integer", "boolean"]
     title: str | None = None
@@ -44,18 +50,18 @@ class _Property(msgspec.Struct, omit_defaults=True, rename="camel"):
     maximum: float | None = None
 
 
-class _Schema(msgspec.Struct, omit_defaults=True):
-    properties: dict[str, _Property]
+class _FormSchema(msgspec.Struct, omit_defaults=True):
+    properties: dict[str, _FormField]
     type: Literal["object"] = "object"
     required: list[str] | None = None
 
 
-class _Form(msgspec.Struct, rename="camel"):
+class _FormElicitation(msgspec.Struct, rename="camel"):
     message: str
-    requested_schema: _Schema
+    requested_schema: _FormSchema
 
 
-class _Url(msgspec.Struct, rename="camel"):
+class _UrlElicitation(msgspec.Struct, rename="camel"):
     message: str
     url: str
     elicitation_id: str
@@ -64,11 +70,19 @@ class _Url(msgspec.Struct, rename="camel"):
 class EditorDoor:
     """One session's access to the editor."""
 
-    def __init__(self, peer: Peer, capabilities: ClientCapabilities) -> None:
+    def __init__(self, peer: Peer, capabilities: ClientCapabilities, session_id: str = "") -> None:
         self._peer = peer
         self._capabilities = capabilities
-        self.session_id = ""
-        """Set once the session has an id; until then empty."""
+        self._session_id = session_id
+        self._has_session_id = asyncio.Event()
+        self._questions = asyncio.Semaphore(_MAX_QUESTIONS)
+        if session_id:
+            self._has_session_id.set()
+
+    def set_session_id(self, session_id: str) -> None:
+        """Set the id of a new session. Until then, questions to the editor wait."""
+        self._session_id = session_id
+        self._has_session_id.set()
 
     @property
     def capabilities(self) -> DoorCapabilities:
@@ -88,25 +102,29 @@ class EditorDoor:
         return session is not None and session.get("notices") is not None
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Ask the user. Any answer but a valid permission is a rejection. Raises TOO_LARGE if the request is too long to send."""
+        """Ask the user. Every response except a clear yes counts as a rejection.
+
+        Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
+        """
+        await self._has_session_id.wait()
         params = {
-            "sessionId": self.session_id,
+            "sessionId": self._session_id,
             "toolCall": {
                 "toolCallId": call.call_id,
                 "title": title,
                 "rawInput": Raw(call.arguments),
                 "status": "pending",
             },
-            "options": _OPTIONS,
+            "options": _PERMISSION_OPTIONS,
         }
         try:
-            raw = await self._peer.request("session/request_permission", params)
+            raw = await self._ask("session/request_permission", params)
             answer = msgspec.json.decode(raw, type=PermissionResponse).outcome
-        except msgspec.ValidationError:
+        except PeerError as error:
+            if error.rpc_code in _NOT_ASKED:
+                raise HoldfastError(codes.CONNECTION_CLOSED, "The editor cancelled the question.") from None
             return Decision.REJECT
-        except HoldfastError as error:
-            if error.code is codes.TOO_LARGE:
-                raise
+        except msgspec.ValidationError:
             return Decision.REJECT
         if answer.outcome == "selected" and answer.option_id in (Decision.ALLOW_ONCE, Decision.ALLOW_ALWAYS):
             return Decision(answer.option_id)
@@ -114,9 +132,9 @@ class EditorDoor:
 
     async def read_text(self, path: str) -> str:
         """Read a file with its unsaved changes. Raises NO_FILE if the editor has no such file."""
-        params = {"sessionId": self.session_id, "path": path}
+        params = {"sessionId": self._session_id, "path": path}
         try:
-            raw = await self._peer.request("fs/read_text_file", params, timeout=_FILE_SECONDS)
+            raw = await self._request("fs/read_text_file", params, timeout=_FILE_SECONDS)
         except PeerError as error:
             if error.rpc_code == _NOT_FOUND:
                 raise HoldfastError(codes.NO_FILE, f"The editor has no file {path!r}.") from None
@@ -130,8 +148,8 @@ class EditorDoor:
 
     async def write_text(self, path: str, text: str) -> None:
         """Write a file through the editor."""
-        params = {"sessionId": self.session_id, "path": path, "content": text}
-        await self._peer.request("fs/write_text_file", params, timeout=_FILE_SECONDS)
+        params = {"sessionId": self._session_id, "path": path, "content": text}
+        await self._request("fs/write_text_file", params, timeout=_FILE_SECONDS)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the user a server's question. Fields that ACP does not define are dropped."""
@@ -141,8 +159,9 @@ class EditorDoor:
                 codes.UNSUPPORTED_BY_CLIENT,
                 f"This editor does not support elicitation by {str(mode)[:40]!r}.",
             )
-        raw = await self._peer.request(
-            "elicitation/create", {"sessionId": self.session_id, **convert_elicitation(params, mode)}
+        await self._has_session_id.wait()
+        raw = await self._ask(
+            "elicitation/create", {"sessionId": self._session_id, **convert_elicitation(params, mode)}
         )
         try:
             answer = msgspec.json.decode(raw, type=ElicitationResponse)
@@ -151,6 +170,14 @@ class EditorDoor:
         if answer.action == "accept":
             return {"action": "accept", "content": answer.content or {}}
         return {"action": "decline" if answer.action == "decline" else "cancel"}
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        """Put a question to the user. If the session has many open questions already, wait until one is answered."""
+        async with self._questions:
+            return await self._request(method, params)
+
+    async def _request(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> Raw:
+        return await self._peer.request(method, params, timeout=timeout, owner=self._session_id)
 
     def _can_elicit(self, mode: str) -> bool:
         supported = self._capabilities.elicitation
@@ -163,11 +190,11 @@ class EditorDoor:
                 return False
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Raise NOT_GRANTED: ACP has no sampling."""
+        """Raise UNSUPPORTED_BY_CLIENT: ACP does not define sampling."""
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This editor does not support sampling.")
 
 
-_PARAMS_BY_MODE = {"form": _Form, "url": _Url}
+_PARAMS_BY_MODE = {"form": _FormElicitation, "url": _UrlElicitation}
 
 
 def convert_elicitation(params: JsonObject, mode: str) -> JsonObject:

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.settings import Settings
-from holdfast.wire.frame import Notification, Request
-from holdfast.wire.peer import ACP_CANCEL, Peer, PeerError
+from holdfast.wire.frame import Notification, PeerError, Request
+from holdfast.wire.incoming import ACP_CANCEL
+from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
 
 _GRACE_SECONDS = 2.0
-"""How long turns may go on after the editor has disconnected, and how long the output then stays open for their end."""
+"""How long running turns may continue after the editor disconnects, and how long we then wait to send their last updates."""
 # The store's thread needs the interpreter lock for a moment between its statements. With the default switch interval of 5 ms
 # it mostly waits for the lock instead of working in parallel: 90,000 durable updates/s, against 115,000 with this interval.
 _SWITCH_SECONDS = 0.0002
@@ -36,16 +37,16 @@ _MAX_ID_LENGTH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDefaults:
-    """The defaults of every session: the trust and the workspace from the command line."""
+    """The trust and the workspace that the command line sets for every session."""
 
     trust: Trust | None = None
     workspace: str = ""
 
 
 async def serve(
-    settings: Settings, defaults: SessionDefaults, agent: "Callable[[], Agent] | None" = None
+    settings: Settings, defaults: SessionDefaults, make_agent: "Callable[[], Agent] | None" = None
 ) -> None:
-    """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP.
+    """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, use a `ManualAgent`.
 
     When this returns, every MCP server is closed and every event is on disk.
     """
@@ -56,7 +57,7 @@ async def serve(
         if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
             loop.add_signal_handler(number, signalled.set)
     async with AsyncExitStack() as stack:
-        connection = _EditorConnection(settings, defaults, agent, stack)
+        connection = _EditorConnection(settings, defaults, make_agent, stack)
         connection.peer = Peer(
             on_request=connection.handle,
             on_notification=connection.on_notification,
@@ -66,18 +67,22 @@ async def serve(
         )
         async with connect_stdio(connection.peer, grace=_GRACE_SECONDS):
             signal_task = asyncio.create_task(signalled.wait())
-            await _wait_first(asyncio.create_task(connection.peer.ended.wait()), signal_task)
-            # Requests from before the disconnect are still answered, unless a signal arrives.
-            await _wait_first(asyncio.create_task(connection.idle()), signal_task, timeout=_GRACE_SECONDS)
+            await _wait_unless_signalled(connection.peer.ended.wait(), signal_task)
+            # The requests that arrived before the editor disconnected are still answered, unless a signal arrives.
+            await _wait_unless_signalled(connection.peer.wait_idle(), signal_task, timeout=_GRACE_SECONDS)
             stopping = asyncio.create_task(connection.stop())
             await asyncio.wait([stopping], timeout=_GRACE_SECONDS)
             signal_task.cancel()
         await stopping
 
 
-async def _wait_first(*tasks: asyncio.Task[Any], timeout: float | None = None) -> None:
-    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    tasks[0].cancel()
+async def _wait_unless_signalled(
+    condition: Coroutine[Any, Any, Any], signal_task: asyncio.Task[Any], timeout: float | None = None
+) -> None:
+    """Wait until `condition` returns, a signal arrives, or `timeout` seconds have passed."""
+    waiting = asyncio.create_task(condition)
+    await asyncio.wait((waiting, signal_task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
 
 
 class _EditorConnection:
@@ -87,12 +92,12 @@ class _EditorConnection:
         self,
         settings: Settings,
         defaults: SessionDefaults,
-        agent: "Callable[[], Agent] | None",
+        make_agent: "Callable[[], Agent] | None",
         stack: AsyncExitStack,
     ) -> None:
         self._settings = settings
         self._defaults = defaults
-        self._agent = agent
+        self._make_agent = make_agent
         self._stack = stack
         self._initialization = Initialization()
         self._loading: asyncio.Task[SessionMethods] | None = None
@@ -103,7 +108,7 @@ class _EditorConnection:
         """Answer one request."""
         try:
             return await self._answer(request)
-        except PeerError:  # an error response of the editor
+        except PeerError:  # an error response from the editor: it has ACP's field names already
             raise
         except HoldfastError as error:
             raise editor_error(error, request) from error
@@ -113,26 +118,29 @@ class _EditorConnection:
             response = self._initialization.respond(request)
             self._start_loading()
             return response
-        client = self._initialization.check(request)
+        client_params = self._initialization.require_initialized()
         methods = await asyncio.shield(self._start_loading())
-        return await methods.handle(request, client)
+        return await methods.handle(request, client_params)
 
     def _start_loading(self) -> "asyncio.Task[SessionMethods]":
-        """Start loading the session methods unless that has begun. If it failed (on a full disk, say), try again."""
+        """Return the task that loads the session methods. Start it if there is none, or if the last one failed."""
         loading = self._loading
         if loading is None or (loading.done() and loading.exception() is not None):
-            loading = self._loading = asyncio.create_task(self._load_methods())
+            loading = self._loading = asyncio.create_task(self._open_host())
         return loading
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle a notification. While the methods are loading, it waits, after the requests that came before it."""
+        """Handle a notification.
+
+        A notification that arrives while the methods are loading is queued behind the requests that arrived before it.
+        """
         if self._methods is not None:
             self._methods.on_notification(notification)
         else:
             asyncio.get_running_loop().call_soon(self._notify_later, notification)
 
     def _notify_later(self, notification: Notification) -> None:
-        # By now the earlier requests wait for the same task, and their callbacks run first.
+        # The requests that arrived earlier already wait for the loading task, so their callbacks run first.
         def notify(_: object) -> None:
             if self._methods is not None:
                 self._methods.on_notification(notification)
@@ -140,22 +148,19 @@ class _EditorConnection:
         if self._loading is not None:
             self._loading.add_done_callback(notify)
 
-    async def idle(self) -> None:
-        """Wait until every request is answered."""
-        await self.peer.wait_idle()
-
     async def stop(self) -> None:
-        """Cancel every turn. The end of each is stored and sent."""
+        """Cancel every turn. The end of each turn is stored and sent."""
         if self._loading is not None:
             await asyncio.wait([self._loading])
         if self._methods is not None:
             await self._methods.stop()
 
-    async def _load_methods(self) -> "SessionMethods":
-        """Open the host; the stack closes it."""
+    async def _open_host(self) -> "SessionMethods":
+        """Import the session classes and open the host; the exit stack closes it."""
         session_methods, host_class = await WorkerThreads("import", threads=1).run(_import_classes)
-        host = await self._stack.enter_async_context(host_class(settings=self._settings))
-        self._methods = session_methods(host, (self._agent or _manual_agent)(), self._defaults, self.peer)
+        agent = self._make_agent() if self._make_agent is not None else None
+        host = await self._stack.enter_async_context(host_class(settings=self._settings, agent=agent))
+        self._methods = session_methods(host, self._defaults, self.peer)
         return self._methods
 
 
@@ -167,14 +172,8 @@ def _import_classes() -> "tuple[type[SessionMethods], Any]":
     return SessionMethods, Host
 
 
-def _manual_agent() -> "Agent":
-    from holdfast.agent.manual import ManualAgent
-
-    return ManualAgent()
-
-
 def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
-    """The error with ACP's field names, a hint, and the session that the request named."""
+    """Return the error with ACP's field names, a hint, and the id of the session that the request is about."""
     details = {_ACP_FIELD_NAMES.get(key, key): value for key, value in error.details.items()}
     return HoldfastError(
         error.code, error.message, **{"hint": error.code.hint, **_requested_session(request), **details}

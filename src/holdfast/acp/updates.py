@@ -25,6 +25,7 @@ from holdfast.model.event import (
     ToolStarted,
     TrustLowered,
     TurnEnded,
+    UnknownEvent,
 )
 from holdfast.model.event_text import file_change, plan_entries, stop_text, tool_name, tool_title
 from holdfast.model.json import JsonObject
@@ -32,7 +33,18 @@ from holdfast.model.server import FILES
 
 Update = dict[str, Any]
 
-_KINDS = {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
+_ACP_TOOL_KINDS = {
+    "read",
+    "edit",
+    "delete",
+    "move",
+    "search",
+    "execute",
+    "think",
+    "fetch",
+    "switch_mode",
+    "other",
+}
 
 
 class Updates:
@@ -43,7 +55,7 @@ class Updates:
         self._running: dict[str, ToolCalled] = {}
 
     def for_event(self, event: Event) -> Sequence[Update]:
-        """The updates for the next event; empty if the event is not sent to editors."""
+        """Return the updates for the next event; none if editors do not get this kind of event."""
         match event:
             case Replied(message_id=message_id, text=text):
                 return [_chunk("agent_message_chunk", _text(text), message_id)]
@@ -66,7 +78,14 @@ class Updates:
                 return [{"sessionUpdate": "current_mode_update", "currentModeId": mode}]
             case TurnEnded():
                 return self._turn_ended(event)
-            case SessionOpened() | SessionClosed() | ServersResolved() | TrustLowered() | PermissionDecided():
+            case (
+                SessionOpened()
+                | SessionClosed()
+                | ServersResolved()
+                | TrustLowered()
+                | PermissionDecided()
+                | UnknownEvent()
+            ):
                 return []
             case _:
                 assert_never(event)
@@ -121,7 +140,7 @@ def _tool_call(event: ToolCalled, cwd: str) -> Update:
         "toolCallId": event.call_id,
         "title": tool_title(event),
         "name": tool_name(event),
-        "kind": event.kind if event.kind in _KINDS else "other",
+        "kind": event.kind if event.kind in _ACP_TOOL_KINDS else "other",
         "status": "pending",
         "rawInput": event.arguments,
     }
@@ -135,7 +154,7 @@ def _locations(event: ToolCalled, cwd: str) -> list[JsonObject]:
     if not isinstance(path, str) or not path:
         return []
     if event.server == FILES and cwd:  # other servers may resolve a relative path against another folder
-        return [{"path": os.path.normpath(os.path.join(cwd, path))}]  # noqa: PTH118 - it may be no path at all
+        return [{"path": os.path.normpath(os.path.join(cwd, path))}]  # noqa: PTH118 - the argument may not be a valid path
     return [{"path": path}] if path.startswith("/") else []
 
 

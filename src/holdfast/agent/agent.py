@@ -8,12 +8,12 @@ from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
-from holdfast.model.resolution import Refusal, ServerWarning
+from holdfast.model.resolution import Refusal, SessionWarning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A slash command: its name, what it does, and a hint for its argument."""
+    """A slash command: its name, its description, and a hint about its argument."""
 
     name: str
     description: str
@@ -27,13 +27,13 @@ class ServerStatus:
     available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    warnings: tuple[ServerWarning, ...] = ()
+    warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]
     """The tools that await approval, by server."""
 
 
 class TurnContext(Protocol):
-    """What an agent can do during one turn. Each of its steps is stored, then published."""
+    """What an agent can do during one turn. Everything that it does is stored first, then published."""
 
     async def reply(self, text: str) -> None:
         """Send a piece of the reply."""
@@ -44,7 +44,7 @@ class TurnContext(Protocol):
         ...
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
-        """Publish the plan; it replaces the previous one."""
+        """Publish a plan, which replaces the previous one."""
         ...
 
     def report_usage(self, usage: JsonObject) -> None:
@@ -52,7 +52,7 @@ class TurnContext(Protocol):
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool, after asking the user if the mode requires it. A failed call returns a result, too."""
+        """Call a tool. Asks the user first if the mode requires it. A call that fails returns a result, too."""
         ...
 
     async def tools(self) -> tuple[CatalogTool, ...]:

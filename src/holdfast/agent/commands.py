@@ -1,4 +1,4 @@
-"""Parses a prompt into slash commands: one per line, except that the JSON of a call may span several lines."""
+"""Parse a prompt into slash commands: one per line, except that the JSON of a call may span several lines."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,10 +45,12 @@ def _text_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _group_lines(lines: Iterable[str]) -> list[list[str]]:
-    """Group each command with the lines that continue it. Commands begin with a slash; lines of JSON never do."""
+    """Group each command with the lines that continue it. A command begins with a slash; a line of JSON never does."""
     groups: list[list[str]] = []
     depth = 0
-    is_call = lacks_arguments = False  # of the last group
+    is_call = lacks_arguments = (
+        False  # whether the last group is a call, and whether its JSON is still to come
+    )
     for line in lines:
         continues = is_call and (depth > 0 or (lacks_arguments and line.startswith("{")))
         if continues and not line.startswith("/"):

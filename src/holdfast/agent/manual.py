@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.agent.agent import Command, TurnContext
@@ -13,8 +13,10 @@ from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.event import StopReason
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.limits import DEFAULT_LIMITS, STORED
 from holdfast.model.server import FILES
+from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 COMMANDS = (
@@ -39,6 +41,9 @@ HELP = """This session has no model: you call the tools yourself. Type:
     /help                        show this text
 """
 _MAX_TEXT = 4000
+_MAX_BLOCKS = 100  # read of a result that is too large to be decoded whole
+_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40
+_MAX_LINE = 200  # of a list of tools
 
 
 class ManualAgent:
@@ -47,7 +52,7 @@ class ManualAgent:
     commands = COMMANDS
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
-        """Run the commands of the prompt in order, but the calls last and all at once."""
+        """Run the commands of the prompt in order, then all calls at the same time."""
         commands = parse_commands(blocks)
         for command in commands:
             if command.name not in ("", CALL):
@@ -87,22 +92,45 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f"The arguments of {name} are not a JSON object: {error}. Nothing was called. "
             f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
         )
-    return _format_result(name, await turn.call(name, arguments))
+    result = await turn.call(name, arguments)
+    return await _in_thread_if_long(result.size, turn, _format_result, name, result)
+
+
+async def _in_thread_if_long(size: int, turn: TurnContext, function: Callable[..., str], *args: Any) -> str:
+    """Call the function, in a thread if it reads many bytes."""
+    if size <= LONG_BYTES:
+        return function(*args)
+    return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")
 
 
 def _format_result(name: str, result: ToolResult) -> str:
-    others = [str(block.get("type")) for block in result.content if block.get("type") != "text"]
-    text = _result_text(name, result) or ("" if others else "(empty)")
-    shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
-    extra = f" (and {', '.join(others)})" if others else ""
+    if result.is_over(STORED):
+        types, text = _read_start(result)
+        shown = f"{text[:_MAX_TEXT]}… ({result.size} bytes in all)"
+    else:
+        blocks = result.content
+        types = [str(block.get("type")) for block in blocks if block.get("type") != "text"]
+        text = _result_text(name, result, blocks) or ("" if types else "(empty)")
+        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
+    others = ", ".join(kind[:_MAX_TYPE_LENGTH] for kind in types[:_MAX_TYPES])
+    more = ", …" if len(types) > _MAX_TYPES else ""
+    extra = f" (and {others}{more})" if types else ""
     return f"{name}{'' if result.ok else ' failed'}{extra}:\n{shown}\n"
 
 
-def _result_text(name: str, result: ToolResult) -> str:
+def _read_start(result: ToolResult) -> tuple[list[str], str]:
+    """The types of the other blocks, and the start of the text, of a result that is too large to be decoded whole."""
+    blocks = result.first_blocks(_MAX_BLOCKS, _MAX_TEXT)
+    text = "\n".join(block.text for block in blocks if block.type == "text")
+    return [block.type for block in blocks if block.type != "text"], text or result.data_start(_MAX_TEXT)
+
+
+def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject]) -> str:
     """The result as text; a toolkit envelope is unpacked."""
+    text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
     match result.data:
-        case {"ok": True, "_meta": dict(), "text": str(text)}:
-            return text
+        case {"ok": True, "_meta": dict(), "text": str(unpacked)}:
+            return unpacked
         case {"ok": True, "_meta": dict(), **data}:
             # The diff of a built-in file tool is rendered separately.
             shown = {
@@ -111,20 +139,20 @@ def _result_text(name: str, result: ToolResult) -> str:
             return json.dumps(shown, indent=2, ensure_ascii=False)
         case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint), **more}:
             return f"{code}: {error} {hint}{''.join(format_issues(more.get('details')))}"
-        case data if result.ok and not result.text and data is not None:
+        case data if result.ok and not text and data is not None:
             return json.dumps(data, indent=2, ensure_ascii=False)
         case _:
-            return f"{result.text} {_hint(result)}".rstrip()
+            return f"{text} {_hint(result)}".rstrip()
 
 
 def _hint(result: ToolResult) -> str:
-    """What to do about a failure; empty if the call was not permitted, as its message says enough."""
+    """What to do about a failure; empty if the call was not permitted, because its message says enough."""
     known = codes.find(result.code)
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
 
 
 def format_issues(details: Json) -> Iterator[str]:
-    """A line for each invalid argument, with the newline before it."""
+    """A line for each invalid argument. Each begins with a newline."""
     match details:
         case {"issues": list() as issues}:
             for issue in issues:
@@ -137,21 +165,27 @@ def format_issues(details: Json) -> Iterator[str]:
             pass
 
 
-async def _list_tools(turn: TurnContext, wanted: str) -> str:
+async def _list_tools(turn: TurnContext, name: str) -> str:
+    """List all tools, or those of the server with this name, or describe the tool with this name."""
     tools = await turn.tools()
-    if wanted:
-        of_server = [tool for tool in tools if tool.server.name == wanted]
-        named = [tool for tool in tools if wanted in (tool.name, tool.model_name)]
-        if of_server or not named:
-            return "".join(map(_summarize_tool, of_server)) or _explain_no_tools(turn, wanted)
-        return _describe_tool(named[0])
+    if name:
+        size = sum(len(tool.definition.input_schema) for tool in tools)
+        shown = await _in_thread_if_long(size, turn, _describe_named, tools, name)
+        return shown or _explain_no_tools(turn, name)
     shown = "".join(f"- {tool.name}{_first_line(tool)}\n" for tool in tools)
     none = "This session has no tools. /servers lists the servers and their state.\n"
     return (shown or none) + _list_starting(turn)
 
 
+def _describe_named(tools: Sequence[CatalogTool], name: str) -> str:
+    """The server's tools, or the tool with this name; empty if there is neither."""
+    if of_server := [tool for tool in tools if tool.server.name == name]:
+        return "".join(map(_summarize_tool, of_server))
+    return next((_describe_tool(tool) for tool in tools if name in (tool.name, tool.model_name)), "")
+
+
 def _summarize_tool(tool: CatalogTool) -> str:
-    needs = ", ".join(required_arguments(tool.definition))
+    needs = _shorten(", ".join(required_arguments(tool.definition)))
     return f"- {tool.name} ({needs or 'no arguments required'}){_first_line(tool)}\n"
 
 
@@ -164,7 +198,11 @@ def _describe_tool(tool: CatalogTool) -> str:
 
 def _first_line(tool: CatalogTool) -> str:
     line = (tool.definition.description or tool.definition.title or "").strip().partition("\n")[0]
-    return f"  {line}" if line else ""
+    return f"  {_shorten(line)}" if line else ""
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE - 1]}…"
 
 
 def _list_starting(turn: TurnContext) -> str:
@@ -172,12 +210,12 @@ def _list_starting(turn: TurnContext) -> str:
     return f"Still starting: {', '.join(starting)}. Their tools are not listed yet.\n" if starting else ""
 
 
-def _explain_no_tools(turn: TurnContext, wanted: str) -> str:
-    if wanted in turn.server_status().starting:
-        return f"{wanted} is still starting; its tools are not known yet.\n"
-    if wanted in dict(_server_states(turn)):
-        return f"{wanted} has no tools now. /why {wanted} may show the reason.\n"
-    return f"There is no server or tool {wanted[:80]!r} here. /tools lists the tools, /servers the servers.\n{_list_starting(turn)}"
+def _explain_no_tools(turn: TurnContext, name: str) -> str:
+    if name in turn.server_status().starting:
+        return f"{name} is still starting; its tools are not known yet.\n"
+    if name in dict(_server_states(turn)):
+        return f"{name} has no tools now. /why {name} may show the reason.\n"
+    return f"There is no server or tool {name[:80]!r} here. /tools lists the tools, /servers the servers.\n{_list_starting(turn)}"
 
 
 def _list_servers(turn: TurnContext) -> str:

@@ -1,15 +1,17 @@
-"""Describe a tool's arguments as text, from its JSON schema."""
+"""Describe a tool's arguments as text, from their JSON Schema."""
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from holdfast.model.json import Json
 from holdfast.wire.mcp.tools import Tool
 
-_MAX_LENGTH = 60
-_MAX_DEPTH = 4
+_MAX_LENGTH = 60  # of a type, a constraint or a default
+_MAX_ARGUMENTS = 200
+_MAX_DEPTH = 4  # of nested types
 _CONSTRAINTS = {
     "minimum": "from {}",
     "maximum": "up to {}",
@@ -39,16 +41,21 @@ def describe_arguments(tool: Tool) -> str:
     schema = _parse_schema(tool)
     if not schema.properties:
         return "It has no arguments.\n"
-    return "".join(
-        f"- {name} ({', '.join(_describe_argument(value, is_required=name in schema.required))}){_description(value)}\n"
-        for name, value in schema.properties.items()
+    required = frozenset(schema.required)
+    lines = (
+        f"- {name} ({', '.join(_describe_argument(value, is_required=name in required))}){_description(value)}\n"
+        for name, value in islice(schema.properties.items(), _MAX_ARGUMENTS)
     )
+    more = len(schema.properties) - _MAX_ARGUMENTS
+    return "".join(lines) + (f"- … and {more} more\n" if more > 0 else "")
 
 
 def example_arguments(tool: Tool) -> str:
     """A JSON object to fill in: each required argument, with its type as a placeholder."""
     schema = _parse_schema(tool)
-    filled = {name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required}
+    filled = {
+        name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required[:_MAX_ARGUMENTS]
+    }
     return json.dumps(filled, ensure_ascii=False)
 
 

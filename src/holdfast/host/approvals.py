@@ -2,56 +2,92 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import msgspec
 
+from holdfast.audit.approvals import REVOKED, approval_record, has_record
+from holdfast.audit.audit import Audit
+from holdfast.masking.configured_secrets import secrets_in_spec
+from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import access_files
-from holdfast.model.mask import Mask
+from holdfast.model.file_access import run_with_file_timeout
 from holdfast.model.resolution import Resolution, Stage
-from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.approval_store import (
-    APPROVED_ON_FIRST_USE,
     ApprovedProgram,
     ToolPins,
     read_approved_program,
     read_last_definition,
     read_tool_pins,
+    remove_server_approval,
     store_definitions,
     store_server_approval,
     store_tool_approvals,
 )
+from holdfast.resolve.file_hashes import FileHashes
 from holdfast.resolve.program import Program, describe_change, read_program
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import Store, Tx
+from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 from holdfast.wire.mcp.tools import Tool
 
-_READ_SECONDS = 20.0  # at most this long for a program of the largest size, on a slow disk
+_THREADS = WorkerThreads("definitions", threads=2)
+_READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
 _REVIEW = "To review it, run: holdfast servers approve"
 
 
 class Approvals:
     """Stores approvals, checks programs, and screens tools against them."""
 
-    def __init__(self, store: Store, *, pin_tools: str) -> None:
+    def __init__(self, store: Store, audit: Audit, *, pin_tools: str) -> None:
         self._store = store
+        self._audit = audit
         self._pin_tools = pin_tools
 
     async def approve_server(self, entry: ServerEntry, *, by: str, program: Program | None = None) -> None:
         """Approve a server with its current configuration, and with its program as it was read."""
-        now = datetime.now(UTC)
-        await self._store.write(lambda tx: store_server_approval(tx, entry, program, by=by, at=now))
+        now = self._store.now()
+
+        def store(tx: Tx) -> None:
+            self._record(tx, store_server_approval(tx, entry, program, by=by, at=now))
+
+        await self._store.write(store)
+
+    async def revoke_server(self, origin: str, name: str, *, by: str) -> bool:
+        """Revoke every approval of a server that this project file configures. Return whether there was one.
+
+        The approvals of its tools stay: they let nothing run by themselves.
+        """
+        now = self._store.now()
+
+        def remove(tx: Tx) -> bool:
+            removed = remove_server_approval(tx, origin, name)
+            for approval in filter(has_record, removed):
+                record = replace(approval_record(approval, REVOKED, by=by), at=now)
+                self._audit.append(tx, record)
+            return bool(removed)
+
+        return await self._store.write(remove)
+
+    def _record(self, tx: Tx, approvals: Iterable[Approval]) -> None:
+        """Append the audit records of these approvals, in their transaction."""
+        for approval in filter(has_record, approvals):
+            self._audit.append(tx, approval_record(approval))
 
     async def read_program(self, command: Sequence[str], folder: str) -> Program:
         """Read the program that a command runs in a project's folder."""
-        return await access_files(
-            read_program, command, folder, os.environ.get("PATH", ""), path=folder, seconds=_READ_SECONDS
-        )
+        return await self._read_program(command, folder)
+
+    async def _read_program(self, command: Sequence[str], folder: str, **options: Any) -> Program:
+        work = partial(read_program, command, folder, os.environ.get("PATH", ""), **options)
+        return await run_with_file_timeout(work, path=folder, seconds=_READ_SECONDS)
 
     async def is_approved(self, entry: ServerEntry, program: Program) -> bool:
         """Whether a server is approved with its current configuration and this program."""
@@ -60,23 +96,35 @@ class Approvals:
         )
         return approved.has_entry and not program.problem and _is_as_approved(program, approved)
 
-    async def check_program(self, spec: ServerSpec, folder: str) -> Program | None:
+    async def check_program(
+        self, spec: ServerSpec, folder: str, hashes: FileHashes | None = None
+    ) -> Program | None:
         """Raise an error if a project server's program is not as it was approved. Return it; None for other servers."""
         if spec.source is not Source.PROJECT or not isinstance(spec.transport, Stdio):
             return None
         stdio = spec.transport
-        program = await self.read_program((stdio.command, *stdio.args), folder)
-        why = await self._why_not_approved(spec, program)
-        if why:
+        approved = await self._store.read(
+            lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
+        )
+        program = await self._read_program(
+            (stdio.command, *stdio.args), folder, hashes=hashes, approved=approved.hashes
+        )
+        if why := _why_not_approved(program, approved):
             raise HoldfastError(codes.NOT_APPROVED, why)
         return program
+
+    async def check_program_files(self, spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
+        """Check a program like `check_program`. Return stamps of its files: if one changes, so does its stamp."""
+        program = await self.check_program(spec, folder)
+        return program.stamps if program is not None else frozenset()
 
     async def refuse_changed_programs(self, resolution: Resolution, folder: str) -> Resolution:
         """Refuse each project server whose program is not as it was approved."""
         reasons: dict[str, str] = {}
+        hashes = FileHashes()
         for spec in resolution.servers:
             try:
-                await self.check_program(spec, folder)
+                await self.check_program(spec, folder, hashes)
             except HoldfastError as error:
                 reasons[spec.name] = error.message
         return resolution.refuse_if(lambda spec: reasons.get(spec.name), stage=Stage.ADMIT)
@@ -86,23 +134,7 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return describe_change(approved.files, program.parts) if approved.files else ""
-
-    async def _why_not_approved(self, spec: ServerSpec, program: Program) -> str:
-        if program.problem:
-            return (
-                f"Its program cannot be checked: {program.problem}. Correct that, "
-                "or move the server to your own servers file (the setting servers.user_file)."
-            )
-        approved = await self._store.read(
-            lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
-        )
-        if _is_as_approved(program, approved):
-            return ""
-        change = describe_change(approved.files, program.parts)
-        if not approved.files:
-            return f"Its program is not approved yet: {', '.join([*program.parts][:5])}. {_REVIEW}"
-        return f"Its program is not as it was approved: {change}. {_REVIEW}"
+        return describe_change(approved.files, program) if approved.files else ""
 
     async def approve_tools(
         self,
@@ -112,38 +144,44 @@ class Approvals:
         by: str,
         owner: str = "",
         definitions: Sequence[Tool] = (),
+        mask: Mask | None = None,
     ) -> None:
         """Approve tools with their current definitions, given as fingerprints by tool name, for one user's sessions.
 
-        `definitions` are kept to show what changed when the tools need approval again.
+        `definitions` are kept to show what changed when the tools need approval again. `mask` is the session's: a server
+        may repeat the secrets of others. By default, only the secrets of this server are masked.
         """
-        now = datetime.now(UTC)
-        mask = Mask.of(secrets_in_spec(spec))
+        now = self._store.now()
+        mask = mask or Mask.of(secrets_in_spec(spec))
         pins = {_stored_name(tool, mask): fingerprint for tool, fingerprint in fingerprints.items()}
-        masked = [mask_definition(definition, mask) for definition in definitions]
+        masked = await _THREADS.run(_mask_definitions, definitions, mask, owner=owner)
 
         def store(tx: Tx) -> None:
-            store_tool_approvals(tx, spec, pins, owner=owner, by=by, at=now)
+            self._record(tx, store_tool_approvals(tx, spec, pins, owner=owner, by=by, at=now))
             if spec.source is not Source.CLIENT:  # a client can bring any number of servers
                 store_definitions(tx, pins, masked, by=by, at=now)
 
         await self._store.write(store)
 
-    async def last_definition(self, spec: ServerSpec, tool: str, *, owner: str = "") -> Tool | None:
+    async def last_definition(
+        self, spec: ServerSpec, tool: str, *, owner: str = "", mask: Mask | None = None
+    ) -> Tool | None:
         """The definition of a tool that was approved last, or that it had on first use; with secrets masked."""
-        name = _stored_name(tool, Mask.of(secrets_in_spec(spec)))
+        name = _stored_name(tool, mask or Mask.of(secrets_in_spec(spec)))
         return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, name))
 
-    async def screen(self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str = "") -> ScreenedTools:
+    async def screen(
+        self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str = "", mask: Mask | None = None
+    ) -> ScreenedTools:
         """Offer the tools whose definition has not changed since first use or since its last approval.
 
         Hints and titles count if a person approved the definition. The first use of a server that the host or the user
-        configured counts as an approval; that of a project's or a client's server does not.
+        configured counts as an approval; that of a project's or a client's server does not. `mask` as in `approve_tools`.
         """
         if spec.source is Source.BUILTIN:
             return await screen_tools_async(tools, ApprovedTools())
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
-        pins = _with_names_of(tools, pins, Mask.of(secrets_in_spec(spec)))
+        pins = _with_names_of(tools, pins)
         is_first_use = not pins.all
         if spec.source in (Source.HOST, Source.USER):
             known = None if is_first_use else pins.all
@@ -156,13 +194,14 @@ class Approvals:
             )
         screened = await screen_tools_async(tools, approved)
         if is_first_use:
-            full = {tool.name: tool.definition for tool in screened.unconfirmed}
+            full = {tool.name: tool.definition for tool in screened.offered_without_hints}
             await self.approve_tools(
                 spec,
                 screened.fingerprints,
                 by=APPROVED_ON_FIRST_USE,
                 owner=owner,
                 definitions=[full.get(tool.name, tool) for tool in screened.offered],
+                mask=mask,
             )
         return screened
 
@@ -178,19 +217,26 @@ def mask_definition(definition: Tool, mask: Mask) -> Tool:
     )
 
 
+def _mask_definitions(definitions: Sequence[Tool], mask: Mask) -> list[Tool]:
+    return [mask_definition(definition, mask) for definition in definitions]
+
+
 def _stored_name(tool: str, mask: Mask) -> str:
     """The name of a tool in the store. If it contains a secret: masked, with a hash to tell it from others."""
     masked = mask.mask_known(tool)
-    return tool if masked == tool else f"{masked} {hashlib.sha256(tool.encode()).hexdigest()[:16]}"
+    return tool if masked == tool else f"{masked} {_name_hash(tool)}"
 
 
-def _with_names_of(tools: Sequence[Tool], pins: ToolPins, mask: Mask) -> ToolPins:
+def _name_hash(tool: str) -> str:
+    return hashlib.sha256(tool.encode()).hexdigest()[:16]
+
+
+def _with_names_of(tools: Sequence[Tool], pins: ToolPins) -> ToolPins:
     """The pins by the names of these tools, instead of by the names in the store."""
-    stored = {
-        tool.name: _stored_name(tool.name, mask) for tool in tools if mask.mask_known(tool.name) != tool.name
-    }
-    if not stored:
+    masked = {name.rpartition(" ")[2]: name for name in pins.all if MASKED in name}
+    if not masked:
         return pins
+    stored = {tool.name: masked[found] for tool in tools if (found := _name_hash(tool.name)) in masked}
     return ToolPins(all=_rename(pins.all, stored), by_person=_rename(pins.by_person, stored))
 
 
@@ -198,8 +244,21 @@ def _rename(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) -> di
     return {**pins, **{name: pins[kept] for name, kept in stored.items() if kept in pins}}
 
 
+def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
+    if program.problem:
+        return (
+            f"Its program cannot be checked: {program.problem}. Correct that, "
+            "or move the server to your own servers file (the setting servers.user_file)."
+        )
+    if not program.unknown_part and _is_as_approved(program, approved):
+        return ""
+    if not approved.files:
+        return f"Its program is not approved yet: {', '.join([*program.parts][:5])}. {_REVIEW}"
+    return f"Its program is not as it was approved: {describe_change(approved.files, program)}. {_REVIEW}"
+
+
 def _is_as_approved(program: Program, approved: ApprovedProgram) -> bool:
-    """Whether the program has no parts, now and when it was approved, or the same ones."""
+    """Whether the program has the same parts as when it was approved, or none both times."""
     if not program.parts and not approved.digests:
         return True
     return program.digest in approved.digests

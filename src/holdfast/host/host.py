@@ -2,22 +2,19 @@
 
 import asyncio
 import logging
-import shlex
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast import settings as settings_module
-from holdfast import telemetry
-from holdfast.audit.anchor import Anchor, FileAnchor, MemoryAnchor
+from holdfast.agent.agent import Agent
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.audit.recovery import recover_session, recover_sessions
 from holdfast.builtin.servers import builtin_servers, in_process_services
+from holdfast.connect.argument_check import ArgumentChecks
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.connect.connection import ConnectOptions
@@ -26,49 +23,42 @@ from holdfast.connect.http.login_store import LOGIN_FOLDER
 from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
+from holdfast.host.admission import Admission
 from holdfast.host.approvals import Approvals
-from holdfast.host.data_folder import check_data_folder
-from holdfast.host.open_options import OpenOptions, Planner
+from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
+from holdfast.host.live_sessions import LiveSessions
+from holdfast.host.open_options import OpenOptions
+from holdfast.host.opening import Opener
+from holdfast.host.remote.listener import SessionListener
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
-from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.json import Json
-from holdfast.model.mask import Mask
-from holdfast.model.obtained_secrets import ObtainedSecrets
+from holdfast.model.permission import Mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
-from holdfast.model.trust import Trust, lowest_trust
-from holdfast.model.worker_threads import WorkerThreads
-from holdfast.model.workspace import Workspace
+from holdfast.model.trust import Trust
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.load import LoadedEntries
-from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import detect_sandbox
-from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.session.session import Session, SessionDeps
+from holdfast.session.session import Session
 from holdfast.settings import Settings
-from holdfast.store.errors import is_transient
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.open_store import open_store
 from holdfast.store.store import Store, Tx
-from holdfast.store.types import NewSession, StoredSession
+from holdfast.store.types import StoredSession
 from holdfast.token.signer import Signer
 from holdfast.wire.mcp.tools import Tool
-from holdfast.workspaces.registry import Registry
+from holdfast.workspaces.registry import WORKSPACES_FOLDER, Registry
 
 log = logging.getLogger(__name__)
 
-DATABASE = "holdfast.db"
-WORKSPACES = "workspaces"
-KEYS = "keys"
 EMPTY_FOLDERS = "empty"
 _MAX_ID_LENGTH = 256
-_MAX_SECRETS_ON_LOOP = 5000
-_MASK_THREADS = WorkerThreads("log-mask", threads=2)
 
 
 class Host:
@@ -81,14 +71,16 @@ class Host:
         servers: Mapping[str, Json] | None = None,
         store: Store | None = None,
         connect_options: ConnectOptions | None = None,
+        agent: Agent | None = None,
     ) -> None:
+        """`agent` answers the prompts of all sessions; by default, the user calls the tools by commands."""
         self.settings = settings or settings_module.load()
-        self.registry = Registry(self.settings.data_dir / WORKSPACES)
+        self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
         self._inline_servers = servers or {}
         self._given_store = store
         self._connect_options = connect_options or _connect_options(self.settings)
-        self._sessions: dict[Scope, Session] = {}
-        self._doors: dict[Scope, Door] = {}
+        self._agent = agent
+        self._live = LiveSessions()
         self._opened_by_run: set[Scope] = set()
         self._stack = AsyncExitStack()
 
@@ -103,18 +95,18 @@ class Host:
             )
             check_data_folder(self.settings.data_dir)
             obtained = stack.enter_context(ObtainedSecrets())  # exits last: closing the store may still write
-            database = self.settings.data_dir / DATABASE
-            self.store = self._given_store or await stack.enter_async_context(SqliteStore(database))
-            self._planner = Planner(self.settings, self.registry, inputs, self.store)
-            self.approvals = Approvals(self.store, pin_tools=self.settings.servers.pin_tools)
-            audit = Audit(self.store, _anchor(self.store), keep_arguments=self.settings.audit.arguments)
+            database = self.settings.data_dir / DATABASE_FILE
+            self.store = self._given_store or await stack.enter_async_context(open_store(database))
+            audit = Audit(self.store, keep_arguments=self.settings.audit.arguments)
+            self.approvals = Approvals(self.store, audit, pin_tools=self.settings.servers.pin_tools)
+            self._admission = Admission(self.settings, self.registry, inputs, self.store, self.approvals)
             self._audit = await stack.enter_async_context(audit)
             await stack.enter_async_context(_in_background(recover_sessions(self.store, audit)))
             keeper = await stack.enter_async_context(Keeper(detected.sandbox))
             remote = await stack.enter_async_context(
                 RemoteConnector(
                     obtained=obtained,
-                    signer=Signer(self.settings.data_dir / KEYS),
+                    signer=Signer(self.settings.data_dir / KEYS_FOLDER),
                     logins=self.settings.data_dir / LOGIN_FOLDER,
                     reachable=self.settings.servers.reachable,
                 )
@@ -127,9 +119,8 @@ class Host:
                 options=self._connect_options,
                 empty_folders=self.settings.data_dir / EMPTY_FOLDERS,
                 aliases=self.settings.aliases,
-                door=self._doors.get,
-                on_tools_changed=self._on_tools_changed,
-                check_program=self._check_program,
+                on_tools_changed=self._live.refresh_tools,
+                check_program=self.approvals.check_program_files,
                 services=in_process_services(self.settings, confined_folders),
             )
             self._connector = connector
@@ -139,8 +130,28 @@ class Host:
                 max_links=links.max_open,
                 idle_seconds=links.idle_seconds,
                 shared_idle_seconds=links.shared_idle_seconds,
+                back_off=self._connect_options.back_off,
                 aliases=self.settings.aliases,
             )
+            self._opener = Opener(
+                store=self.store,
+                audit=audit,
+                links=self.links,
+                live=self._live,
+                connect_options=self._connect_options,
+                argument_checks=ArgumentChecks(),
+                agent=self._agent or _manual_agent(),
+                wait_seconds=self.settings.permission.wait,
+            )
+            if self.store.holder_id:
+                await stack.enter_async_context(
+                    SessionListener(
+                        self.settings.data_dir,
+                        self.store.holder_id,
+                        self._live.find,
+                        limits=self.settings.wire,
+                    )
+                )
             stack.push_async_callback(self._close_all)
             self._stack = stack.pop_all()
         return self
@@ -160,16 +171,27 @@ class Host:
         workspace: str = "",
         trust: Trust | None = None,
         servers: Sequence[Json] = (),
+        permission: Mode | str = Mode.AUTO,
     ) -> AsyncIterator[Session]:
-        """Open a session for a block. Its servers are available (or refused) when the block begins, and closed when it ends."""
-        options = OpenOptions(cwd=cwd or Path.cwd(), workspace=workspace, trust=trust, servers=tuple(servers))
+        """Open a session for a block. Its servers are available (or refused) when the block begins, and closed when it ends.
+
+        `permission` is the mode: `auto` makes every call, `ask` asks an attached door about calls that may change
+        something, `read-only` refuses those. The rules in the settings hold in every mode.
+        """
+        options = OpenOptions(
+            cwd=cwd or Path.cwd(),
+            workspace=workspace,
+            trust=trust,
+            servers=tuple(servers),
+            mode=_parse_mode(permission),
+        )
         session = await self.open(options)
         try:
             await session.wait_for_servers()
             with enter_scope(session.scope):
                 yield session
         finally:
-            await self.close_session(session)
+            await session.close()
 
     @asynccontextmanager
     async def run(self, *, isolate: bool = False) -> AsyncIterator[Session]:
@@ -192,9 +214,10 @@ class Host:
                 with enter_scope(session.scope):
                     yield session
             finally:
-                await self.close_session(session)
+                self._opened_by_run.discard(session.scope)
+                await session.close()
             return
-        session = self._find_by_scope(outer)
+        session = self._live.find_by_scope(outer)
         if outer is not outer.session_scope or outer in self._opened_by_run:
             yield session
             return
@@ -206,75 +229,17 @@ class Host:
             await run_to_completion(self.links.close_scope(scope))
 
     async def open(self, options: OpenOptions) -> Session:
-        """Open a session. Returns while its servers are starting."""
-        context, workspace = await self._planner.new_session_context(options)
-        new = NewSession(context=context, title=options.title, source=options.opened_by)
-
-        def create(tx: Tx) -> None:
-            tx.create(new)
-            tx.acquire(context.session_id)
-
-        def undo(tx: Tx) -> None:
-            tx.delete(context.session_id)
-
-        await self._acquire(create, undo)
-        try:
-            return await self._start_session(context, workspace, options)
-        except BaseException:
-            await run_to_completion(self._roll_back(undo))
-            raise
+        """Open a new session. Returns while its servers are starting."""
+        return await self._opener.open_new(await self._admission.plan(options))
 
     async def reopen(self, session_id: str, options: OpenOptions) -> Session:
-        """Resume a stored session in its folder. A turn that a crash interrupted is ended first."""
+        """Resume a stored session in its folder. One that is live in this host is returned as it is."""
         stored = await self.find_session(session_id, options.user_id)
-        context, workspace = await self._planner.new_session_context(options)
-        kept = stored.context
-        if context.cwd != kept.cwd:
-            move = shlex.join(["holdfast", "sessions", "move", session_id, context.cwd])
-            raise HoldfastError(
-                codes.BAD_ARGUMENT,
-                f"The session was opened in {kept.cwd}, not in {context.cwd}. To move it: {move}",
-                hint=f"Open it in {kept.cwd}, or move it: {move}",
-                cwd=kept.cwd,
-            )
+        return await self._opener.open_stored(stored, await self._admission.plan(options))
 
-        def acquire(tx: Tx) -> None:
-            tx.acquire(kept.session_id)
-            self._audit.end_and_record_interrupted(tx, kept)
-
-        await self._acquire(acquire, lambda tx: tx.release(kept.session_id))
-        context = replace(
-            context,
-            session_id=kept.session_id,
-            trust_level=lowest_trust(context.trust_level, kept.trust_level),
-            parent_session_id=kept.parent_session_id,
-        )
-        return await self._start_session(context, workspace, options)
-
-    async def _acquire(self, work: Callable[[Tx], None], undo: Callable[[Tx], None]) -> None:
-        """Acquire a session's lease, in one transaction with other work. If the caller is cancelled, all of it is rolled back."""
-        written = False
-
-        async def write() -> None:
-            nonlocal written
-            await self.store.write(work)
-            written = True
-
-        try:
-            await run_to_completion(write())
-        except asyncio.CancelledError:
-            if written:
-                await run_to_completion(self._roll_back(undo))
-            raise
-
-    async def _roll_back(self, undo: Callable[[Tx], None]) -> None:
-        """Undo the writes of a session open that failed. If the store is busy or full, the undo is deferred."""
-        try:
-            await self.store.write(undo)
-        except HoldfastError as error:
-            log.warning("could not roll back a failed session open", extra={"reason": error.message})
-            if is_transient(error):
-                self.store.defer(undo)
+    def find_live(self, session_id: str) -> Session | None:
+        """The session with this id, if it is open in this host."""
+        return self._live.find(session_id)
 
     async def find_session(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """Find a stored session of this user. Another user's session gives the same error as one that does not exist."""
@@ -291,7 +256,12 @@ class Host:
         reason = "it is another user's" if stored is not None else "there is none"
         context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
         denied = make_record(
-            AuditKind.DENIED, context, Subject(), outcome=codes.UNKNOWN_SESSION.name, reason=reason
+            AuditKind.DENIED,
+            context,
+            Subject(),
+            at=self.store.now(),
+            outcome=codes.UNKNOWN_SESSION.name,
+            reason=reason,
         )
         await run_to_completion(self._audit.write(denied))
         raise HoldfastError(
@@ -306,89 +276,28 @@ class Host:
 
         def delete(tx: Tx) -> None:
             # Audit interrupted calls first: deleting the session deletes their events.
-            recover_session(tx, self._audit, context.session_id)
-            tx.delete(context.session_id)
+            tx.delete(recover_session(tx, self._audit, context.session_id))
 
         await self.store.write(delete)
 
-    async def _start_session(
-        self, context: SessionContext, workspace: Workspace | None, options: OpenOptions
-    ) -> Session:
-        async def resolve_again(new_context: SessionContext) -> Resolution:
-            return await self._resolve(*await self._planner.prepare(options, new_context, workspace))
-
-        scope = Scope(context)
-        try:
-            loaded, context, policy = await self._planner.prepare(options, context, workspace)
-            resolution = await self._resolve(loaded, context, policy)
-            deps = SessionDeps(
-                links=self.links,
-                options=self._connect_options,
-                resolve=resolve_again,
-                screen=partial(self.approvals.screen, owner=context.user_id or ""),
-            )
-            mask, question_mask = await self._planner.masks(loaded, resolution, policy)
-            await _change_log_mask(telemetry.add_mask, mask)
-            record = Record(context, self.store, self._audit, mask, question_mask)
-            session = Session(scope, resolution, record, deps)
-        except BaseException:
-            await run_to_completion(self.store.release(context.session_id))
-            raise
-        self._sessions[scope] = session
-        if options.door is not None:
-            self._doors[scope] = options.door
-        try:
-            await session.open()
-        except BaseException:
-            await self.close_session(session)
-            raise
-        return session
-
     async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
         """The configured entries, and the servers a session would get, without opening one."""
-        context, workspace = await self._planner.new_session_context(options)
-        loaded, context, policy = await self._planner.prepare(options, context, workspace)
-        return loaded, await self._resolve(loaded, context, policy)
-
-    async def _resolve(
-        self, loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
-    ) -> Resolution:
-        resolution = await resolve_in_thread(loaded, context, policy)
-        return await self.approvals.refuse_changed_programs(resolution, context.cwd)
-
-    async def close_session(self, session: Session, reason: str = "closed") -> None:
-        """Close a session: its links are closed, its events are on disk, and another host may resume it.
-
-        If the caller is cancelled, the session is closed before the cancellation is raised.
-        """
-        await run_to_completion(self._close_session(session, reason))
-
-    async def _close_session(self, session: Session, reason: str) -> None:
-        known = self._sessions.pop(session.scope, None)
-        self._doors.pop(session.scope, None)
-        self._opened_by_run.discard(session.scope)
-        try:
-            await session.close(reason)
-        finally:
-            if known is not None:
-                await _change_log_mask(telemetry.remove_mask, session.record.mask)
-            await self.store.release(session.context.session_id)
+        return await (await self._admission.plan(options)).preview()
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a tool of the session that this code runs in; raises NO_CONTEXT outside of a session."""
-        return await self._find_by_scope(require_scope()).call(name, arguments)
+        return await self._live.find_by_scope(require_scope()).call(name, arguments)
 
     async def tools(self, *, cwd: str | Path = "") -> tuple[CatalogTool, ...]:
         """The tools that a session in this folder would have. Starts the servers, lists their tools, and closes them."""
-        options = OpenOptions(cwd=cwd or Path.cwd())
-        context, workspace = await self._planner.new_session_context(options)
-        scope = Scope(context)
+        plan = await self._admission.plan(OpenOptions(cwd=cwd or Path.cwd()))
+        scope, admitted = Scope(plan.context), await plan.admit()
 
         async def list_tools(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
             try:
                 async with self._connector.open(spec, scope) as connection:
                     tools = await connection.list_tools(timeout=self._connect_options.list_seconds)
-                    return spec, (await self.approvals.screen(spec, tools)).offered
+                    return spec, (await plan.screen(spec, tools, admitted.mask)).offered
             except HoldfastError as error:
                 log.warning(
                     "could not list the tools of a server",
@@ -396,29 +305,10 @@ class Host:
                 )
                 return spec, ()
 
-        resolution = await self._resolve(*await self._planner.prepare(options, context, workspace))
-        return build_catalog(await asyncio.gather(*map(list_tools, resolution.servers))).tools
-
-    def _find_by_scope(self, scope: Scope) -> Session:
-        session = self._sessions.get(scope.session_scope)
-        if session is None:
-            raise HoldfastError(codes.SCOPE_CLOSED, "This code is not part of an open session of this host.")
-        return session
-
-    async def _check_program(self, spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
-        program = await self.approvals.check_program(spec, folder)
-        return program.stamps if program is not None else frozenset()
-
-    def _on_tools_changed(self, spec: ServerSpec, scope: Scope | None) -> None:
-        for session in [*self._sessions.values()]:
-            if scope is None or session.scope is scope.session_scope:
-                session.refresh_tools(spec.name)
+        return build_catalog(await asyncio.gather(*map(list_tools, admitted.resolution.servers))).tools
 
     async def _close_all(self) -> None:
-        closing = [self.close_session(session, "the host was closed") for session in self._sessions.values()]
-        for failure in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(failure, Exception):
-                log.error("could not close a session cleanly", exc_info=failure)
+        await self._live.close_all("the host was closed")
         await self.links.close()
 
 
@@ -437,16 +327,20 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
                 log.error("background work failed", exc_info=failure)
 
 
-async def _change_log_mask(change: Callable[[Mask], None], mask: Mask) -> None:
-    """Add or remove a session's secrets in the log's mask; very many of them in a thread."""
-    if len(mask.secrets) > _MAX_SECRETS_ON_LOOP:
-        await _MASK_THREADS.run(change, mask)
-    else:
-        change(mask)
+def _manual_agent() -> Agent:
+    from holdfast.agent.manual import ManualAgent
+
+    return ManualAgent()
 
 
-def _anchor(store: Store) -> Anchor:
-    return FileAnchor.for_database(store.path) if isinstance(store, SqliteStore) else MemoryAnchor()
+def _parse_mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        known = ", ".join(Mode)
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{str(mode)[:40]!r} is not a mode. The modes are: {known}."
+        ) from None
 
 
 def _connect_options(settings: Settings) -> ConnectOptions:

@@ -1,10 +1,9 @@
-"""Whether a tool call may run: read-only tools may; for others, the session's mode decides."""
+"""Asks the user whether a call may run, where the permission rules and the session's mode require it."""
 
 import asyncio
 import re
 from collections import defaultdict
 from dataclasses import replace
-from enum import StrEnum
 
 import msgspec
 from msgspec import UnsetType
@@ -17,8 +16,19 @@ from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Outcome
 from holdfast.model.json import JsonObject
+from holdfast.model.permission import Access, DoorKind, Mode
 from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
 from holdfast.model.visible_text import to_line
+from holdfast.session.permission_rules import (
+    NO_RULES,
+    AccessDecision,
+    PermissionRules,
+    ToolKey,
+    check_mode,
+    decide,
+    is_read_only,
+    tool_key,
+)
 from holdfast.session.record import Record
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -26,86 +36,62 @@ _MAX_NAME = 128
 _MAX_TITLE = 80
 
 
-class Mode(StrEnum):
-    """What a session does with calls of tools that may change something."""
-
-    ASK = "ask"
-    """Asks the user before each call."""
-    AUTO = "auto"
-    """Makes the call without asking."""
-    READ_ONLY = "read-only"
-    """Refuses the call."""
-
-
-class Access(StrEnum):
-    """Whether a tool may be called in a mode."""
-
-    ALLOWED = "allowed"
-    MUST_ASK = "must ask"
-    REFUSED = "refused"
-
-
 class PermissionPolicy:
-    """Decides whether a session's calls may run, and asks the user if the mode is `ask`."""
+    """Decides whether a session's calls may run, and asks the user if the rules or the mode require it."""
 
-    def __init__(self, record: Record, door: Door | None) -> None:
-        self.mode = Mode.ASK
+    def __init__(
+        self, record: Record, door: Door, rules: PermissionRules = NO_RULES, *, mode: Mode = Mode.ASK
+    ) -> None:
+        self.mode = mode
         self._record = record
         self._door = door
-        self._always_allowed: set[tuple[str, str]] = set()
-        self._asking: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.rules = rules
+        self._always_allowed: set[ToolKey] = set()
+        self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def change_mode(self, mode: Mode) -> None:
-        """Use another mode from now on, and when the session is resumed."""
+    async def change_mode(self, mode: Mode, door: DoorKind | None = None) -> None:
+        """Use another mode from now on, and when the session is resumed. Raises an error if `door` may not choose it."""
+        if door is not None:
+            check_mode(mode, door, self.rules)
         await self._record.add_mode(mode)
         self.mode = mode
 
+    def decide(self, tool: CatalogTool) -> AccessDecision:
+        """Whether the tool may be called now, and why."""
+        return decide(tool, self.mode, self.rules, self._always_allowed)
+
     async def check(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
         """Return None if the call may run, else a result that says why not."""
-        if self._access(tool) is not Access.MUST_ASK:
-            return self._mode_refusal(tool)
-        if self._door is None or not self._door.capabilities.permission:
-            return _refused_result(
-                f"{tool.name} needs permission, and this session has no user to ask. "
-                f"Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
-            )
-        async with self._asking[_key(tool)]:  # the first answer may be for all calls of this tool
+        decision = self.decide(tool)
+        if decision.access is not Access.MUST_ASK:
+            return _refusal(decision)
+        async with self._asking[tool_key(tool)]:  # the first answer may be for all calls of this tool
             try:
+                decision = self.decide(tool)
                 if (
-                    self._access(tool) is Access.MUST_ASK
-                    and await self._ask(self._door, tool_call, tool) is Decision.REJECT
+                    decision.access is Access.MUST_ASK
+                    and await self._ask(tool_call, tool, decision) is Decision.REJECT
                 ):
                     return _refused_result(f"{tool.name} was not permitted.")
             except HoldfastError as error:
+                if error.code is codes.NO_ANSWER:
+                    return _refused_result(_no_answer(tool, decision, error.message))
                 if error.code is not codes.TOO_LARGE:
                     raise
                 return _refused_result(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return self._mode_refusal(tool)
+        return _refusal(self.decide(tool))  # the mode may have changed
 
-    def _access(self, tool: CatalogTool) -> Access:
-        """The access as of now. *Always allow* replaces asking; the mode `read-only` still refuses."""
-        access = decide_access(tool, self.mode)
-        if access is Access.MUST_ASK and _key(tool) in self._always_allowed:
-            return Access.ALLOWED
-        return access
-
-    def _mode_refusal(self, tool: CatalogTool) -> ToolResult | None:
-        if self._access(tool) is not Access.REFUSED:
-            return None
-        return _refused_result(
-            f"{tool.name} may change something, and this session's mode is {self.mode}. "
-            f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it."
+    async def _ask(self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision) -> Decision:
+        await self._record.flush()  # the user sees what the question is about
+        answer = await self._door.request_permission(
+            await self._shown_call(tool_call), permission_title(tool)
         )
-
-    async def _ask(self, door: Door, tool_call: ToolCall, tool: CatalogTool) -> Decision:
-        await self._record.wait_published()  # the user sees what the question is about
-        decision = await door.request_permission(await self._shown_call(tool_call), permission_title(tool))
-        await self._record.add_decision(tool_call, decision)
-        if decision is Decision.ALLOW_ALWAYS:
-            self._always_allowed.add(_key(tool))
-        return decision
+        await self._record.add_decision(tool_call, answer)
+        if answer is Decision.ALLOW_ALWAYS and decision.can_remember:
+            self._always_allowed.add(tool_key(tool))
+        return answer
 
     async def _shown_call(self, tool_call: ToolCall) -> ToolCall:
         """The call with its arguments as they will be sent, but for the user's secrets.
@@ -121,25 +107,6 @@ def stored_mode(settings: JsonObject) -> Mode:
         return Mode(str(settings.get("mode", Mode.ASK)))
     except ValueError:
         return Mode.ASK
-
-
-def decide_access(tool: CatalogTool, mode: Mode) -> Access:
-    """Decide by the mode and the tool's read-only hint. Screening has removed the hints of definitions that are not approved."""
-    if mode is Mode.AUTO or is_read_only(tool):
-        return Access.ALLOWED
-    return Access.MUST_ASK if mode is Mode.ASK else Access.REFUSED
-
-
-def is_read_only(tool: CatalogTool) -> bool:
-    """Whether the tool's definition says that it changes nothing, and does not say that it destroys something."""
-    annotations = tool.definition.annotations
-    if isinstance(annotations, UnsetType):
-        return False
-    try:
-        hints = msgspec.json.decode(annotations, type=_Annotations)
-    except msgspec.ValidationError:
-        return False
-    return hints.read_only_hint and not hints.destructive_hint
 
 
 def permission_title(tool: CatalogTool) -> str:
@@ -193,17 +160,19 @@ def tool_kind(tool: CatalogTool) -> str:
     return "read" if is_read_only(tool) else "other"
 
 
-class _Annotations(msgspec.Struct, rename="camel"):
-    read_only_hint: bool = False
-    destructive_hint: bool = False
-
-
 class _Meta(msgspec.Struct):
     kind: str = msgspec.field(default="other", name="dev.holdfast/kind")
 
 
-def _key(tool: CatalogTool) -> tuple[str, str]:
-    return tool.server.name, tool.definition.name
+def _refusal(decision: AccessDecision) -> ToolResult | None:
+    return _refused_result(decision.reason) if decision.access is Access.REFUSED else None
+
+
+def _no_answer(tool: CatalogTool, decision: AccessDecision, why: str) -> str:
+    needed = f"{tool.name} needs permission. {why}"
+    if decision.rule is not None:  # it holds in every mode
+        return f"{needed} {decision.reason} Answer at a terminal or in an editor."
+    return f"{needed} Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
 
 
 def _refused_result(reason: str) -> ToolResult:

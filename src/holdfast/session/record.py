@@ -3,32 +3,38 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence, Set
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import (
     AuditKind,
+    AuditRecord,
     Subject,
     hash_arguments,
     limit_arguments,
     make_record,
     omit_arguments,
 )
-from holdfast.connect.call import ToolResult
+from holdfast.connect.call import BlockStart, ToolResult
+from holdfast.masking.events import ENDS_OF_MESSAGES, MessageMasker, mask_event
+from holdfast.masking.known_secrets import MAX_PIECE_LENGTH
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
+    OWN_AGENT,
     Decision,
     Event,
     ModeChanged,
+    Origin,
     Outcome,
     PermissionDecided,
+    Planned,
     Prompted,
     Replied,
     ServersResolved,
@@ -39,22 +45,21 @@ from holdfast.model.event import (
 )
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import ON_LOOP, STORED, Budget
-from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.session.event_stream import BatchListener, EventStream, Listener
-from holdfast.session.message_masker import ENDS_OF_MESSAGES, MessageMasker
 from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.subscription import EventFeed
 from holdfast.store.appender import OnAppend, PendingEvent
-from holdfast.store.errors import is_transient
 from holdfast.store.interrupted import missing_ends
-from holdfast.store.masking import mask_event
 from holdfast.store.store import ReadTx, Store, Tx
-from holdfast.store.types import SessionChange
+from holdfast.store.types import Hold, SessionChange
 from holdfast.wire.strict_json import is_over
 
 log = logging.getLogger(__name__)
 
+_WINDOW = 1024
+"""How many events may be on their way to the disk."""
+_SMALL = 200  # about the size of an event without a text
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
 _MAX_COMMANDS_ON_LOOP = 4 * 1024
@@ -70,16 +75,26 @@ class Record:
     """The events of one session, in order, with their audit records. No event is published before it is on disk."""
 
     def __init__(
-        self, context: SessionContext, store: Store, audit: Audit, mask: Mask, question_mask: Mask = _NO_MASK
+        self,
+        context: SessionContext,
+        hold: Hold,
+        store: Store,
+        audit: Audit,
+        mask: Mask,
+        question_mask: Mask = _NO_MASK,
     ) -> None:
         self._context = context
+        self.hold = hold
+        """The right to write to the session. Once it has ended, nothing is written and no call starts."""
         self._audit = audit
         self.mask = mask
         """Masks the secrets in everything that is written."""
         self.question_mask = question_mask
         """Masks secrets in the arguments that a question shows: only those of the host, the user and the environment."""
         self._message_masker = MessageMasker(mask)
-        self._stream = EventStream(context.session_id, store)
+        self.events = EventFeed(hold.session_id, store)
+        """Publishes the events, once they are stored."""
+        self._appender = store.appender(hold, window=_WINDOW, on_stored=self.events.publish)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
         self._turns = 0
@@ -91,17 +106,14 @@ class Record:
         """Use this context in audit records from now on."""
         self._context = context
 
-    def listen(self, listener: Listener) -> None:
-        """Publish every event from now on, in order, once it is durable. A slow listener slows `append` down."""
-        self._stream.listen(listener)
+    def set_masks(self, mask: Mask, question_mask: Mask) -> None:
+        """Use these masks from now on."""
+        self.mask, self.question_mask = mask, question_mask
+        self._message_masker.use(mask)
 
-    def listen_in_batches(self, listener: BatchListener) -> None:
-        """Like `listen`, but events that became durable together are published together."""
-        self._stream.listen_in_batches(listener)
-
-    async def wait_published(self) -> None:
-        """Wait until every event so far is durable and published."""
-        await self._stream.wait_published()
+    async def flush(self) -> None:
+        """Wait until every event so far is durable and published. Raises if one could not be stored."""
+        await self._appender.flush()
 
     async def add(self, event: Event) -> None:
         """Append an event and wait until it is durable."""
@@ -114,19 +126,43 @@ class Record:
         on_append: OnAppend | None = None,
         *,
         depends_on: PendingEvent | None = None,
+        size: int | None = None,
         is_slow: bool = False,
     ) -> PendingEvent:
-        """Append an event without waiting for the disk. One that is slow to mask is masked in a thread."""
+        """Append an event without waiting for the disk. One that is slow to mask is masked in a thread.
+
+        `size` is about how many bytes the event has; by default, as many as its text.
+        """
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
         if self._message_masker.has_pending and isinstance(event, ENDS_OF_MESSAGES):
             await self._append_pending()
         # Masked here, so that the published event equals the stored one.
-        if is_slow or (isinstance(event, Prompted) and _is_slow_prompt(event.blocks, self._loop_budget)):
+        if isinstance(event, Prompted):
+            text = msgspec.json.encode(event.blocks)
+            size, is_slow = len(text), _is_slow_prompt(text, self._loop_budget)
+        if is_slow:
             masked = await _MASK_THREADS.run(mask_event, event, self.mask, owner=self._context.session_id)
         else:
             masked = mask_event(event, self.mask)
-        return await self._stream.append(masked, on_append, depends_on=depends_on)
+        return await self._queue(
+            masked, on_append, depends_on=depends_on, size=_text_size(masked) if size is None else size
+        )
+
+    async def _queue(
+        self,
+        event: Event,
+        on_append: OnAppend | None = None,
+        *,
+        depends_on: PendingEvent | None = None,
+        origin: Origin = OWN_AGENT,
+        size: int = _SMALL,
+    ) -> PendingEvent:
+        if (broken := self._appender.error) is not None:
+            raise broken
+        return await self._appender.append(
+            event, on_append=on_append, depends_on=depends_on, origin=origin, size=size
+        )
 
     @property
     def _loop_budget(self) -> Budget:
@@ -143,11 +179,11 @@ class Record:
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
         for shown in self._message_masker.feed(event):
-            await self._stream.append(shown)
+            await self._queue(shown, size=len(shown.text))
 
     async def _append_pending(self) -> None:
         for event in self._message_masker.flush():
-            await self._stream.append(event)
+            await self._queue(event, size=len(event.text))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -164,17 +200,18 @@ class Record:
 
         Interrupted turns and calls are ended first, as after a crash.
         """
-        if self._stream.broken is None and not self._is_interrupted and not self._recovering.locked():
+        if self._appender.error is None and not self._is_interrupted and not self._recovering.locked():
             return
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
 
     async def _recover(self) -> None:
         async with self._recovering:
-            if (broken := self._stream.broken) is not None:
+            if (broken := self._appender.error) is not None:
                 if self._turns:
                     raise broken  # the running turn has lost an event
                 self._is_interrupted = True
-                await self._stream.recover()
+                await self._appender.wait_settled()
+                self._appender.reset()
             if self._is_interrupted:
                 running = set(self._running_calls)  # a copy: the read runs in another thread
                 for write in await self._store.read(lambda tx: self._missing_end_writes(tx, running)):
@@ -187,7 +224,7 @@ class Record:
         An end that the store has deferred may be among them. It is written only once, as both have the same key.
         """
         return [
-            _EventWrite(end.event, self._audit_interrupted(end.call))
+            _EventWrite(end.event, self._audit_interrupted(end.call), end.origin)
             for end in missing_ends(tx, self._context.session_id)
             if end.call is None or end.call.call_id not in running
         ]
@@ -207,6 +244,7 @@ class Record:
                 AuditKind.REFUSAL,
                 self._context,
                 Subject(server=refusal.server),
+                at=self._store.now(),
                 outcome=refusal.stage,
                 reason=refusal.reason,
             )
@@ -221,12 +259,12 @@ class Record:
 
     async def add_mode(self, mode: str) -> None:
         """Store the mode, for now and for when the session is resumed."""
-        session_id = self._context.session_id
+        hold = self.hold
 
         def on_append(tx: Tx) -> None:
-            stored = tx.session(session_id)
+            stored = tx.session(hold.session_id)
             if stored is not None:
-                tx.change(session_id, SessionChange(settings={**stored.settings, "mode": mode}))
+                tx.change(hold, SessionChange(settings={**stored.settings, "mode": mode}))
 
         await self.recover()
         await (await self.append(ModeChanged(mode=mode), on_append)).wait_durable()
@@ -245,7 +283,8 @@ class Record:
             kind=kind,
         )
         is_slow = whole and is_over(arguments, self._loop_budget)
-        self._running_calls[tool_call.call_id] = await self.append(event, is_slow=is_slow)
+        size = len(arguments) if whole else _SMALL
+        self._running_calls[tool_call.call_id] = await self.append(event, size=size, is_slow=is_slow)
 
     async def mask_for_question(self, arguments: bytes) -> bytes:
         """The arguments of a call as a question shows them. Raise TOO_LARGE if they are too large to be shown."""
@@ -259,7 +298,7 @@ class Record:
     async def add_decision(self, tool_call: ToolCall, decision: Decision) -> None:
         """Store the user's decision about a call, with its audit record."""
         record = replace(
-            make_record(AuditKind.PERMISSION, self._context, _subject(tool_call), outcome=decision),
+            self._record(AuditKind.PERMISSION, tool_call, outcome=decision),
             arguments_hash=hash_arguments(tool_call.arguments),
         )
         event = PermissionDecided(call_id=tool_call.call_id, decision=decision)
@@ -280,9 +319,7 @@ class Record:
             else self._end_event(tool_call, result)
         )
         record = replace(
-            make_record(
-                AuditKind.CALL, self._context, _subject(tool_call), outcome=result.outcome, reason=result.code
-            ),
+            self._record(AuditKind.CALL, tool_call, outcome=result.outcome, reason=result.code),
             duration_ms=round(seconds * 1000, 3),
             arguments_hash=hash_arguments(tool_call.arguments),
             arguments=self._audit_arguments(tool_call),
@@ -290,9 +327,11 @@ class Record:
         called = self._running_calls.get(tool_call.call_id)
         try:
             if called is not None and await called.wait_settled():
-                await self._write_or_defer(_EventWrite(event, self._audit.append_callback(record, self.mask)))
+                on_append = self._audit.append_callback(record, self.mask)
+                size = min(result.size, STORED.bytes)
+                await self._write_or_defer(_EventWrite(event, on_append, size=size))
             else:  # the request was not stored, so the call was not made
-                await self._audit.write(record, self.mask)
+                await self._audit.write(record, self.mask, self.hold)
         finally:
             self._running_calls.pop(tool_call.call_id, None)
 
@@ -313,33 +352,48 @@ class Record:
                 del writes[0]
         except HoldfastError as error:
             log.warning("end of the session not stored yet", extra={"reason": error.message})
-            if is_transient(error):
-                self._store.defer(
-                    lambda tx: self._write_in(tx, [*self._missing_end_writes(tx, set()), *writes])
+            with suppress(HoldfastError):
+                await self._store.write(
+                    lambda tx: self._write_in(tx, [*self._missing_end_writes(tx, set()), *writes]),
+                    must_happen=True,
                 )
+        finally:
+            self.events.close()
 
     async def _write_or_defer(self, write: "_EventWrite") -> None:
         """Store a decision about a call, or its end. If the disk is full or locked, the store writes it later."""
         try:
             await self.recover()
             await self._write_durably(write)
-        except HoldfastError as error:
-            if is_transient(error):
-                deferred = replace(write, event=_without_result(write.event))
-                self._store.defer(
-                    lambda tx: self._write_in(tx, [deferred]),
-                    lambda: self._stream.publish_deferred(deferred.event),
-                )
+        except HoldfastError:
+            late = replace(write, event=_without_result(write.event))
+            last_seq = 0
+
+            def write_late(tx: Tx) -> None:
+                nonlocal last_seq
+                last_seq = self._write_in(tx, [late])
+
+            def publish() -> None:
+                self.events.advance(last_seq)
+
+            with suppress(HoldfastError):
+                await self._store.write(write_late, must_happen=True, on_late=publish)
+                publish()
             raise
 
     async def _write_durably(self, write: "_EventWrite") -> None:
-        await (await self._stream.append(write.event, write.on_append)).wait_durable()
+        pending = await self._queue(write.event, write.on_append, origin=write.origin, size=write.size)
+        await pending.wait_durable()
 
-    def _write_in(self, tx: Tx, writes: "Sequence[_EventWrite]") -> None:
+    def _write_in(self, tx: Tx, writes: "Sequence[_EventWrite]") -> int:
+        """Append the events in this transaction. Return the number of the last one."""
+        last_seq = 0
         for write in writes:
-            appended = tx.append(self._context.session_id, write.event)
+            appended = tx.append(self.hold, write.event, origin=write.origin)
+            last_seq = max(last_seq, appended.seq)
             if appended.is_new and write.on_append is not None:
                 write.on_append(tx)
+        return last_seq
 
     def _end_event(self, tool_call: ToolCall, result: ToolResult) -> Event:
         whole = not result.is_over(STORED)
@@ -349,7 +403,10 @@ class Record:
             content=tuple(
                 result.content
                 if whole
-                else (_shorten_block(block, self.mask) for block in result.first_blocks(_MAX_BLOCKS))
+                else (
+                    _shorten_block(block, self.mask)
+                    for block in result.first_blocks(_MAX_BLOCKS, _MAX_TEXT + MAX_PIECE_LENGTH)
+                )
             ),
             structured=result.data if whole else None,
             code=result.code,
@@ -359,17 +416,15 @@ class Record:
     async def add_unknown_tool(self, tool_call: ToolCall, result: ToolResult) -> None:
         """Audit a call of a tool that this session does not have."""
         record = replace(
-            make_record(
-                AuditKind.DENIED,
-                self._context,
-                _subject(tool_call),
-                outcome=result.code,
-                reason=result.message,
-            ),
+            self._record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
             arguments_hash=hash_arguments(tool_call.arguments),
             arguments=self._audit_arguments(tool_call),
         )
-        await run_to_completion(self._audit.write(record, self.mask))
+        await run_to_completion(self._audit.write(record, self.mask, self.hold))
+
+    def _record(self, kind: AuditKind, tool_call: ToolCall, *, outcome: str, reason: str = "") -> AuditRecord:
+        at = self._store.now()
+        return make_record(kind, self._context, _subject(tool_call), at=at, outcome=outcome, reason=reason)
 
     def _audit_arguments(self, tool_call: ToolCall) -> JsonObject | None:
         return limit_arguments(tool_call.arguments) if self._audit.keeps_arguments else None
@@ -381,6 +436,8 @@ class _EventWrite:
 
     event: Event
     on_append: OnAppend | None
+    origin: Origin = OWN_AGENT
+    size: int = _SMALL
 
 
 def _without_result(event: Event) -> Event:
@@ -392,22 +449,30 @@ def _without_result(event: Event) -> Event:
     return event
 
 
-def _shorten_block(block: dict[str, Any], mask: Mask) -> JsonObject:
+def _shorten_block(block: BlockStart, mask: Mask) -> JsonObject:
     """The beginning of a text block, or the type of another block."""
-    text = block.get("text")
-    if block.get("type") == "text" and isinstance(text, str):
-        if len(text) <= _MAX_TEXT:
-            return {"type": "text", "text": text}  # not the block: its other members may be large
-        return {
-            "type": "text",
-            "text": f"{mask.mask_start(text, _MAX_TEXT)}… ({len(text)} characters; the rest was not kept)",
-        }
-    return {"type": "text", "text": f"({str(block.get('type'))[:40]}; too large to be kept)"}
+    if block.type != "text":
+        return {"type": "text", "text": f"({block.type}; too large to be kept)"}
+    if len(block.text) <= _MAX_TEXT:
+        return {"type": "text", "text": block.text}  # not the block: its other members may be large
+    return {
+        "type": "text",
+        "text": f"{mask.mask_start(block.text, _MAX_TEXT)}… ({block.size} bytes; the rest was not kept)",
+    }
 
 
-def _is_slow_prompt(blocks: Sequence[JsonObject], budget: Budget) -> bool:
+def _text_size(event: Event) -> int:
+    match event:
+        case Replied(text=text) | Thought(text=text):
+            return len(text)
+        case Planned(entries=entries):
+            return _SMALL * len(entries)
+        case _:
+            return _SMALL
+
+
+def _is_slow_prompt(text: bytes, budget: Budget) -> bool:
     """Whether masking a prompt takes long. Each line of one with a `/call` is looked at."""
-    text = msgspec.json.encode(blocks)
     return len(text) > _MAX_COMMANDS_ON_LOOP and (b"/call" in text or is_over(text, budget))
 
 

@@ -1,13 +1,13 @@
 """Work that is finished even if the task that waits for it is cancelled."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Awaitable[T]) -> T:
     """Run the work to its end; a cancellation of the caller is raised only after that."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -1,4 +1,4 @@
-"""Limits how often a connection may request unknown sessions, so that ids cannot be guessed."""
+"""Limits how many unknown session ids a connection may request, so that ids cannot be guessed."""
 
 import time
 from collections.abc import Callable
@@ -10,8 +10,8 @@ BURST = 20
 REFILL_SECONDS = 3.0
 
 
-class RateLimit:
-    """A token bucket: BURST unknown ids at once, then one every REFILL_SECONDS."""
+class UnknownIdLimit:
+    """A token bucket: allows BURST unknown ids at once, then one every REFILL_SECONDS."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,5 +32,5 @@ class RateLimit:
         self._tokens -= 1
 
     def refund(self) -> None:
-        """Return the token, because the session exists or could not be looked up."""
+        """Return the token. Call this if the session exists, or if the look-up itself failed."""
         self._tokens += 1

@@ -7,10 +7,9 @@ import pytest
 
 from holdfast.host.host import Host
 from holdfast.model.event import Prompted, StopReason, Titled, TurnEnded
-from holdfast.session.conversation import Conversation
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, make_host
-from tests.session.support import WaitingAgent, text_prompt
+from tests.session.support import ScriptedUser, WaitingAgent, text_prompt
 
 __all__ = ["make_host"]
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-08")]
@@ -37,15 +36,15 @@ async def test_prompt_cancelled_at_any_step_is_stored_and_ends_as_cancelled(
     make_host: HostFactory, tmp_path: Path, steps: int
 ):
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, WaitingAgent())
-        prompt = asyncio.create_task(conversation.prompt(text_prompt("hello")))
+        session.agent = WaitingAgent()
+        prompt = asyncio.create_task(session.prompt(text_prompt("hello")))
         await asyncio.sleep(0)  # the prompt's task has started
         for _ in range(steps):
             await asyncio.sleep(0)
-        conversation.cancel()
-        reason = await prompt
+        session.cancel()
+        reason = (await prompt).reason
 
-        assert (reason, conversation.is_busy) == (StopReason.CANCELLED, False)
+        assert (reason, session.is_busy) == (StopReason.CANCELLED, False)
         assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
 
 
@@ -55,19 +54,20 @@ async def test_cancel_ends_the_running_turn_and_the_waiting_ones_in_order_and_st
     ended: list[int] = []
     agent = WaitingAgent()
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, agent, has_title=True)
-        prompts = [asyncio.create_task(conversation.prompt(text_prompt(f"{index}"))) for index in range(4)]
+        session.agent = agent
+        prompts = [asyncio.create_task(session.prompt(text_prompt(f"{index}"))) for index in range(4)]
         for index, prompt in enumerate(prompts):
             prompt.add_done_callback(lambda _, index=index: ended.append(index))
         await agent.started.wait()
-        conversation.cancel()
-        reasons = await asyncio.gather(*prompts)
+        session.cancel()
+        reasons = [turn.reason for turn in await asyncio.gather(*prompts)]
 
         assert (reasons, ended) == ([StopReason.CANCELLED] * 4, [0, 1, 2, 3])
         assert agent.prompts == ["0"]
         assert await summarize(host, session) == [
-            line for index in range(4) for line in (f"{index}", "end: cancelled")
-        ]  # fmt: skip
+            *("0", "title: 0", "end: cancelled"),
+            *(line for index in range(1, 4) for line in (f"{index}", "end: cancelled")),
+        ]
 
 
 async def test_turn_is_cancelled_even_if_the_agent_swallows_the_cancellation(
@@ -78,13 +78,13 @@ async def test_turn_is_cancelled_even_if_the_agent_swallows_the_cancellation(
 
     agent = WaitingAgent(end_normally)
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, agent, has_title=True)
-        prompt = asyncio.create_task(conversation.prompt(text_prompt("hello")))
+        session.agent = agent
+        prompt = asyncio.create_task(session.prompt(text_prompt("hello")))
         await agent.started.wait()
-        conversation.cancel()
+        session.cancel()
 
-        assert await prompt is StopReason.CANCELLED
-        assert await summarize(host, session) == ["hello", "end: cancelled"]
+        assert (await prompt).reason is StopReason.CANCELLED
+        assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
 
 
 async def test_caller_cancelled_while_waiting_is_released_when_its_turn_has_ended(
@@ -92,16 +92,16 @@ async def test_caller_cancelled_while_waiting_is_released_when_its_turn_has_ende
 ):
     agent = WaitingAgent()
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, agent, has_title=True)
-        prompt = asyncio.create_task(conversation.prompt(text_prompt("hello")))
+        session.agent = agent
+        prompt = asyncio.create_task(session.prompt(text_prompt("hello")))
         await agent.started.wait()
         for _ in range(3):
             prompt.cancel()
             await asyncio.sleep(0)
         await asyncio.wait([prompt])
 
-        assert (prompt.cancelled(), conversation.is_busy) == (True, False)
-        assert await summarize(host, session) == ["hello", "end: cancelled"]
+        assert (prompt.cancelled(), session.is_busy) == (True, False)
+        assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
 
 
 async def test_prompt_that_is_already_cancelled_is_stored_and_not_answered(
@@ -109,8 +109,10 @@ async def test_prompt_that_is_already_cancelled_is_stored_and_not_answered(
 ):
     agent = WaitingAgent()
     async with make_host({}) as host, host.session(cwd=tmp_path) as session:
-        conversation = Conversation(session, agent, has_title=True)
+        session.agent = agent
+        attachment = session.attach(ScriptedUser())
+        turn = await attachment.prompt(text_prompt("hello"), is_cancelled=True)
 
-        assert await conversation.prompt(text_prompt("hello"), cancelled=True) is StopReason.CANCELLED
+        assert turn.reason is StopReason.CANCELLED
         assert agent.prompts == []
-        assert await summarize(host, session) == ["hello", "end: cancelled"]
+        assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]

@@ -1,4 +1,4 @@
-"""Checks the folders that a client gives for a session."""
+"""Checks the folders that an editor or a user chooses for a session."""
 
 import os
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected import is_protected
 
-_MAX_PATH = 4096  # the kernel accepts no longer ones
+_MAX_PATH = 4096  # the kernel's own limit (PATH_MAX)
 _MAX_FOLDERS = 100
 
 
 def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders if each of them may be used. `name` is the parameter that they came from."""
+    """Check each folder with `check_folder`. `name` is the parameter that the folders came from."""
     if len(values) > _MAX_FOLDERS:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"{name} has {len(values)} folders; the maximum is {_MAX_FOLDERS}."
@@ -23,7 +23,10 @@ def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) ->
 
 
 def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
-    """Return the folder if it is absolute, readable and not one of Holdfast's own. `name` is the parameter it came from."""
+    """Return the folder if it is absolute, readable and not one of Holdfast's own. Else raise BAD_ARGUMENT.
+
+    `name` is the parameter that the folder came from; the error message contains it.
+    """
     folder = _check_readable(name, value)
     if is_protected(os.path.realpath(folder), protected):
         raise HoldfastError(
@@ -34,7 +37,7 @@ def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
 
 
 def resolve_path(name: str, value: str) -> str:
-    """Resolve the symlinks of an absolute path, which need not exist."""
+    """Resolve the symbolic links in an absolute path. The path need not exist."""
     return os.path.realpath(_check_absolute(name, value))
 
 

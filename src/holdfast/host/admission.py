@@ -1,0 +1,216 @@
+"""What a session may use: its context, its workspace, its servers and their tools, its permission rules.
+
+Nothing is started or stored here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.host.approvals import Approvals
+from holdfast.host.open_options import OpenOptions
+from holdfast.masking.configured_secrets import secrets_in_mapping, secrets_in_spec
+from holdfast.masking.mask import Mask
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.ids import new_session_id
+from holdfast.model.resolution import Resolution, SessionWarning, Stage
+from holdfast.model.server import ServerSpec, Source
+from holdfast.model.trust import Trust, lowest_trust
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.model.workspace import Workspace
+from holdfast.resolve.inputs import ResolveInputs, prepare_resolution
+from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
+from holdfast.resolve.screen_tools import ScreenedTools
+from holdfast.session.permission_rules import PermissionRules, rules_from_settings
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+from holdfast.wire.mcp.tools import Tool
+from holdfast.workspaces.registry import Registry
+
+_THREADS = WorkerThreads("secrets", threads=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What a session was granted, with the masks for the secrets in it."""
+
+    resolution: Resolution
+    mask: Mask
+    """Masks what is stored and logged."""
+    question_mask: Mask
+    """Masks what is shown in questions to the user."""
+
+
+class Admission:
+    """Decides what the sessions of a host may use."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        inputs: ResolveInputs,
+        store: Store,
+        approvals: Approvals,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._inputs = inputs
+        self._store = store
+        self._approvals = approvals
+        self._rules = rules_from_settings(settings.permission)
+
+    async def plan(self, options: OpenOptions) -> "SessionPlan":
+        """The plan of a session with a new id."""
+        context, workspace = await run_with_file_timeout(self._new_context, options, path=str(options.cwd))
+        return SessionPlan(
+            context=context,
+            workspace=workspace,
+            options=options,
+            rules=self._rules
+            if workspace is None
+            else self._rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}"),
+            admission=self,
+        )
+
+    async def load(self, plan: "SessionPlan") -> tuple[LoadedEntries, ResolvePolicy]:
+        """Load the configuration: the entries, and what decides about them."""
+        options, context = plan.options, plan.context
+        loaded, policy = await prepare_resolution(
+            self._inputs, self._store, context, plan.workspace, options.servers
+        )
+        if context.trust_level is Trust.SANDBOXED:
+            warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
+            loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
+        if options.only_server is not None:
+            entries = tuple(entry for entry in loaded.entries if entry.name == options.only_server)
+            loaded = replace(loaded, entries=entries)
+            builtins = tuple(spec for spec in policy.builtins if spec.name == options.only_server)
+            policy = replace(policy, builtins=builtins)
+        if options.restriction is not None:
+            policy = replace(policy, restrictions=(*policy.restrictions, options.restriction))
+        return loaded, policy
+
+    async def resolve(
+        self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext
+    ) -> Resolution:
+        """Decide which servers a session gets. A project's server is refused if its program is not as it was approved."""
+        resolution = await resolve_in_thread(loaded, context, policy)
+        return await self._approvals.refuse_changed_programs(resolution, context.cwd)
+
+    async def screen(
+        self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str, mask: Mask
+    ) -> ScreenedTools:
+        """Decide which tools of a server a user's sessions may call."""
+        return await self._approvals.screen(spec, tools, owner=owner, mask=mask)
+
+    async def masks(
+        self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
+    ) -> tuple[Mask, Mask]:
+        """The mask for what is stored and logged, and the mask for questions to the user.
+
+        Questions hide only what comes from the host, the user and this process's environment. The author of a project's
+        file, or a client, must not be able to hide a part of a question, not even in calls of its own server.
+        """
+        return await _THREADS.run(self._masks, loaded, resolution, policy)
+
+    def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
+        cwd = Path(options.cwd)
+        if not cwd.is_absolute() or not cwd.is_dir():
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. Give its absolute path."
+            )
+        folder = str(cwd.resolve())
+        roots = (folder, *(str(Path(root).resolve()) for root in options.roots))
+        workspace = self._workspace(options, folder)
+        parent = options.parent
+        context = SessionContext(
+            session_id=new_session_id(),
+            trust_level=lowest_trust(
+                self._own_trust(options, workspace),
+                *(near.trust for near in self._registry.find_overlaps(roots)),
+            ),
+            workspace_id=workspace.slug if workspace is not None else "",
+            cwd=folder,
+            roots=roots,
+            user_id=parent.user_id if parent is not None else options.user_id,
+            parent_session_id=parent.session_id if parent is not None else None,
+        )
+        return context, workspace
+
+    def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
+        """The session's trust, apart from workspaces that overlap with its folders."""
+        parent = options.parent
+        return lowest_trust(
+            self._settings.trust_ceiling,
+            options.trust or Trust.DIRECT,
+            workspace.trust if workspace is not None else Trust.DIRECT,
+            parent.trust_level if parent is not None else Trust.DIRECT,
+        )
+
+    def _trust_warnings(self, plan: "SessionPlan") -> tuple[SessionWarning, ...]:
+        """Warn about each workspace that makes this session sandboxed. Without them, it would be direct."""
+        if self._own_trust(plan.options, plan.workspace) is Trust.SANDBOXED:
+            return ()
+        return tuple(
+            SessionWarning(folder=near.root, stage=Stage.ADMIT, text=near.describe())
+            for near in self._registry.find_overlaps(plan.context.roots)
+            if near.trust is Trust.SANDBOXED
+        )
+
+    def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
+        if options.parent is not None:
+            slug = options.parent.workspace_id
+            return self._registry.get(slug) if slug else None
+        if not options.workspace:
+            return self._registry.find(folder)
+        workspace = self._registry.find(options.workspace)
+        if workspace is None:
+            raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {options.workspace[:80]!r}.")
+        return workspace
+
+    def _masks(
+        self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
+    ) -> tuple[Mask, Mask]:
+        own = [*loaded.own_secrets, *secrets_in_mapping(self._inputs.environ)]
+        others = [*loaded.secrets]
+        for values in policy.env_overrides.values():
+            own += secrets_in_mapping(values)
+        for server in resolution.servers:
+            if server.source in (Source.PROJECT, Source.CLIENT):
+                others += secrets_in_spec(server)
+            else:
+                own += secrets_in_spec(server)
+        question_mask = Mask.of(own)
+        return question_mask.plus(Mask.of(others)), question_mask.without_obtained()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlan:
+    """One session that is to be opened, and how to find out what it gets."""
+
+    context: SessionContext
+    workspace: Workspace | None
+    options: OpenOptions
+    rules: PermissionRules
+    """The permission rules of the settings and the workspace."""
+    admission: Admission
+
+    async def admit(self) -> Admitted:
+        """Find out what the session gets."""
+        loaded, policy = await self.admission.load(self)
+        resolution = await self.admission.resolve(loaded, policy, self.context)
+        mask, question_mask = await self.admission.masks(loaded, resolution, policy)
+        return Admitted(resolution=resolution, mask=mask, question_mask=question_mask)
+
+    async def preview(self) -> tuple[LoadedEntries, Resolution]:
+        """The configured entries, and the servers that the session would get."""
+        loaded, policy = await self.admission.load(self)
+        return loaded, await self.admission.resolve(loaded, policy, self.context)
+
+    async def screen(self, spec: ServerSpec, tools: Sequence[Tool], mask: Mask) -> ScreenedTools:
+        """Decide which tools of a server the session may call. Definitions are stored with the session's `mask`."""
+        return await self.admission.screen(spec, tools, owner=self.context.user_id or "", mask=mask)

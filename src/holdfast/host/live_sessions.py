@@ -1,0 +1,65 @@
+"""The sessions that are open in one host."""
+
+import asyncio
+import logging
+from weakref import WeakValueDictionary
+
+from holdfast.connect.scope import Scope
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.model.server import ServerSpec
+from holdfast.session.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class LiveSessions:
+    """The open sessions of a host, by id. A session is removed when it has been closed."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[SessionId, Session] = {}
+        self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
+
+    def add(self, session: Session) -> None:
+        """Add a session that is being opened."""
+        self._sessions[session.context.session_id] = session
+
+    def remove(self, session_id: SessionId) -> None:
+        """Remove a session that was closed."""
+        self._sessions.pop(session_id, None)
+
+    def find(self, session_id: str) -> Session | None:
+        """The session with this id, unless it is not open or is being closed."""
+        session = self._sessions.get(SessionId(session_id))
+        return None if session is None or session.is_closing else session
+
+    async def wait_closed(self, session_id: SessionId) -> None:
+        """Wait until a session that is being closed is closed."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.is_closing:
+            await session.close()
+
+    def find_by_scope(self, scope: Scope) -> Session:
+        """The session that this scope belongs to. Raises SCOPE_CLOSED if it is not open in this host."""
+        session = self._sessions.get(scope.context.session_id)
+        if session is None or session.scope is not scope.session_scope:
+            raise HoldfastError(codes.SCOPE_CLOSED, "This code is not part of an open session of this host.")
+        return session
+
+    def lock(self, session_id: SessionId) -> asyncio.Lock:
+        """The lock for opening a stored session, so that it is opened once."""
+        return self._opening.setdefault(session_id, asyncio.Lock())
+
+    def refresh_tools(self, spec: ServerSpec, scope: Scope | None) -> None:
+        """List a server's tools again: in the session of this scope or, if sessions share the server, in all."""
+        for session in [*self._sessions.values()]:
+            if scope is None or session.scope is scope.session_scope:
+                session.refresh_tools(spec.name)
+
+    async def close_all(self, reason: str) -> None:
+        """Close every session."""
+        closing = [session.close(reason) for session in self._sessions.values()]
+        for failure in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(failure, Exception):
+                log.error("could not close a session cleanly", exc_info=failure)

@@ -1,0 +1,105 @@
+"""Where hosts listen: one Unix socket each, in a folder of the data folder that only its user can open."""
+
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+
+SOCKETS_FOLDER = "sockets"
+_MAX_PATH = 100  # the kernel's limit for the path of a socket is 108 bytes
+_BACKLOG = 16
+_MAX_STALE = 100
+
+
+def open_listening_socket(data_dir: Path, name: str) -> socket.socket:
+    """Listen on the socket with this name. Sockets of processes that have ended are removed."""
+    folder = data_dir / SOCKETS_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(folder)
+    _remove_stale(folder)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with _ShortPath(folder, name) as path:
+            listening.bind(path)
+        (folder / name).chmod(0o600)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def remove_socket(data_dir: Path, name: str) -> None:
+    """Remove the socket with this name."""
+    (data_dir / SOCKETS_FOLDER / name).unlink(missing_ok=True)
+
+
+def connect_socket(data_dir: Path, name: str) -> socket.socket:
+    """Connect to the host that listens on the socket with this name; raise OSError if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with _ShortPath(data_dir / SOCKETS_FOLDER, name) as path:
+            connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    connection.setblocking(False)
+    return connection
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """The user of the process at the other end; None if the system cannot tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", credentials)[1]
+
+
+class _ShortPath:
+    """A path of a socket that is short enough for the kernel: through an open folder, if necessary."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._descriptor = -1
+
+    def __enter__(self) -> str:
+        path = str(self._folder / self._name)
+        if len(os.fsencode(path)) <= _MAX_PATH:
+            return path
+        self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._descriptor}/{self._name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def _check_private(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise HoldfastError(
+            codes.STORE_UNREADABLE,
+            f"'{folder}' is not a folder that only you can open.",
+            hint=f"Remove it, or run: chmod 700 '{folder}'",
+        )
+
+
+def _remove_stale(folder: Path) -> None:
+    for found in sorted(folder.iterdir())[:_MAX_STALE]:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        probe.setblocking(False)
+        try:
+            with _ShortPath(folder, found.name) as path:
+                probe.connect(path)
+        except ConnectionRefusedError:  # its process has ended
+            found.unlink(missing_ok=True)
+        except OSError:
+            pass
+        finally:
+            probe.close()

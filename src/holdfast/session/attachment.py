@@ -1,0 +1,58 @@
+"""A door on a live session: what an editor, a terminal or a program uses to watch the session and to prompt in it."""
+
+from collections.abc import Sequence
+
+from holdfast.model.ids import new_message_id
+from holdfast.model.json import JsonObject
+from holdfast.session.doors import AttachedDoor, Doors
+from holdfast.session.subscription import EventFeed, Subscription
+from holdfast.session.turns import BeforeTurn, Prompt, TurnResult, Turns
+
+
+class Attachment:
+    """A door's attachment to a session. Several doors can be attached; each sees all events."""
+
+    def __init__(self, attached: AttachedDoor, doors: Doors, events: EventFeed, turns: Turns) -> None:
+        self._attached = attached
+        self._doors = doors
+        self._events = events
+        self._turns = turns
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether the door may answer the session's questions."""
+        return self._attached.may_answer
+
+    def subscribe(self, after: int = 0) -> Subscription:
+        """All events after this number, but for the prompts that this attachment sends from now on.
+
+        Questions that are put to the door wait until the subscription's reader has handled the events before them.
+        """
+        subscription = self._events.subscribe(after)
+        self._attached.add(subscription)
+        return subscription
+
+    async def prompt(
+        self, blocks: Sequence[JsonObject], *, before: BeforeTurn | None = None, is_cancelled: bool = False
+    ) -> TurnResult:
+        """Run one turn, after those that wait already. Returns when its last event is stored.
+
+        `before` runs at the beginning of the turn; the text that it returns is sent before the agent's reply.
+        """
+        message_id = new_message_id()
+        for subscription in self._attached.subscriptions:
+            subscription.hide_prompt(message_id)
+        prompt = Prompt(blocks=blocks, message_id=message_id, before=before, is_cancelled=is_cancelled)
+        return await self._turns.run(prompt, sender=self._attached)
+
+    def cancel(self) -> None:
+        """Cancel the running turn, and the prompts of this door that wait."""
+        self._turns.cancel(sender=self._attached)
+
+    def detach(self) -> int:
+        """Detach the door; it gets no more questions. Returns how many others are attached that may answer.
+
+        Its subscriptions continue until they or the session are closed.
+        """
+        self._doors.detach(self._attached)
+        return len(self._doors)

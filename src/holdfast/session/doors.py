@@ -1,0 +1,235 @@
+"""The doors that are attached to a live session: where its questions go, and which editor opens its files."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.door import Door, DoorCapabilities
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Decision
+from holdfast.model.json import JsonObject
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.subscription import EventFeed, Subscription
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NONE_ATTACHED = "No terminal or editor that may answer is attached to this session."
+_ALL_LEFT = "Each terminal and editor that was asked has left without an answer."
+
+
+class AttachedDoor:
+    """A door that is attached to a session, and the subscriptions through which it shows the session's events."""
+
+    def __init__(self, door: Door, *, may_answer: bool) -> None:
+        self.door = door
+        self.may_answer = may_answer
+        """Whether this door may answer the session's questions."""
+        self.subscriptions: list[Subscription] = []
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription. Those that have ended are forgotten."""
+        self.subscriptions = [*(one for one in self.subscriptions if not one.is_closed), subscription]
+
+    async def wait_handled(self, seq: int) -> None:
+        """Wait until the door has shown every event up to this number."""
+        for subscription in [*self.subscriptions]:
+            await subscription.wait_handled(seq)
+
+
+class Doors:
+    """The attached doors of a session, as one door.
+
+    A question goes to every attached door that can and may answer it, also to one that is attached while the question is
+    open. The first answer counts; the other doors' questions are cancelled. A door that leaves, or whose connection
+    fails, has not answered. If no door is left that could answer, and none is attached within `wait_seconds`, the
+    question fails.
+    """
+
+    def __init__(self, events: EventFeed, *, wait_seconds: float = 0.0) -> None:
+        self._events = events
+        self._wait_seconds = wait_seconds
+        self._attached: list[AttachedDoor] = []
+        self._questions: set[_Question[Any]] = set()
+
+    def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
+        """Attach a door. It also gets the questions that are open now."""
+        for attached in self._attached:
+            if attached.door is door:
+                return attached
+        attached = AttachedDoor(door, may_answer=may_answer)
+        self._attached.append(attached)
+        for question in self._questions:
+            question.put_to(attached)
+        return attached
+
+    def detach(self, attached: AttachedDoor) -> None:
+        """Detach a door. The questions that it was asked stay open for the others."""
+        if attached in self._attached:
+            self._attached.remove(attached)
+            for question in self._questions:
+                question.withdraw(attached)
+
+    def __len__(self) -> int:
+        """How many doors are attached that may answer. One that only watches does not count."""
+        return sum(attached.may_answer for attached in self._attached)
+
+    @property
+    def capabilities(self) -> DoorCapabilities:
+        """What the attached doors support together. It changes when doors are attached and detached."""
+        supported = [(attached.door.capabilities, attached.may_answer) for attached in self._attached]
+        files = self._files_door()
+        return DoorCapabilities(
+            permission=any(can.permission and may_answer for can, may_answer in supported),
+            elicitation=any(can.elicitation and may_answer for can, may_answer in supported),
+            sampling=any(can.sampling for can, _ in supported),
+            read_files=files is not None and files.capabilities.read_files,
+            write_files=files is not None and files.capabilities.write_files,
+        )
+
+    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+        """Ask whether this call may run. Raises NO_ANSWER if no door is left to ask, or a door's error."""
+        return await self._ask(
+            _Question(
+                can_answer=lambda can: can.permission,
+                ask=lambda door: door.request_permission(call, title),
+                shown_before=self._events.last,
+                wait_seconds=self._wait_seconds,
+            )
+        )
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask for input that a server needs. Raises NO_ANSWER if no door is left to ask, or a door's error."""
+        return await self._ask(
+            _Question(
+                can_answer=lambda can: can.elicitation,
+                ask=lambda door: door.elicit(params),
+                shown_before=self._events.last,
+                wait_seconds=self._wait_seconds,
+            )
+        )
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        """Let the model of the first door that has one answer a server."""
+        for attached in self._attached:
+            if attached.door.capabilities.sampling:
+                return await attached.door.sample(params)
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached client has a model for sampling.")
+
+    async def read_text(self, path: str) -> str:
+        """Read a file through the editor, including unsaved changes."""
+        return await self._require_files_door().read_text(path)
+
+    async def write_text(self, path: str, text: str) -> None:
+        """Write a file through the editor."""
+        await self._require_files_door().write_text(path, text)
+
+    def _files_door(self) -> Door | None:
+        """The first attached door that opens files: that of the editor that opened the session, if it is one."""
+        for attached in self._attached:
+            capabilities = attached.door.capabilities
+            if capabilities.read_files or capabilities.write_files:
+                return attached.door
+        return None
+
+    def _require_files_door(self) -> Door:
+        door = self._files_door()
+        if door is None:
+            raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached editor opens files.")
+        return door
+
+    async def _ask(self, question: "_Question[T]") -> T:
+        self._questions.add(question)
+        try:
+            for attached in self._attached:
+                question.put_to(attached)
+            return await question.wait()
+        finally:
+            self._questions.discard(question)
+            # The others' questions are off their screens before the session continues.
+            await run_to_completion(question.withdraw_all())
+
+
+class _Question(Generic[T]):
+    """A question, and the doors that are being asked."""
+
+    def __init__(
+        self,
+        *,
+        can_answer: Callable[[DoorCapabilities], bool],
+        ask: Callable[[Door], Awaitable[T]],
+        shown_before: int,
+        wait_seconds: float,
+    ) -> None:
+        self._can_answer = can_answer
+        self._ask_door = ask
+        self._shown_before = shown_before
+        self._wait_seconds = wait_seconds
+        self._asked: dict[AttachedDoor, asyncio.Task[T]] = {}
+        self._error: HoldfastError | None = None
+        self._was_asked = False
+        self._give_up: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def put_to(self, attached: AttachedDoor) -> None:
+        """Ask this door, if it can and may answer."""
+        if attached.may_answer and self._can_answer(attached.door.capabilities):
+            self._was_asked = True
+            task = asyncio.create_task(self._ask(attached))
+            self._asked[attached] = task
+            task.add_done_callback(partial(self._on_done, attached))
+
+    def withdraw(self, attached: AttachedDoor) -> None:
+        """Do not ask this door any longer."""
+        task = self._asked.get(attached)
+        if task is not None:
+            task.cancel()
+
+    async def withdraw_all(self) -> None:
+        """Ask no door any longer, and wait until each has removed the question."""
+        if self._give_up is not None:
+            self._give_up.cancel()
+        tasks = [*self._asked.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def wait(self) -> T:
+        """Wait for the first answer. Raises NO_ANSWER, or a door's error, if there will be none."""
+        self._give_up_if_none_is_asked()
+        return await self._answer
+
+    async def _ask(self, attached: AttachedDoor) -> T:
+        await attached.wait_handled(self._shown_before)  # the user sees what the question is about
+        return await self._ask_door(attached.door)
+
+    def _on_done(self, attached: AttachedDoor, task: "asyncio.Task[T]") -> None:
+        self._asked.pop(attached, None)
+        if task.cancelled():
+            pass
+        elif (error := task.exception()) is None:
+            if not self._answer.done():
+                self._answer.set_result(task.result())
+        elif not isinstance(error, HoldfastError):
+            log.error("a door failed to ask its user", exc_info=error)
+        elif error.code is not codes.CONNECTION_CLOSED:
+            self._error = error
+        self._give_up_if_none_is_asked()
+
+    def _give_up_if_none_is_asked(self) -> None:
+        if self._give_up is not None:
+            self._give_up.cancel()
+            self._give_up = None
+        if not self._asked and not self._answer.done():
+            self._give_up = asyncio.get_running_loop().call_later(self._wait_seconds, self._fail)
+
+    def _fail(self) -> None:
+        if not self._asked and not self._answer.done():
+            message = _ALL_LEFT if self._was_asked else _NONE_ATTACHED
+            self._answer.set_exception(self._error or HoldfastError(codes.NO_ANSWER, message))

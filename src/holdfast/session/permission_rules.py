@@ -1,0 +1,261 @@
+"""Decides whether a tool may be called: by rules, by remembered answers, and by the session's mode. Pure functions.
+
+The host makes the rules once, and each session restricts them when it opens:
+
+    rules = rules_from_settings(settings.permission)
+    rules = rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}")
+
+`Session.perform` decides before each call, and once more after a question was answered, since the mode may have changed:
+
+    decision = decide(tool, mode, rules, remembered)
+
+- `ALLOWED`: make the call.
+- `REFUSED`: answer with `decision.reason`.
+- `MUST_ASK`: ask, and show `decision.reason` with the question. Add `tool_key(tool)` to `remembered` if the answer is *always*
+  and `decision.can_remember` (false after an `ask` rule). If no door can answer within `permission.wait`, refuse.
+  After a yes, decide again: refuse the call if the access is now `REFUSED`, else make it.
+
+A call by a sub-agent or for a client is decided with `rules.restrict(...)`: that can only tighten. A door that changes the mode
+calls `check_mode` first; a restored mode and the default mode pass through `limit_mode`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import msgspec
+from msgspec import UnsetType
+
+from holdfast.connect.catalog import CatalogTool
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import (
+    NO_RESTRICTION,
+    Access,
+    DoorKind,
+    Mode,
+    PermissionRestriction,
+    ToolPattern,
+    lowest_mode,
+)
+from holdfast.settings import PermissionSettings
+
+ToolKey = tuple[str, str]
+"""The names of a server and of its tool."""
+SETTINGS = "the settings"
+_NOTHING_REMEMBERED: frozenset[ToolKey] = frozenset()
+
+
+class Step(StrEnum):
+    """What decided about a call, in the order in which it is considered."""
+
+    DENY = "deny rule"
+    ASK = "ask rule"
+    REMEMBERED = "remembered answer"
+    ALLOW = "allow rule"
+    MODE = "mode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A pattern of tools, and who made the rule, for messages: `the workspace 'blog'`."""
+
+    pattern: ToolPattern
+    imposed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessDecision:
+    """Whether a tool may be called, what decided it, and the reason to show."""
+
+    access: Access
+    step: Step
+    reason: str
+    rule: Rule | None = None
+    """The rule, if one decided."""
+
+    @property
+    def can_remember(self) -> bool:
+        """Whether *always* is an answer to the question: an `ask` rule requires permission for every call."""
+        return self.access is Access.MUST_ASK and self.step is Step.MODE
+
+
+def _no_limits() -> Mapping[DoorKind, Mode]:
+    return dict.fromkeys(DoorKind, Mode.AUTO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRules:
+    """The rules of a session, and the highest mode that it can have from each door."""
+
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    door_modes: Mapping[DoorKind, Mode] = field(default_factory=_no_limits, hash=False)
+    max_mode: Mode = Mode.AUTO
+    """The lowest limit of all restrictions. It holds for every call."""
+    max_mode_imposed_by: str = ""
+
+    def restrict(self, restriction: PermissionRestriction, imposed_by: str) -> "PermissionRules":
+        """These rules and the restriction. The result never allows more."""
+        if restriction == NO_RESTRICTION:
+            return self
+        lowers = lowest_mode(self.max_mode, restriction.max_mode) is not self.max_mode
+        return replace(
+            self,
+            deny=(*self.deny, *_make_rules(restriction.deny, imposed_by)),
+            ask=(*self.ask, *_make_rules(restriction.ask, imposed_by)),
+            max_mode=restriction.max_mode if lowers else self.max_mode,
+            max_mode_imposed_by=imposed_by if lowers else self.max_mode_imposed_by,
+        )
+
+    def max_mode_of(self, door: DoorKind) -> Mode:
+        """The highest mode that this door can choose."""
+        return lowest_mode(self.max_mode, self.door_modes.get(door, Mode.READ_ONLY))
+
+
+NO_RULES = PermissionRules()
+
+
+def rules_from_settings(settings: PermissionSettings) -> PermissionRules:
+    """The rules that the settings make for every session."""
+    caps = settings.max_mode
+    return PermissionRules(
+        deny=_make_rules(settings.deny, SETTINGS),
+        ask=_make_rules(settings.ask, SETTINGS),
+        allow=_make_rules(settings.allow, SETTINGS),
+        door_modes={
+            DoorKind.ACP: caps.acp,
+            DoorKind.CHAT: caps.chat,
+            DoorKind.CLI: caps.cli,
+            DoorKind.PYTHON: caps.python,
+        },
+    )
+
+
+def decide(
+    tool: CatalogTool,
+    mode: Mode,
+    rules: PermissionRules = NO_RULES,
+    remembered: AbstractSet[ToolKey] = _NOTHING_REMEMBERED,
+) -> AccessDecision:
+    """Decide about a call: by `deny` rules, `ask` rules, remembered answers (*always allow*), `allow` rules, then the mode.
+
+    The mode `read-only` refuses what would be asked about: neither an `ask` rule nor a remembered answer makes a call
+    possible that `allow` rules and mode refuse.
+    """
+    if denied := _find_rule(rules.deny, tool):
+        return AccessDecision(
+            access=Access.REFUSED,
+            step=Step.DENY,
+            reason=f"{tool.name} is denied by the rule '{denied.pattern}' of {denied.imposed_by}. Remove the rule to allow it.",
+            rule=denied,
+        )
+    otherwise = _decide_by_allow_rule(tool, rules) or _decide_by_mode(tool, mode, rules)
+    if otherwise.access is Access.REFUSED:
+        return otherwise
+    if asked := _find_rule(rules.ask, tool):
+        return AccessDecision(
+            access=Access.MUST_ASK,
+            step=Step.ASK,
+            reason=f"The rule '{asked.pattern}' of {asked.imposed_by} requires permission for every call.",
+            rule=asked,
+        )
+    if tool_key(tool) in remembered:
+        return AccessDecision(
+            access=Access.ALLOWED, step=Step.REMEMBERED, reason="The user always allows it in this session."
+        )
+    return otherwise
+
+
+def tool_key(tool: CatalogTool) -> ToolKey:
+    """The key under which an answer about a tool is remembered."""
+    return tool.server.name, tool.definition.name
+
+
+def is_read_only(tool: CatalogTool) -> bool:
+    """Whether the tool's definition says that it changes nothing, and does not say that it destroys something.
+
+    Screening has removed the hints of definitions that are not approved.
+    """
+    annotations = tool.definition.annotations
+    if isinstance(annotations, UnsetType):
+        return False
+    try:
+        hints = msgspec.json.decode(annotations, type=_Annotations)
+    except msgspec.ValidationError:
+        return False
+    return hints.read_only_hint and not hints.destructive_hint
+
+
+def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
+    """Raise NOT_PERMITTED if the door may not choose this mode."""
+    limit = rules.max_mode_of(door)
+    if lowest_mode(mode, limit) is mode:
+        return
+    if limit is rules.max_mode:
+        who, what = rules.max_mode_imposed_by, "permission.max_mode"
+    else:
+        who, what = SETTINGS, f"permission.max_mode.{door}"
+    raise HoldfastError(
+        codes.NOT_PERMITTED,
+        f"The mode {mode} is not possible here: {what} of {who} allows at most {limit}.",
+        hint=f"Use the mode {limit}, or change {what}.",
+    )
+
+
+def limit_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> Mode:
+    """The mode, or the door's highest if that is lower: for a mode that is restored, and for the default."""
+    return lowest_mode(mode, rules.max_mode_of(door))
+
+
+def _make_rules(patterns: tuple[ToolPattern, ...], imposed_by: str) -> tuple[Rule, ...]:
+    return tuple(Rule(pattern=pattern, imposed_by=imposed_by) for pattern in patterns)
+
+
+def _find_rule(rules: tuple[Rule, ...], tool: CatalogTool) -> Rule | None:
+    server, name = tool_key(tool)
+    for rule in rules:
+        if rule.pattern.matches(server, name):
+            return rule
+    return None
+
+
+def _decide_by_allow_rule(tool: CatalogTool, rules: PermissionRules) -> AccessDecision | None:
+    rule = _find_rule(rules.allow, tool)
+    if rule is None:
+        return None
+    reason = f"The rule '{rule.pattern}' of {rule.imposed_by} allows it."
+    return AccessDecision(access=Access.ALLOWED, step=Step.ALLOW, reason=reason, rule=rule)
+
+
+def _decide_by_mode(tool: CatalogTool, mode: Mode, rules: PermissionRules) -> AccessDecision:
+    limited = lowest_mode(mode, rules.max_mode)
+    if limited is Mode.AUTO:
+        return _AUTO
+    if is_read_only(tool):
+        return _READ_ONLY_TOOL
+    if limited is rules.max_mode:
+        why, fix = (
+            f"{rules.max_mode_imposed_by} limits the mode to {limited}",
+            "Change that limit to allow it.",
+        )
+    else:
+        why, fix = (
+            f"this session's mode is {limited}",
+            f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it.",
+        )
+    reason = f"{tool.name} may change something, and {why}."
+    if limited is Mode.ASK:
+        return AccessDecision(access=Access.MUST_ASK, step=Step.MODE, reason=reason)
+    return AccessDecision(access=Access.REFUSED, step=Step.MODE, reason=f"{reason} {fix}")
+
+
+class _Annotations(msgspec.Struct, rename="camel"):
+    read_only_hint: bool = False
+    destructive_hint: bool = False
+
+
+_AUTO = AccessDecision(access=Access.ALLOWED, step=Step.MODE, reason="The mode is auto.")
+_READ_ONLY_TOOL = AccessDecision(access=Access.ALLOWED, step=Step.MODE, reason="It only reads.")

@@ -1,0 +1,201 @@
+"""A live session's events for any number of subscribers, each at its own speed."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+
+from holdfast.model.event import Prompted
+from holdfast.model.ids import SessionId
+from holdfast.store.store import Store
+from holdfast.store.types import StoredEvent
+
+MAX_EVENTS = 4096
+MAX_BYTES = 4 * 1024 * 1024
+MAX_BATCH = 512
+_STORE_BATCH = 256
+
+
+class EventFeed:
+    """The newest events of a live session, in memory. Subscribers that need older ones read the store.
+
+    The events in memory have consecutive numbers. After a gap (the store wrote a deferred event, for example), only
+    events after the gap are kept in memory.
+    """
+
+    def __init__(
+        self, session_id: SessionId, store: Store, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._session_id = session_id
+        self._store = store
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._recent: deque[StoredEvent] = deque()
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.last = 0
+        """The number of the last event that is known to be stored."""
+        self.is_closed = False
+
+    def subscribe(self, after: int = 0) -> "Subscription":
+        """All events after this number: those that are stored already, then each new one."""
+        return Subscription(self, after)
+
+    def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
+        """Pass on events that have just been stored: in order, each with its size in bytes."""
+        if not events or events[-1].seq <= self.last:  # a later number is known: subscribers read the store
+            return
+        if events[0].seq != self.last + 1:
+            self._forget_recent()
+        self._recent.extend(events)
+        self._sizes.extend(sizes)
+        self._bytes += sum(sizes)
+        self.last = events[-1].seq
+        while len(self._recent) > self._max_events or self._bytes > self._max_bytes:
+            self._recent.popleft()
+            self._bytes -= self._sizes.popleft()
+        self._wake()
+
+    def advance(self, seq: int) -> None:
+        """Note that the events up to this number are stored. Subscribers read them from the store."""
+        if seq > self.last:
+            self._forget_recent()
+            self.last = seq
+            self._wake()
+
+    def close(self) -> None:
+        """End each subscription after the last event."""
+        self.is_closed = True
+        self._wake()
+
+    def recent(self, after: int) -> Sequence[StoredEvent]:
+        """The events after this number, at most `MAX_BATCH`; empty if the first of them is not in memory."""
+        count = self.last - after
+        if not 0 < count <= len(self._recent):
+            return ()
+        if count == len(self._recent):
+            return [*islice(self._recent, MAX_BATCH)]
+        # From the end: there an index into a deque is fast.
+        return [self._recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
+
+    async def read_stored(self, after: int) -> Sequence[StoredEvent]:
+        """Some of the events after this number, from the store."""
+        return await self._store.read(lambda tx: tx.events(self._session_id, after, _STORE_BATCH))
+
+    def next_change(self) -> "asyncio.Future[None]":
+        """A future that is done when an event is published or the feed is closed. Pass it to `forget` afterwards."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        return future
+
+    def forget(self, future: "asyncio.Future[None]") -> None:
+        """Remove a future that `next_change` has returned."""
+        self._waiting.discard(future)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._sizes.clear()
+        self._bytes = 0
+
+
+class Subscription:
+    """A position in a session's events. One task reads from it; a slow reader delays nothing but itself."""
+
+    def __init__(self, feed: EventFeed, after: int = 0) -> None:
+        self._feed = feed
+        self.position = after
+        """The number of the last event that was given to the reader."""
+        self._handled = after
+        self._hidden_prompts: set[str] = set()
+        self._until_handled: list[tuple[int, asyncio.Future[None]]] = []
+        self._change: asyncio.Future[None] | None = None
+        self._is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[StoredEvent]:
+        """Each event, in order, until the session is closed."""
+        while batch := await self.next_batch():
+            for stored in batch:
+                yield stored
+
+    async def next_batch(self) -> Sequence[StoredEvent]:
+        """Wait for the next events, and return those that are there. Empty once the session or this is closed.
+
+        Calling this means that the reader has handled the previous events.
+        """
+        while not self._is_closed:
+            self._set_handled(self.position)
+            batch = self._feed.recent(self.position)
+            if not batch and self._feed.last > self.position:
+                batch = await self._feed.read_stored(self.position)
+            if batch:
+                self.position = batch[-1].seq
+                if shown := self._without_hidden(batch):
+                    return shown
+            elif self._feed.is_closed:
+                self.close()
+            else:
+                await self._wait_for_change()
+        return ()
+
+    async def wait_handled(self, seq: int) -> None:
+        """Wait until the reader has handled every event up to this number, or until this is closed."""
+        if seq <= self._handled or self._is_closed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._until_handled.append((seq, future))
+        await future
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the reader gets no more events."""
+        return self._is_closed
+
+    def hide_prompt(self, message_id: str) -> None:
+        """Leave out the prompt with this id: the reader sent it, and shows it already."""
+        self._hidden_prompts.add(message_id)
+
+    def close(self) -> None:
+        """End the subscription. The reader gets no more events."""
+        self._is_closed = True
+        self._set_handled(None)
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    async def _wait_for_change(self) -> None:
+        self._change = self._feed.next_change()
+        try:
+            await self._change
+        finally:
+            self._feed.forget(self._change)
+            self._change = None
+
+    def _set_handled(self, seq: int | None) -> None:
+        """Wake those who wait for an event up to this number; with None, all."""
+        if seq is not None:
+            self._handled = seq
+        if self._until_handled:
+            waiting, self._until_handled = self._until_handled, []
+            for wanted, future in waiting:
+                if seq is not None and wanted > seq:
+                    self._until_handled.append((wanted, future))
+                elif not future.done():
+                    future.set_result(None)
+
+    def _without_hidden(self, batch: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        if not self._hidden_prompts:
+            return batch
+        shown: list[StoredEvent] = []
+        for stored in batch:
+            event = stored.event
+            if isinstance(event, Prompted) and event.message_id in self._hidden_prompts:
+                self._hidden_prompts.discard(event.message_id)
+            else:
+                shown.append(stored)
+        return shown

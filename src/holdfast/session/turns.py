@@ -1,0 +1,212 @@
+"""A session's turns: each is one prompt and the agent's answer to it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.masking.mask import Mask
+from holdfast.masking.prompts import mask_prompts
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnded
+from holdfast.model.ids import new_message_id, new_turn_id
+from holdfast.model.json import JsonObject
+from holdfast.model.limits import STORED
+from holdfast.session.record import Record
+from holdfast.session.run_to_completion import run_to_completion, wait_done
+from holdfast.session.turn_context import SessionTurnContext
+from holdfast.wire.strict_json import has_more_values
+
+log = logging.getLogger(__name__)
+
+BeforeTurn = Callable[[], Awaitable[str]]
+"""Runs at the beginning of a turn; the text that it returns is sent before the agent's reply."""
+MAX_WAITING_PROMPTS = 16
+_TITLE_LENGTH = 80
+_TITLE_SOURCE = 4 * 1024  # characters of each text that are masked for the title
+_TITLE_BLOCKS = 20
+_current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
+INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """How a turn ended, and the number of its last event."""
+
+    reason: StopReason
+    last_seq: int
+    """0 if the end of the turn could not be stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt for a session."""
+
+    blocks: Sequence[JsonObject]
+    message_id: str
+    before: BeforeTurn | None = None
+    is_cancelled: bool = False
+    """Whether the user has cancelled it already. Then it is stored, but not answered."""
+
+
+class Turns:
+    """Runs a session's turns one at a time, in the order of their prompts."""
+
+    def __init__(
+        self, record: Record, agent: Agent, new_context: Callable[[], SessionTurnContext], *, has_title: bool
+    ) -> None:
+        self.agent = agent
+        self._record = record
+        self._new_context = new_context
+        self._has_title = has_title
+        self._lock = asyncio.Lock()
+        self._pending: dict[asyncio.Task[TurnResult], _PendingPrompt] = {}
+        self._is_closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn is running or waiting."""
+        return bool(self._pending)
+
+    async def run(self, prompt: Prompt, sender: object = None) -> TurnResult:
+        """Run one turn; returns when the whole answer is stored. `sender` can cancel the prompt while it waits."""
+        if self._is_closed:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        if len(self._pending) > MAX_WAITING_PROMPTS:
+            raise HoldfastError(
+                codes.BUSY,
+                f"{MAX_WAITING_PROMPTS} prompts already wait in this session. Wait for an answer, or cancel.",
+            )
+        if has_more_values(msgspec.json.encode(prompt.blocks), STORED.values):
+            raise HoldfastError(
+                codes.TOO_LARGE, f"The prompt has more than {STORED.values} values. Send less at once."
+            )
+        pending = _PendingPrompt(prompt, sender)
+        task = asyncio.create_task(self._run_in_order(pending))
+        self._pending[task] = pending
+        task.add_done_callback(lambda _: self._pending.pop(task))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            pending.cancel()
+            await run_to_completion(wait_done(task))
+            raise
+
+    def cancel(self, sender: object = None) -> None:
+        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`; without one, all."""
+        for pending in self._pending.values():
+            if sender is None or pending.is_running or pending.sender is sender:
+                pending.cancel()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the calling code is part of a turn of this session."""
+        return _current.get() is self
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Cancel every turn, wait until each has ended, and accept no more prompts.
+
+        A turn that closes its own session cannot wait for itself; it is then stored as interrupted.
+        """
+        self._is_closed = True
+        self.cancel()
+        if wait and (tasks := set(self._pending)):
+            await asyncio.wait(tasks)
+
+    async def _run_in_order(self, pending: "_PendingPrompt") -> TurnResult:
+        try:
+            async with self._lock:
+                pending.is_running = True
+                return await self._run(pending)
+        except HoldfastError as error:
+            if not pending.is_cancelled:
+                raise
+            # The turn counts as cancelled although its end was not stored; the next write ends it as interrupted.
+            log.warning("cancelled turn not stored", extra={"reason": error.message})
+            return TurnResult(reason=StopReason.CANCELLED, last_seq=0)
+
+    async def _run(self, pending: "_PendingPrompt") -> TurnResult:
+        turn_id = new_turn_id()
+        prompt, context, record = pending.prompt, self._new_context(), self._record
+        async with record.turn():
+            await record.append(
+                Prompted(turn_id=turn_id, message_id=prompt.message_id, blocks=tuple(prompt.blocks))
+            )
+            if not self._has_title and (title := _make_title(prompt.blocks, record.mask)):
+                self._has_title = True
+                await record.append(Titled(title=title))
+            reason = await pending.run(lambda: self._answer(prompt, context))
+            ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage)
+            last_seq = await run_to_completion(self._end(ended))
+        return TurnResult(reason=reason, last_seq=last_seq)
+
+    async def _answer(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
+        record = self._record
+        _current.set(self)  # in this task and those that it starts
+        try:
+            if prompt.before is not None and (text := await prompt.before()):
+                await record.append(Replied(message_id=new_message_id(), text=text))
+            return await self.agent.run_turn(prompt.blocks, context)
+        except HoldfastError as error:
+            await record.append(
+                Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
+            )
+        except Exception:
+            log.exception("turn crashed")
+            await record.append(Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY))
+        return StopReason.END_TURN
+
+    async def _end(self, ended: TurnEnded) -> int:
+        return await (await self._record.append(ended)).wait_durable()
+
+
+class _PendingPrompt:
+    """A prompt whose turn is running or waiting. If it is cancelled, it is still stored, with the end of its turn."""
+
+    def __init__(self, prompt: Prompt, sender: object) -> None:
+        self.prompt = prompt
+        self.sender = sender
+        self.is_cancelled = prompt.is_cancelled
+        self.is_running = False
+        self._answering: asyncio.Task[StopReason] | None = None
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self._answering is not None:
+            self._answering.cancel()
+
+    async def run(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
+        """Answer the prompt. A cancelled prompt ends as cancelled, even if the agent swallows the cancellation."""
+        if self.is_cancelled:
+            return StopReason.CANCELLED
+        self._answering = asyncio.create_task(answer())
+        try:
+            reason = await self._answering
+        except asyncio.CancelledError:
+            return StopReason.CANCELLED
+        return StopReason.CANCELLED if self.is_cancelled else reason
+
+
+def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
+    """The beginning of the prompt. It is masked before it is cut, since half a secret would not be recognised."""
+    texts = (
+        _cut(str(block.get("text", "")), mask)
+        for block in blocks[:_TITLE_BLOCKS]
+        if block.get("type") == "text"
+    )
+    words = " ".join(" ".join(mask_prompts(texts, mask)).split())
+    return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"
+
+
+def _cut(text: str, mask: Mask) -> str:
+    """The beginning of a long text, without the beginning of a secret at its end."""
+    if len(text) <= _TITLE_SOURCE:
+        return text
+    start = text[:_TITLE_SOURCE]
+    return start[: mask.find_partial_at_end(start)]
