@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind
 from holdfast.model.ids import SessionId
@@ -25,7 +24,7 @@ OTHER = SessionId("sess_fedcba9876543210")
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     async def fill(path: Path) -> None:
-        async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+        async with SqliteStore(path) as store, Audit(store) as audit:
             for number in range(6):
                 await audit.write(record(number, session_id=SESSION if number % 2 else OTHER))
             await audit.write(record(6, kind=AuditKind.DENIED, outcome="denied", reason="Not yours."))
@@ -79,7 +78,7 @@ def test_verify_reports_tampering_by_its_exit_code(database: Path) -> None:
 
     assert (fine.returncode, fine.stdout.splitlines()[0]) == (
         0,
-        "7 records, all unchanged; anchored up to 7.",
+        "7 records, all unchanged. The anchor, a copy of the head outside the database, confirms the first 7.",
     )
     assert (bad.returncode, bad.stdout) == (1, "Tampered with: Record 3 is missing.\n")
     assert report == {"good": False, "seq": 3, "anchored": 7, "problem": "Record 3 is missing.", "head": ""}

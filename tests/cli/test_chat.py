@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import settings
-from holdfast.agent.manual import ManualAgent
-from holdfast.cli.chat.chat import Chat, ChatOptions
+from holdfast.cli.chat.door import Ask, TerminalDoor
 from holdfast.cli.chat.input import LINE_LIMIT, Completions, PipeInput
-from holdfast.cli.chat.permission import Ask, TerminalDoor
+from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.text import format_arguments
 from holdfast.host.host import Host
@@ -36,8 +35,10 @@ from holdfast.model.event import (
     TurnEnded,
 )
 from holdfast.model.json import JsonObject
-from holdfast.session.conversation import INTERNAL_ERROR_REPLY, Conversation
-from holdfast.session.permission import Mode, stored_mode
+from holdfast.model.permission import Mode
+from holdfast.session.attachment import Attachment
+from holdfast.session.permission import stored_mode
+from holdfast.session.turns import INTERNAL_ERROR_REPLY, TurnResult
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
 
 __all__ = ["home"]
@@ -194,18 +195,19 @@ async def test_a_chat_goes_on_after_a_prompt_that_failed(
 ):
     prompts = iter([failure, None])
 
-    async def prompt(self: Conversation, blocks: object) -> None:
+    async def prompt(self: Attachment, blocks: object) -> TurnResult:
         if (failed := next(prompts)) is not None:
             raise failed
+        return TurnResult(reason=StopReason.END_TURN, last_seq=0)
 
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\n")
     os.close(writer)
-    monkeypatch.setattr(Conversation, "prompt", prompt)
+    monkeypatch.setattr(Attachment, "prompt", prompt)
     monkeypatch.setattr("holdfast.cli.chat.chat.PipeInput", lambda: PipeInput(reader))
     loaded = settings.load(home / "config.toml", environment(home))
 
-    code = await Chat(ChatOptions(settings=loaded, open_options=OpenOptions(cwd=home))).run()
+    code = await OwnChat(ChatOptions(settings=loaded, open_options=OpenOptions(cwd=home))).run()
 
     os.close(reader)
     assert (code, next(prompts, "no prompt is left")) == (1, "no prompt is left")
@@ -327,9 +329,8 @@ def test_a_resumed_chat_keeps_the_mode_that_an_editor_set(home: Path):
     async def change() -> str:
         loaded = settings.load(home / "config.toml", environment(home))
         async with Host(settings=loaded) as host, host.session(cwd=home) as session:
-            conversation = Conversation(session, ManualAgent())
-            await conversation.prompt([{"type": "text", "text": "hello"}])
-            await conversation.permissions.change_mode(Mode.READ_ONLY)
+            await session.prompt([{"type": "text", "text": "hello"}])
+            await session.permission.change_mode(Mode.READ_ONLY)
             stored = await host.find_session(session.context.session_id)
         return f"{stored.context.session_id} {stored_mode(stored.settings)}"
 
@@ -346,7 +347,7 @@ def test_resume_skips_sessions_without_a_prompt(home: Path):
         loaded = settings.load(home / "config.toml", environment(home))
         async with Host(settings=loaded) as host:
             for _ in range(51):
-                await host.close_session(await host.open(OpenOptions(cwd=folder)))
+                await (await host.open(OpenOptions(cwd=folder))).close()
 
     asyncio.run(open_many())
     done = run(home, "chat", "--resume", cwd=folder)
@@ -366,13 +367,13 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     without = run(home, "chat", "--resume", cwd=folder, text=read)
     again = run(home, "chat", "--resume", "--also", str(other), cwd=folder, text=read)
 
-    assert (f"also     {other}" in begun.stdout, "there" in begun.stdout) == (True, True)
+    assert (f"\n           {other}\n" in begun.stdout, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
-        f"The session also used {other}, {third}. To allow that again, add --also '{other}' --also {third}"
+        f"The session also used {other}, {third}. To allow these folders again, add --also '{other}' --also {third}"
         in without.stdout
     )
-    assert ("there" in again.stdout, f"also     {other}" in again.stdout) == (True, True)
+    assert ("there" in again.stdout, f"\n           {other}\n" in again.stdout) == (True, True)
 
 
 @pytest.mark.promise("ACP-03")

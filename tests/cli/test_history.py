@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.chat.history import load_history, save_history
-from holdfast.model.mask import Mask
+from holdfast.masking.mask import Mask
 from tests.journeys.terminal import terminal
 
 NO_SECRETS = Mask()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.database import Synchronous
-from holdfast.store.sqlite import open_database
+from holdfast.store.sqlite.store import open_database
 from tests.cli.test_sessions import home, listed, run
 from tests.store.disks import Ballast, small_disk
 
@@ -52,7 +51,7 @@ def test_reading_creates_no_store(tmp_path: Path, command: tuple[str, ...], code
 
 @pytest.mark.promise("AUD-02")
 def test_a_store_without_audit_records_is_not_reported_as_tampered_with(tmp_path: Path):
-    open_database(tmp_path / "data" / "holdfast.db", Synchronous.FULL).close()
+    open_database(tmp_path / "data" / "holdfast.db").close()
 
     done = run(tmp_path, "audit", "verify")
 
@@ -108,7 +107,7 @@ def test_search_finds_messages_that_a_crash_left_unindexed(home: Path):
         "async def main():\n"
         "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
         "        said = {'type': 'text', 'text': 'unfinished business'}\n"
-        "        await store.append(sys.argv[2], Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
+        "        await store.append(await store.acquire(sys.argv[2]), Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
         "        os._exit(9)\n"
         "asyncio.run(main())\n"
     )

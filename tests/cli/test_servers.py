@@ -51,6 +51,9 @@ class Environment:
             check=False,
         )
 
+    def read_lines(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self.run(*words, "--json").stdout.splitlines()]
+
     def read(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json").stdout)
 
@@ -265,11 +268,13 @@ def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:
         [HOLDFAST, *words], cwd=env.project, env=env.environ, stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
-        os.write(ours, answer)
-        printed = b""
+        printed, answered = b"", False
         try:
             while piece := os.read(ours, 65536):
                 printed += piece
+                if not answered and b"[y/N]" in printed:  # what is typed before the question does not count
+                    os.write(ours, answer)
+                    answered = True
         except OSError:
             pass  # the other side of a terminal is gone
         process.wait(30)

@@ -10,9 +10,7 @@ from typing import IO, Any
 import pytest
 
 from holdfast import settings
-from holdfast.agent.manual import ManualAgent
 from holdfast.host.host import Host
-from holdfast.session.conversation import Conversation
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -31,9 +29,8 @@ def home(tmp_path: Path) -> Path:
             }.items():
                 (tmp_path / folder).mkdir()
                 async with host.session(cwd=tmp_path / folder) as session:
-                    conversation = Conversation(session, ManualAgent())
                     for prompt in prompts:
-                        await conversation.prompt([{"type": "text", "text": prompt}])
+                        await session.prompt([{"type": "text", "text": prompt}])
 
     asyncio.run(fill())
     return home
@@ -101,7 +98,7 @@ def test_show_prints_the_details_of_a_session(home: Path, tmp_path: Path):
     assert "title      the login bug\n" in message
     assert f"folder     {tmp_path / 'one'}\n" in message
     assert "turns      2\n" in message
-    assert (for_programs["title"], for_programs["kinds"]["ToolCalled"]) == ("the login bug", 1)
+    assert (for_programs["title"], for_programs["kinds"]["tool_called"]) == ("the login bug", 1)
     assert "files" in for_programs["servers"]
 
 
@@ -152,9 +149,9 @@ def test_delete_without_a_terminal_requires_yes(home: Path):
 
     done = run(home, "sessions", "delete", stored["id"])
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert (
-        "Cannot ask for confirmation without a terminal.\nHint: Add --yes to delete without confirmation."
+        "Cannot ask for confirmation without a terminal. Add --yes to delete without confirmation."
         in done.stderr
     )
     assert stored["id"] in [kept["id"] for kept in listed(home)]
@@ -185,7 +182,7 @@ def test_export_writes_one_line_per_event(home: Path, tmp_path: Path):
     first, *events = map(json.loads, shown)
     assert first["session"] == stored
     assert [event["seq"] for event in events] == list(range(1, stored["events"] + 1))
-    assert events[0]["kind"] == "SessionOpened"
+    assert events[0]["kind"] == "session_opened"
     assert (written.returncode, file.read_text().splitlines(), file.stat().st_mode & 0o777) == (
         0,
         shown,
@@ -239,10 +236,10 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
         "from holdfast.store.sqlite import SqliteStore\n"
         "async def main():\n"
         "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
-        "        await store.acquire(sys.argv[2])\n"
+        "        hold = await store.acquire(sys.argv[2])\n"
         "        said = {'type': 'text', 'text': 'do it'}\n"
-        "        await store.append(sys.argv[2], Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
-        "        await store.append(sys.argv[2], ToolCalled(call_id='c', server='a', tool='b', arguments={}))\n"
+        "        await store.append(hold, Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
+        "        await store.append(hold, ToolCalled(call_id='c', server='a', tool='b', arguments={}))\n"
         "        print('begun', flush=True); sys.stdin.read()\n"
         "asyncio.run(main())\n"
     )

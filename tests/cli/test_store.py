@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
-from holdfast.store.schema import APPLICATION_ID
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.schema import APPLICATION_ID
 from tests.audit.records import record
-from tests.store.sessions import new_session, reply
+from tests.store.sessions import hold_session, reply
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -25,10 +24,10 @@ HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     async def fill(path: Path) -> None:
-        async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
-            session_id = await new_session(store)
+        async with SqliteStore(path) as store, Audit(store) as audit:
+            hold = await hold_session(store)
             for number in range(3):
-                await store.append(session_id, reply(number))
+                await store.append(hold, reply(number))
                 await audit.write(record(number))
 
     asyncio.run(fill(tmp_path / "holdfast.db"))
@@ -41,10 +40,10 @@ def test_check_reports_no_problems(database: Path) -> None:
 
     assert (done.returncode, done.stdout) == (
         0,
-        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 1: no problems found.\n",
+        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 2: no problems found.\n",
     )
     assert printed == {
-        "schema": 1,
+        "schema": 2,
         "sessions": 1,
         "events": 3,
         "bytes": database.stat().st_size,
@@ -136,6 +135,7 @@ def test_check_names_unexpected_and_missing_tables(database: Path, edit: str, pr
 def test_a_broken_search_index_is_reported_by_check_and_search(
     database: Path, edit: str, problem: str
 ) -> None:
+    asyncio.run(_index(database))
     found = _run("sessions", "search", "piece", "--path", str(database))
     fine = _run("store", "check", "--path", str(database))
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
@@ -151,6 +151,11 @@ def test_a_broken_search_index_is_reported_by_check_and_search(
         != []
     )
     assert "Traceback" not in searched.stderr
+
+
+async def _index(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        await store.write(lambda tx: tx.index_messages())
 
 
 def test_a_schema_name_that_is_not_text_is_damage(database: Path) -> None:
@@ -170,7 +175,7 @@ def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, f"Copied to {copy}.\n")
     assert _run("audit", "verify", "--path", str(copy)).stdout.startswith(
-        "3 records, all unchanged; anchored up to 3.\nHead: 3:"
+        "3 records, all unchanged. The anchor, a copy of the head outside the database, confirms the first 3.\nHead: 3:"
     )
     assert _run("store", "check", "--path", str(copy)).returncode == 0
     assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 1
@@ -222,7 +227,7 @@ def test_vacuum_prints_the_sizes(database: Path) -> None:
     [
         (
             "newer",
-            "was written by a newer version of Holdfast (schema 99; this version supports 1). Nothing was changed.",
+            "was written by a newer version of Holdfast (schema 99; this version supports 2). Nothing was changed.",
         ),
         ("foreign", "is a database of another program. Nothing was changed."),
         ("garbage", "is damaged or not a database. Nothing was changed."),

@@ -11,10 +11,11 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification, Request
+from holdfast.wire.incoming import RequestHandler
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
-from holdfast.wire.peer import Peer, RequestHandler
+from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 
 READ_ONLY = {"readOnlyHint": True}
@@ -115,7 +116,8 @@ async def main() -> None:
     service = Service()
     service.peer = server_peer(service)
     if "--handshake" in sys.argv:  # only this era lets a server send requests during a call
-        service.peer._on_request = without_discovery(service.peer._on_request)
+        incoming = service.peer._incoming
+        incoming._handler = without_discovery(incoming._handler)
     async with connect_stdio(service.peer):
         await service.peer.ended.wait()
 

@@ -3,14 +3,16 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast import settings, telemetry
 from holdfast.acp.serve import SessionDefaults, serve
 from holdfast.agent.agent import TurnContext
 from holdfast.model.event import Event, StopReason
 from holdfast.model.json import JsonObject
-from holdfast.session.event_stream import EventStream
-from holdfast.store.appender import OnAppend, PendingEvent
+from holdfast.session.subscription import EventFeed
+from holdfast.store.appender import Appender, PendingEvent
+from holdfast.store.types import StoredEvent
 
 
 class Counter:
@@ -24,24 +26,15 @@ class Counter:
 
 
 def publish_first() -> None:
-    """Reverse the order of the event stream."""
-    append = EventStream.append
+    """Publish each event before it is stored."""
+    append = Appender.append
 
-    async def publish_then_append(
-        self: EventStream,
-        event: Event,
-        on_append: OnAppend | None = None,
-        *,
-        depends_on: PendingEvent | None = None,
-    ) -> PendingEvent:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            await listener([event])
-        pending = await append(self, event, on_append, depends_on=depends_on)
-        self._listener = listener
-        return pending
+    async def publish_then_append(self: Appender, event: Event, **more: Any) -> PendingEvent:
+        feed: EventFeed = getattr(self._on_stored, "__self__")  # noqa: B009  the type of a bound method is not known
+        feed.publish([StoredEvent(seq=feed.last + 1, microseconds=0, event=event)], [0])
+        return await append(self, event, **more)
 
-    EventStream.append = publish_then_append
+    Appender.append = publish_then_append
 
 
 if __name__ == "__main__":

@@ -429,7 +429,10 @@ def test_each_line_of_a_pipe_is_a_prompt_answered_without_colours(home: Path, cw
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert "files.read:\nwhat is in it\n" in done.stdout
-    assert "NOT_PERMITTED: files.write needs permission, and this session has no user to ask." in done.stdout
+    assert (
+        "NOT_PERMITTED: files.write needs permission. No terminal or editor that may answer is attached"
+        in done.stdout
+    )
     assert (cwd / "file").read_text() == "what is in it"
 
 
@@ -520,7 +523,7 @@ def _prompts(home: Path) -> list[str]:
         check=True,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()[1:]]
-    return [line["event"]["blocks"][0]["text"] for line in lines if line["kind"] == "Prompted"]
+    return [line["event"]["blocks"][0]["text"] for line in lines if line["kind"] == "prompted"]
 
 
 def _wait_for(file: Path) -> None:

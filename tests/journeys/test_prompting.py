@@ -386,19 +386,22 @@ async def test_sessions_are_listed_by_folder_and_page_and_deleted(home: Path, cw
 
 
 @pytest.mark.promise("ACP-10")
-async def test_unknown_sessions_can_be_deleted_without_limit_but_loaded_only_so_often(home: Path, cwd: Path):
+@pytest.mark.parametrize("method", ["session/delete", "session/load"])
+async def test_unknown_sessions_can_be_deleted_and_loaded_only_so_often(home: Path, cwd: Path, method: str):
     unknown = [f"sess_{number:032x}" for number in range(30)]
+    more: dict[str, Any] = {"cwd": str(cwd), "mcpServers": []} if "load" in method else {}
+    answers: list[Any] = []
     async with editor(home) as zed:
-        deleted = [await zed.request("session/delete", {"sessionId": session}) for session in unknown]
-        refused: list[RpcError] = []
         for session in unknown:
-            with pytest.raises(RpcError) as error:
-                await zed.load(session, cwd)
-            refused.append(error.value)
+            try:
+                answers.append(await zed.request(method, {"sessionId": session, **more}))
+            except RpcError as error:
+                answers.append(error)
 
-    assert deleted == [{}] * len(unknown)
-    assert (refused[0].code, refused[-1].code) == (-32002, -32004)
-    assert refused[-1].data == {"sessionId": unknown[-1], "hint": "Wait a few seconds, then try again."}
+    first, last = answers[0], answers[-1]
+    assert (first if "delete" in method else first.code) == ({} if "delete" in method else -32002)
+    assert last.code == -32004
+    assert last.data == {"sessionId": unknown[-1], "hint": "Wait a few seconds, then try again."}
 
 
 @pytest.mark.promise("ACP-10")

@@ -4,19 +4,12 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.options import trust_option, workspace_option
+
 
 @click.command()
-@click.option(
-    "--trust",
-    metavar="LEVEL",
-    help="How much to trust the session: direct or sandboxed. The workspace and the host can only lower it.",
-)
-@click.option(
-    "--workspace",
-    default="",
-    metavar="NAME",
-    help="The name of a workspace. Default: the one that contains the session's folder.",
-)
+@trust_option
+@workspace_option
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -35,8 +28,10 @@ def acp(trust: str | None, workspace: str, config: Path | None) -> None:
 
     from holdfast import settings, telemetry
     from holdfast.acp.serve import SessionDefaults, serve
+    from holdfast.model.descriptor_limit import raise_descriptor_limit
     from holdfast.model.trust import parse_trust
 
+    raise_descriptor_limit()
     loaded = settings.load(config)
     telemetry.configure(loaded.log.level, loaded.log.format)
     defaults = SessionDefaults(trust=parse_trust(trust) if trust is not None else None, workspace=workspace)

@@ -38,11 +38,11 @@ COMMANDS = {
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="List, explain, approve, import, log in to and log out of MCP servers.",
+        help="List, explain, approve, revoke, import, log in to and log out of MCP servers.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",
-        help="List, show, replay, search, move, delete and export sessions.",
+        help="List, show, replay, search, attach to, watch, move, delete and export sessions.",
     ),
     "settings": LazyCommand(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -98,7 +98,7 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line. Expected errors are printed as a sentence and a hint, without a traceback."""
-    _open_standard_files()
+    _reopen_closed_streams()
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _describe_error(error: OSError) -> str:
-    """The operating system's reason, the file if known, and what to do."""
+    """Return the operating system's reason, the file if it is known, and what to do."""
     import errno
     import logging
 
@@ -130,8 +130,8 @@ def _describe_error(error: OSError) -> str:
             return f"{what}. Check the path. Set HOLDFAST_LOG_LEVEL=debug to log more details."
 
 
-def _open_standard_files() -> None:
-    """Open /dev/null for each closed standard file. Otherwise the next file to be opened would take its number."""
+def _reopen_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed. Otherwise the next file that is opened would get its number."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from holdfast.audit.chain import Head, Verdict, parse_head
-from holdfast.audit.maintenance import verify_file
+from holdfast.audit.chain import Verdict, parse_head
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
-from holdfast.cli.find_session import find_audited_session
+from holdfast.audit.verify_file import verify_file
+from holdfast.cli.find_session import find_audited_session, short_id
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
 from holdfast.cli.output import (
@@ -21,12 +21,11 @@ from holdfast.cli.output import (
     write_json_lines,
 )
 from holdfast.cli.paging import limit_options, print_remaining
-from holdfast.cli.sessions.describe import SHORT_ID
 from holdfast.cli.text import escape_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.store.anchor import Head
 from holdfast.store.maintenance import open_for_reading
-from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.types import AuditRow
 
 session_option = click.option(
@@ -39,7 +38,7 @@ COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 def audit() -> None:
     """List, verify and export the audit records.
 
-    Every tool call, refusal, permission decision and denied attempt leaves one record. Each record
+    Every tool call, refusal, permission decision, approval and denied attempt leaves one record. Each record
     contains a hash of the previous one, so that a changed or removed record is detected.
 
     \b
@@ -71,8 +70,7 @@ def list_records(
 
     latest: deque[AuditRow] = deque(maxlen=limit)
     count = 0
-    with exit_if_unreadable(), open_for_reading(store_file(path)) as db:
-        tx = SqlReadTx(db)
+    with exit_if_unreadable(), open_for_reading(store_file(path)) as tx:
         for row in tx.audit_rows(session_id=find_audited_session(tx, session)):
             if kind in (None, decode_record(row.body).kind):
                 latest.append(row)
@@ -87,7 +85,7 @@ def list_records(
     print_remaining(len(latest), count - len(latest))
 
 
-def _read_head(context: click.Context, parameter: click.Parameter, value: str | None) -> Head | None:
+def _parse_head_option(context: click.Context, parameter: click.Parameter, value: str | None) -> Head | None:
     try:
         return None if value is None else parse_head(value)
     except ValueError:
@@ -98,16 +96,16 @@ def _read_head(context: click.Context, parameter: click.Parameter, value: str | 
 @click.option(
     "--expect",
     metavar="HEAD",
-    callback=_read_head,
-    help="A head that this command printed before: also check that its record is still there.",
+    callback=_parse_head_option,
+    help="A head that this command printed earlier: also check that its record is still there.",
 )
 @json_option
 @path_option
 def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     """Check that no record was changed, reordered or removed, and none is missing at the end.
 
-    Prints the head: the number and digest of the last record. Keep it in another place; with --expect, a later run
-    detects that an older copy of the store was put back.
+    Prints the head: the number and digest of the last record. Keep it in another place: with --expect, a later run
+    detects if an older copy of the store was put back.
     Exit codes: 0 intact, 1 tampered with or damaged, 2 invalid usage, 3 the store cannot be read.
 
     \b
@@ -130,7 +128,10 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     elif found is None:
         print_line("There are no records yet.")
     elif verdict.is_good:
-        print_line(f"{verdict.seq} records, all unchanged; anchored up to {verdict.anchored_seq}.")
+        print_line(
+            f"{verdict.seq} records, all unchanged. The anchor, a copy of the head outside the database,"
+            f" confirms the first {verdict.anchored_seq}."
+        )
         print_line(f"Head: {verdict.head}")
     else:
         print_line(f"Tampered with: {verdict.problem}")
@@ -149,26 +150,25 @@ def export(*, session: str | None, output: Path | None, path: Path | None) -> No
     Example:
       holdfast audit export --output audit.jsonl
     """
-    with exit_if_unreadable(), open_for_reading(store_file(path)) as db:
-        tx = SqlReadTx(db)
+    with exit_if_unreadable(), open_for_reading(store_file(path)) as tx:
         rows = tx.audit_rows(session_id=find_audited_session(tx, session))
-        store = f'"store":"{tx.store_id().hex()}",'
-        write_json_lines(output, (_to_json_line(row, store) for row in rows))
+        leading_fields = f'"store":"{tx.store_id().hex()}",'
+        write_json_lines(output, (_to_json_line(row, leading_fields) for row in rows))
 
 
-def _to_json_line(row: AuditRow, store: str = "") -> str:
+def _to_json_line(row: AuditRow, leading_fields: str = "") -> str:
     if not row.body.isascii():
         raise HoldfastError(
             codes.STORE_CORRUPT, f"Audit record {row.seq} was changed. Run `holdfast audit verify`."
         )
     # Write the body unchanged: the digest covers its exact text.
-    return f'{{{store}"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
+    return f'{{{leading_fields}"seq":{row.seq},"digest":"{row.digest.hex()}","record":{row.body}}}'
 
 
 def _table_row(seq: int, record: AuditRecord) -> tuple[str, ...]:
     what = ".".join(part for part in (record.server, record.tool) if part)
     when = record.at.isoformat(sep=" ", timespec="milliseconds")
     duration = f"{record.duration_ms:.1f}" if record.duration_ms else ""
-    session = record.session_id[:SHORT_ID] if sys.stdout.isatty() else record.session_id
+    session = short_id(record.session_id) if sys.stdout.isatty() else record.session_id
     shown = (when, session, record.kind, what, record.outcome, duration, record.reason)
     return (str(seq), *map(escape_unprintable, shown))

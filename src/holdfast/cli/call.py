@@ -1,5 +1,6 @@
 """`holdfast call`: call one tool of one server."""
 
+import shlex
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from holdfast.agent.manual import format_issues
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import json_option, print_json, print_line, print_output
+from holdfast.cli.text import shorten
 from holdfast.connect.call import ToolResult
 from holdfast.host.host import Host
 from holdfast.model import codes
@@ -16,7 +18,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
-_MAX_WORD = 80
+_MAX_CELLS = 80
 
 
 @click.command()
@@ -68,15 +70,14 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """The error for a tool that does not exist; if its server does not exist either, with the most similar name."""
+    """Return the error for a tool that does not exist. If its server does not exist either, suggest a similar server."""
     from difflib import get_close_matches
 
     _, resolution = await host.plan(options.to_open_options())
     names = [spec.name for spec in resolution.servers]
     if server in names:
-        return HoldfastError(
-            codes.UNKNOWN_TOOL, result.message, hint=f"`holdfast tools {server}` lists its tools."
-        )
+        command = shlex.join(["holdfast", "tools", server])
+        return HoldfastError(codes.UNKNOWN_TOOL, result.message, hint=f"To list its tools: {command}")
     near = get_close_matches(server, names, n=1)
     suggestion = f" Did you mean {near[0]!r}?" if near else ""
     return HoldfastError(
@@ -121,11 +122,8 @@ def _print_result(result: ToolResult) -> None:
             case kind:
                 size = len(msgspec.json.encode(block))
                 media = block.get("mimeType", "unknown type")
-                print_line(f"({_shorten(kind)}, {_shorten(media)}, {size} bytes; --json prints it)")
+                print_line(
+                    f"({shorten(str(kind), _MAX_CELLS)}, {shorten(str(media), _MAX_CELLS)}, {size} bytes; --json prints it)"
+                )
     if not result.content and result.data is not None:
         print_json(result.data)
-
-
-def _shorten(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _MAX_WORD else f"{text[: _MAX_WORD - 1]}…"

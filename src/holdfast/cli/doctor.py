@@ -16,7 +16,7 @@ from holdfast.sandbox.sandbox import Sandbox, make_sandbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxReport:
-    """Whether one sandbox works, and the results of its escape probes."""
+    """The test of one sandbox: whether it works, and the results of its escape probes."""
 
     sandbox: str
     works: bool
@@ -25,7 +25,7 @@ class SandboxReport:
 
     @property
     def passed(self) -> bool:
-        """Whether the sandbox works and stopped every probe."""
+        """True if the sandbox works and stopped every probe."""
         return self.works and all(result.stopped for result in self.results)
 
 
@@ -59,7 +59,7 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
             {
                 "passed": passed,
                 "sandboxes": [asdict(report) for report in reports],
-                "missing": list_limitations(),
+                "limitations": list_limitations(),
             }
         )
     else:
@@ -89,8 +89,8 @@ def _print_reports(reports: list[SandboxReport]) -> None:
         print_table(("sandbox", "a confined server tries to", "result"), rows)
     for report in reports:
         print_line(f"{report.sandbox}: {_verdict(report)}")
-    for sentence in list_limitations():
-        print_line(f"Note: {sentence}")
+    for limitation in list_limitations():
+        print_line(f"Note: {limitation}")
 
 
 def _verdict(report: SandboxReport) -> str:

@@ -30,6 +30,7 @@ from holdfast.model.event import (
     ToolStarted,
     TrustLowered,
     TurnEnded,
+    UnknownEvent,
 )
 from holdfast.model.event_text import (
     FileChange,
@@ -43,9 +44,10 @@ from holdfast.model.event_text import (
 from holdfast.model.json import JsonObject
 
 PROMPT = "› "
-CONTINUATION = "… "
+PROMPT_CONTINUATION = "… "
 _MAX_DIFF_LINES = 40
-_MAX_COMPARED_LINES = 500  # the time grows with the square
+_MAX_KIND = 80
+_MAX_COMPARED_LINES = 500  # the time to compare grows with the square of the number of lines
 _HUNK_START = re.compile(r"([-+])(\d+)")
 
 
@@ -112,9 +114,8 @@ class EventPrinter:
                 self.new_line()
                 if text := stop_text(reason):
                     self.print(text, "yellow")
-            case ModeChanged(mode=changed) | TrustLowered(trust_level=changed):
-                what = "mode" if isinstance(event, ModeChanged) else "trust"
-                self.print(f"  {what} is now {changed}", "yellow")
+            case ModeChanged() | TrustLowered() | UnknownEvent():
+                self.print(f"  {_describe_change(event)}", "yellow")
             case (
                 SessionOpened()
                 | SessionClosed()
@@ -132,7 +133,7 @@ class EventPrinter:
         self.new_line()
         title = f"● {tool_name(event)} "
         self.print(title, "cyan", end="")
-        # On one row of the terminal: a second row could look like another line of the chat.
+        # Print the arguments on one row of the terminal: a second row could look like another line of the chat.
         left = shutil.get_terminal_size().columns - len(title) if self.is_terminal else SUMMARY_LENGTH
         self.print(summarize_arguments(event.arguments, min(max(left, 1), SUMMARY_LENGTH)), "dim")
 
@@ -151,11 +152,21 @@ class EventPrinter:
                 self.print(f"  {name}✗ {failure_code(event)}".rstrip(), "red")
 
     def _call_name(self, call_id: str) -> str:
-        """The name of a call's tool and a space if several calls are running, else nothing."""
+        """If several calls are running, return the name of this call's tool and a space; else an empty text."""
         called = self._running.get(call_id)
         if called is None or len(self._running) == 1:
             return ""
         return f"{tool_name(called)} "
+
+
+def _describe_change(event: ModeChanged | TrustLowered | UnknownEvent) -> str:
+    match event:
+        case ModeChanged(mode=mode):
+            return f"mode is now {mode}"
+        case TrustLowered(trust_level=trust):
+            return f"trust is now {trust}"
+        case UnknownEvent(kind=kind):
+            return f"unknown event {kind[:_MAX_KIND]!r}, stored by a newer version of Holdfast"
 
 
 def _printable(line: str) -> str:
@@ -181,30 +192,32 @@ def _diff_lines(change: FileChange | None) -> Iterator[str]:
     if change is None:
         return
     old, new = (change.old_text or "").splitlines(), change.new_text.splitlines()
-    start, end = _common_ends(old, new)
-    changed_old, changed_new = len(old) - start - end, len(new) - start - end
+    same_before, same_after = _count_unchanged(old, new)
+    changed_old = len(old) - same_before - same_after
+    changed_new = len(new) - same_before - same_after
     if min(changed_old, changed_new) and max(changed_old, changed_new) > _MAX_COMPARED_LINES:
         yield f"(-{changed_old} +{changed_new} lines)"
         return
-    lines = [*_unified_diff(old, new, start, end)]
+    lines = [*_unified_diff(old, new, same_before, same_after)]
     yield from lines[:_MAX_DIFF_LINES]
     if len(lines) > _MAX_DIFF_LINES:
         yield f"… and {len(lines) - _MAX_DIFF_LINES} more lines"
 
 
-def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines are the same at the beginning of both texts, and how many at their end."""
+def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """Return how many lines are the same at the beginning of both texts, and how many at their end."""
     shorter = min(len(old), len(new))
-    start = next((index for index in range(shorter) if old[index] != new[index]), shorter)
-    rest = shorter - start
-    return start, next((index for index in range(rest) if old[-1 - index] != new[-1 - index]), rest)
+    same_before = next((index for index in range(shorter) if old[index] != new[index]), shorter)
+    rest = shorter - same_before
+    same_after = next((index for index in range(rest) if old[-1 - index] != new[-1 - index]), rest)
+    return same_before, same_after
 
 
-def _unified_diff(old: Sequence[str], new: Sequence[str], start: int, end: int) -> Iterator[str]:
-    """The lines of a unified diff. The lines that are the same at the ends are not compared."""
-    first, last = max(0, start - 1), max(0, end - 1)  # one line on each side is shown
+def _unified_diff(old: Sequence[str], new: Sequence[str], same_before: int, same_after: int) -> Iterator[str]:
+    """Return the lines of a unified diff. Of the unchanged lines at both ends, only one each is compared and shown."""
+    first, last = max(0, same_before - 1), max(0, same_after - 1)
     lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
-    for line in islice(lines, 2, None):  # without the names of the files
+    for line in islice(lines, 2, None):  # skip the two lines with file names
         yield (
             _HUNK_START.sub(lambda found: f"{found[1]}{int(found[2]) + first}", line)
             if line.startswith("@@")

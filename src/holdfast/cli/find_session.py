@@ -1,4 +1,4 @@
-"""Find a session by its id, or by the first characters of its id."""
+"""Finds a session by its id, or by the first characters of its id."""
 
 from holdfast.audit.record import decode_record
 from holdfast.model import codes
@@ -8,80 +8,84 @@ from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import StoredSession
 
-PREFIX = "sess_"
-_MIN_LENGTH = 4
+_PREFIX = "sess_"
+_MIN_TYPED = 4
+_SHORT_LENGTH = 13
 
 
-async def find_session(store: Store, id_prefix: str) -> StoredSession:
-    """Return the stored session whose id is, or begins with, `id_prefix`; raise if there is none or several."""
-    prefix = _full_prefix(id_prefix)
-    exact = _parse_exact(prefix)
-    if exact is not None and (stored := await store.session(exact)) is not None:
+def short_id(session_id: str) -> str:
+    """Return the first characters of a session's id: enough to distinguish sessions in a table."""
+    return session_id[:_SHORT_LENGTH]
+
+
+async def find_session(store: Store, typed: str) -> StoredSession:
+    """Return the session whose id the user typed, or the first characters of it. Raises if there is none, or several."""
+    id_start = _complete_prefix(typed)
+    whole_id = _parse_whole_id(id_start)
+    if whole_id is not None and (stored := await store.session(whole_id)) is not None:
         return stored
-    found = await _find_stored(store, prefix) if _is_long_enough(prefix) else []
+    found = await _stored_sessions(store, id_start) if _is_long_enough(id_start) else []
     if len(found) == 1:
         return found[0]
-    raise _not_found(id_prefix, len(found))
+    raise _unknown_or_ambiguous(typed, len(found))
 
 
-def find_audited_session(tx: ReadTx, id_prefix: str | None) -> SessionId | None:
-    """Return the id of the session with audit records whose id is, or begins with, `id_prefix`.
+def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
+    """Return the id of the session with audit records whose id the user typed, or the first characters of it.
 
-    The session may be deleted. A complete id is returned even if it has no records; None is returned for None.
+    The session may be deleted. A whole id is returned even if it has no records; None is returned for None.
     """
-    if id_prefix is None:
+    if typed is None:
         return None
-    prefix = _full_prefix(id_prefix)
-    exact = _parse_exact(prefix)
-    if exact is not None and next(tx.audit_rows(session_id=exact), None) is not None:
-        return exact
-    found = _find_audited(tx, prefix) if _is_long_enough(prefix) else set[SessionId]()
+    id_start = _complete_prefix(typed)
+    whole_id = _parse_whole_id(id_start)
+    if whole_id is not None and next(tx.audit_rows(session_id=whole_id), None) is not None:
+        return whole_id
+    found = _audited_ids(tx, id_start) if _is_long_enough(id_start) else set[SessionId]()
     if len(found) == 1:
         return found.pop()
-    if exact is not None and not found:
-        return exact
-    raise _not_found(id_prefix, len(found))
+    if whole_id is not None and not found:
+        return whole_id
+    raise _unknown_or_ambiguous(typed, len(found))
 
 
-def _find_audited(tx: ReadTx, prefix: str) -> set[SessionId]:
-    session_ids = (decode_record(row.body).session_id for row in tx.audit_rows())
-    return {session_id for session_id in session_ids if session_id.startswith(prefix)}
-
-
-def _parse_exact(session_id: str) -> SessionId | None:
-    try:
-        return parse_session_id(session_id)
-    except HoldfastError:
-        return None
-
-
-def _full_prefix(id_prefix: str) -> str:
-    return (id_prefix if id_prefix.startswith(PREFIX) else PREFIX + id_prefix).rstrip("…")
-
-
-def _is_long_enough(prefix: str) -> bool:
-    return len(prefix) >= len(PREFIX) + _MIN_LENGTH
-
-
-def _not_found(id_prefix: str, count: int) -> HoldfastError:
-    if count:
-        return HoldfastError(
-            codes.UNKNOWN_SESSION, f"{count} sessions begin with {id_prefix[:80]!r}. Give more of the id."
-        )
-    short = (
-        ""
-        if _is_long_enough(_full_prefix(id_prefix))
-        else f" Give at least {_MIN_LENGTH} characters of the id."
-    )
-    return HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {id_prefix[:80]!r}.{short}")
-
-
-async def _find_stored(store: Store, prefix: str) -> list[StoredSession]:
+async def _stored_sessions(store: Store, id_start: str) -> list[StoredSession]:
     found: list[StoredSession] = []
     cursor: str | None = None
     while True:
         page = await store.sessions(SessionQuery(visibility=ALL_SESSIONS, limit=MAX_PAGE_SIZE, cursor=cursor))
-        found += [stored for stored in page.items if stored.context.session_id.startswith(prefix)]
+        found += [stored for stored in page.items if stored.context.session_id.startswith(id_start)]
         cursor = page.cursor
         if cursor is None:
             return found
+
+
+def _audited_ids(tx: ReadTx, id_start: str) -> set[SessionId]:
+    session_ids = (decode_record(row.body).session_id for row in tx.audit_rows())
+    return {session_id for session_id in session_ids if session_id.startswith(id_start)}
+
+
+def _complete_prefix(typed: str) -> str:
+    """Put `sess_` in front if the user left it out, and remove the … with which tables shorten an id."""
+    return (typed if typed.startswith(_PREFIX) else _PREFIX + typed).rstrip("…")
+
+
+def _parse_whole_id(id_start: str) -> SessionId | None:
+    try:
+        return parse_session_id(id_start)
+    except HoldfastError:
+        return None
+
+
+def _is_long_enough(id_start: str) -> bool:
+    return len(id_start) >= len(_PREFIX) + _MIN_TYPED
+
+
+def _unknown_or_ambiguous(typed: str, count: int) -> HoldfastError:
+    if count:
+        return HoldfastError(
+            codes.UNKNOWN_SESSION, f"{count} sessions begin with {typed[:80]!r}. Give more of the id."
+        )
+    is_long_enough = _is_long_enough(_complete_prefix(typed))
+    advice = "" if is_long_enough else f" Give at least {_MIN_TYPED} characters of the id."
+    return HoldfastError(codes.UNKNOWN_SESSION, f"There is no session {typed[:80]!r}.{advice}")

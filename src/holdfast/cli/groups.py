@@ -1,4 +1,4 @@
-"""Click groups: the root, one that imports its commands lazily, one that does not truncate their help."""
+"""Three click groups: one that imports its commands lazily, the root of all commands, and one with untruncated help."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
 
 
 class AppGroup(LazyGroup):
-    """The root of all commands. Control characters in its messages about wrong usage, which quote arguments, are replaced."""
+    """The root of all commands. Usage errors quote arguments, so control characters in their messages are replaced."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -79,12 +79,13 @@ def _printable_usage_errors() -> Iterator[None]:
         yield
     except click.ClickException as error:
         text = "\n".join(map(replace_unprintable, error.message.split("\n")))
-        error.message = text  # pyright: ignore[reportAttributeAccessIssue]  # Final in click, but not computed again
+        # click declares `message` as Final, but prints what it contains at the end.
+        error.message = text  # pyright: ignore[reportAttributeAccessIssue]
         raise
 
 
 class FullHelpGroup(click.Group):
-    """A group whose help shows the first sentence of each command, without truncating it."""
+    """A group whose help shows the whole first sentence of each command."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)

@@ -5,9 +5,8 @@ import click
 from holdfast import settings
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.output import print_json, print_line
+from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.token import Signer
-
-FOLDER = "keys"
 
 
 @click.group(cls=FullHelpGroup)
@@ -54,4 +53,4 @@ def rotate(*, revoke: bool) -> None:
 
 
 def _signer() -> Signer:
-    return Signer(settings.load().data_dir / FOLDER)
+    return Signer(settings.load().data_dir / KEYS_FOLDER)

@@ -1,4 +1,4 @@
-"""Open a session for one command: its command-line options, its host, and a spinner while servers start."""
+"""Opens a session for one command: its command-line options, its host, and a spinner while servers start."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import settings, telemetry
-from holdfast.cli.open_store import check_data_dir
+from holdfast.cli.options import trust_option, workspace_option
 from holdfast.cli.text import replace_unprintable
+from holdfast.host.data_folder import check_data_folder
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
+from holdfast.model.descriptor_limit import raise_descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
@@ -35,7 +37,7 @@ class SessionOptions:
     trust: str | None
 
     def to_open_options(self, *, only_server: str | None = None) -> OpenOptions:
-        """The session to open; with `only_server`, it gets this one server."""
+        """Return the options for `host.open`. With `only_server`, the session gets only this server."""
         try:
             cwd = self.cwd.absolute()
         except FileNotFoundError:
@@ -55,38 +57,27 @@ class SessionOptions:
 
 
 def session_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options `--cwd`, `--workspace` and `--trust`; the command gets them as `options`."""
+    """Add the options `--cwd`, `--workspace` and `--trust`. The command gets them as its parameter `options`."""
 
     @wraps(command)
     def with_options(*args: Any, cwd: Path, workspace: str, trust: str | None, **kwargs: Any) -> None:
         command(*args, options=SessionOptions(cwd=cwd, workspace=workspace, trust=trust), **kwargs)
 
-    folder = click.Path(path_type=Path, file_okay=False, exists=True)
-    for option in (
-        click.option(
-            "--trust",
-            metavar="LEVEL",
-            help="How much to trust the session: direct or sandboxed. The workspace and the host can only lower it.",
-        ),
-        click.option(
-            "--workspace",
-            default="",
-            metavar="NAME",
-            help="The name of a workspace. Default: the one that contains the folder.",
-        ),
-        click.option(
-            "--cwd", type=folder, default=Path(), help="The session's folder. Default: the current one."
-        ),
-    ):
-        with_options = option(with_options)
-    return with_options
+    cwd_option = click.option(
+        "--cwd",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        default=Path(),
+        help="The session's folder. Default: the current one.",
+    )
+    return cwd_option(workspace_option(trust_option(with_options)))
 
 
 def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
-    """Run a function with a host, with logging configured from the settings."""
+    """Configure logging from the settings, open a host, and run a function with it."""
     loaded = settings.load()
-    check_data_dir(loaded.data_dir)
+    check_data_folder(loaded.data_dir)
     telemetry.configure(loaded.log.level, loaded.log.format)
+    raise_descriptor_limit()
 
     async def run() -> T:
         async with Host(settings=loaded) as host:
@@ -97,14 +88,14 @@ def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
 
 @asynccontextmanager
 async def open_session(host: Host, options: OpenOptions) -> AsyncIterator[Session]:
-    """Open a session and wait until its servers have started or failed. A terminal shows which are still starting."""
+    """Open a session and wait until its servers have started or failed. Until then, a terminal shows which are starting."""
     session = await host.open(options)
     try:
         with _spinner(session):
             await session.wait_for_servers()
         yield session
     finally:
-        await host.close_session(session)
+        await session.close()
 
 
 @contextlib.contextmanager
@@ -117,12 +108,12 @@ def _spinner(session: Session) -> Iterator[None]:
 
     with Console(stderr=True).status("starting servers") as status:
 
-        async def follow() -> None:
-            while waiting := session.starting:
-                status.update(Text(f"starting {', '.join(map(replace_unprintable, waiting))}"))
+        async def show_starting() -> None:
+            while starting := session.starting:
+                status.update(Text(f"starting {', '.join(map(replace_unprintable, starting))}"))
                 await asyncio.sleep(0.1)
 
-        task = asyncio.get_running_loop().create_task(follow())
+        task = asyncio.get_running_loop().create_task(show_starting())
         try:
             yield
         finally:

@@ -1,7 +1,7 @@
-"""Everything that commands print, but for the events of a conversation: lines, JSON, tables, errors, questions.
+"""Prints lines, tables, JSON and errors, and asks questions. `event_printer` prints the events of a conversation.
 
-Text of servers, models and files reaches the terminal only through these functions, which replace its control and
-invisible characters.
+Commands print text from servers, models and files only with these functions, which replace control and invisible
+characters.
 """
 
 import errno
@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +21,9 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
+NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
-_ROWS_OF_A_QUESTION = 4
+_QUESTION_ROWS = 4
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,24 +32,24 @@ json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print 
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
-    """Print one line. Control characters, line breaks among them, are replaced."""
+    """Print one line. Control characters, including line breaks, are replaced."""
     click.echo(replace_unprintable(text), err=err)
 
 
 def print_wrapped(line: str) -> None:
-    """Print one line of text that others wrote. At a terminal, it is wrapped here, so that each continuation has a mark."""
+    """Print one line of untrusted text. On a terminal, it is wrapped here, so that each continuation line has a mark."""
     print_for_review([line])
 
 
 def print_for_review(lines: Iterable[str]) -> bool:
-    """Print lines as `print_wrapped` does. Return whether all of them are still on the screen below which a question follows."""
+    """Print lines as `print_wrapped` does. Return whether all of them are still visible when a question is printed below them."""
     columns, height = shutil.get_terminal_size()
     rows = 0
     for line in map(replace_unprintable, lines):
         for row in wrap(line, columns) if sys.stdout.isatty() else (line,):
             click.echo(row)
             rows += 1
-    return not sys.stdout.isatty() or rows <= height - _ROWS_OF_A_QUESTION
+    return not sys.stdout.isatty() or rows <= height - _QUESTION_ROWS
 
 
 def print_lines(text: str, *, err: bool = False) -> None:
@@ -69,9 +71,34 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     click.echo(json.dumps(value, indent=indent))
 
 
-def confirm(question: str, *, abort: bool = False) -> bool:
-    """Ask a question that is answered with yes or no."""
-    return click.confirm(replace_unprintable(question), abort=abort)
+def confirm(question: str) -> bool:
+    """Ask a yes-or-no question. What was typed before it was shown is not an answer."""
+    discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
+    return click.confirm(replace_unprintable(question))
+
+
+def discard_typed_input(descriptor: int | None) -> None:
+    """Discard what was typed at this terminal and not read yet."""
+    import termios
+
+    if descriptor is not None:
+        with suppress(termios.error):  # not a terminal, or it was closed
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+def confirm_or_abort(question: str, *, action: str) -> None:
+    """Ask a yes-or-no question; the answer no ends the command. `action` is what `--yes` does without asking."""
+    try:
+        agreed = confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.UsageError(
+            f"Cannot ask for confirmation without a terminal. Add --yes to {action} without confirmation."
+        ) from None
+    if not agreed:
+        raise click.Abort
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -90,7 +117,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(*columns, box=box.SIMPLE_HEAD)
-    # The first column has names: wrap the other columns first.
+    # The first column contains names, which should not be wrapped: rich then wraps the other columns first.
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(row[0]) for row in (columns, *rows)))
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
@@ -104,7 +131,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: HoldfastError) -> None:
-    """Print an error and its hint to standard error. Further lines of the message are indented: none can look like a hint."""
+    """Print an error and its hint to standard error. The message's other lines are indented, so that none looks like a hint."""
     first, *rest = error.message.split("\n")
     print_line(f"Error: {first}", err=True)
     for line in rest:
@@ -117,14 +144,14 @@ def output_option(command: F) -> F:
     return click.option(
         "--output",
         type=click.Path(path_type=Path),
-        help="The file to create. Default, and with -: standard output.",
+        help="The file to create. Default (or `-`): standard output.",
     )(command)
 
 
 def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:
-    """Write lines of JSON to standard output or to a new file; an incomplete file is removed.
+    """Write lines of JSON to standard output or to a new file. If writing fails, the incomplete file is removed.
 
-    Invisible characters are written as JSON escapes, which means the same to every reader of JSON.
+    Invisible characters are written as JSON escapes, which every JSON parser decodes to the same text.
     """
     lines = map(escape_unprintable, lines)
     if output is None or output == STDOUT:

@@ -1,4 +1,4 @@
-"""Collect results page by page: `--limit`, `--all`, and the number of results that are not shown."""
+"""Collects results page by page, for the options `--limit` and `--all`, and counts the results that are not shown."""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -15,11 +15,11 @@ T = TypeVar("T")
 _COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # counting more would take too long
 
 FetchPage = Callable[[str | None], Awaitable[Page[T]]]
-"""Fetches the page after this cursor. Every page must have the same size: a cursor is valid for one size only."""
+"""Fetches the page after a cursor. Every page must have the same size: a cursor is valid for one size only."""
 
 
 def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options `--limit` and `--all`; the command gets them as `limit`, where None means all."""
+    """Add the options `--limit` and `--all`. The command gets them as one parameter, `limit`; None means all."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -40,7 +40,7 @@ def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[...,
 
 
 async def collect_pages(fetch: FetchPage[T], limit: int | None) -> tuple[list[T], int]:
-    """Return the first `limit` results (all for None) and how many more there are, counted up to about 10,000."""
+    """Return the first `limit` results (None: all), and how many more there are. At most about 10,000 are counted."""
     found: list[T] = []
     count = 0
     cursor: str | None = None

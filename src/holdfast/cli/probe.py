@@ -1,4 +1,4 @@
-"""`holdfast probe`: start an MCP server, show its version and tools, and stop it."""
+"""`holdfast probe`: starts an MCP server, shows its version and tools, and stops it."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
 
 async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
     client_info = PeerInfo(implementation=Implementation("holdfast", __version__))
-    began = time.monotonic()
+    started_at = time.monotonic()
     with tempfile.TemporaryFile() as stderr, _start(command, stderr) as process:
         assert process.stdin
         assert process.stdout
@@ -70,10 +70,10 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
             peer = Peer(limits=limits)
             async with connect_pipes(peer, process.stdout, process.stdin):
                 client = await negotiate(peer, client_info, timeout=timeout, limits=limits)
-                ready = time.monotonic() - began
+                ready_seconds = time.monotonic() - started_at
                 offers_tools = "tools" in client.server_info.capabilities
                 tools = await client.list_tools(timeout=timeout) if offers_tools else []
-            return ServerReport(info=client.server_info, tools=tools, ready_seconds=ready)
+            return ServerReport(info=client.server_info, tools=tools, ready_seconds=ready_seconds)
         except HoldfastError as error:
             has_ended = error.code is codes.CONNECTION_CLOSED
             reason = "The server ended before it answered." if has_ended else error.message
@@ -100,7 +100,7 @@ def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[byte
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Wait a second for the server to exit, as its input is closed; then end its process group."""
+    """Wait a second for the server to exit (its input is closed). Then end its process group."""
     try:
         process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -137,7 +137,5 @@ def _print_report(report: ServerReport) -> None:
         f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tool{'s' * (len(report.tools) != 1)}."
     )
     if report.tools:
-        rows = [
-            (tool.name, (tool.description or tool.title or "").partition("\n")[0]) for tool in report.tools
-        ]
+        rows = [(tool.name, tool.summary) for tool in report.tools]
         print_table(("tool", "what it does"), rows)

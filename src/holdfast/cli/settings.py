@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast import settings as current
+from holdfast import settings as settings_module
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.output import json_option, print_json, print_output, print_table
 
@@ -29,8 +29,8 @@ def show(*, as_json: bool) -> None:
     Example:
       holdfast settings show --json
     """
-    loaded = current.load()
-    entries = current.setting_values(loaded)
+    loaded = settings_module.load()
+    entries = settings_module.setting_values(loaded)
     if as_json:
         values = {
             entry.setting.key: {
@@ -59,4 +59,4 @@ def path() -> None:
     Example:
       $EDITOR "$(holdfast settings path)"
     """
-    print_output(str(current.default_file()))
+    print_output(str(settings_module.default_file()))

@@ -9,8 +9,7 @@ from types import FrameType
 
 import click
 
-from holdfast.audit.maintenance import backup as copy_store
-from holdfast.audit.maintenance import verify_file
+from holdfast.audit.verify_file import verify_file
 from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
 from holdfast.cli.output import check_parent_folder, json_option, print_json, print_line
@@ -45,7 +44,12 @@ def check(*, as_json: bool, path: Path | None) -> None:
     with exit_if_unreadable():
         file = store_file(path)
         report = maintenance.check(file)
-        verdict = verify_file(file)
+        try:
+            verdict = verify_file(file)
+        except HoldfastError:
+            if not report.problems:
+                raise
+            verdict = None
     if verdict is not None and not verdict.is_good:
         tampered = f"The audit was tampered with: {verdict.problem}"
         report = replace(report, problems=(*report.problems, tampered))
@@ -78,7 +82,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
         raise HoldfastError(codes.FILE_ERROR, f"'{copy}' is a folder.", hint="Give the path of a new file.")
     check_parent_folder(copy)
     with exit_if_unreadable(), _exit_on_signals():
-        copy_store(store_file(path), copy)
+        maintenance.backup(store_file(path), copy)
     print_line(f"Copied to {copy}.")
 
 
@@ -103,12 +107,12 @@ def _exit_on_signals() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,14 +1,18 @@
-"""Make text from servers, models and files safe to print: no control or invisible character reaches the terminal."""
+"""Makes text from servers, models and files safe to print: no control or invisible character reaches the terminal."""
 
 import json
 import unicodedata
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from holdfast.model.json import Json, JsonObject
 
+if TYPE_CHECKING:
+    pass
+
 SUMMARY_LENGTH = 100
-CONTINUATION = "    ↪ "
-_MIN_WIDTH = 40
+WRAP_MARK = "    ↪ "
+_MIN_WIDTH = 40  # on a narrower terminal, the terminal wraps the rows again
 
 
 def replace_unprintable(text: str) -> str:
@@ -30,18 +34,18 @@ def escape_unprintable(text: str) -> str:
 
 
 def quote_lines(text: str) -> str:
-    """Replace control characters, and begin each line after the first with a bar."""
+    """Replace control characters, and put a bar (|) in front of each line but the first."""
     first, *rest = text.splitlines() or [""]
     return "\n  | ".join([replace_unprintable(first), *map(replace_unprintable, rest)])
 
 
 def summarize_arguments(arguments: JsonObject, width: int = SUMMARY_LENGTH) -> str:
-    """A call's arguments on one line, truncated to `width` cells."""
+    """Return a call's arguments on one line, truncated to `width` cells."""
     return shorten(escape_unprintable(json.dumps(arguments, ensure_ascii=False)), width)
 
 
 def format_arguments(arguments: JsonObject, width: int) -> list[str]:
-    """All arguments of a call, in lines of at most `width` cells."""
+    """Return all arguments of a call, in lines of at most `width` cells."""
     return [
         piece
         for name, value in arguments.items()
@@ -51,22 +55,24 @@ def format_arguments(arguments: JsonObject, width: int) -> list[str]:
 
 
 def wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap a line of printable characters. Each continuation begins with an arrow, so that no text can imitate a line of ours."""
+    """Wrap a line of printable characters. Each row but the first begins with `WRAP_MARK`: no text can imitate a new line."""
     width = max(width, _MIN_WIDTH)
-    end = _fitting(line, 0, width)
+    end = _end_of_row(line, 0, width)
     yield line[:end]
     while end < len(line):
-        start, end = end, _fitting(line, end, width - len(CONTINUATION))
-        yield f"{CONTINUATION}{line[start:end]}"
+        start, end = end, _end_of_row(line, end, width - len(WRAP_MARK))
+        yield f"{WRAP_MARK}{line[start:end]}"
 
 
 def shorten(text: str, width: int) -> str:
-    """The beginning of a text that has at most this many cells; with … at the end if it is not complete."""
-    return text if _fitting(text, 0, width) == len(text) else text[: _fitting(text, 0, width - 1)] + "…"
+    """Return the text if it fits into this many cells of a terminal; else its beginning and an ellipsis (…)."""
+    if _end_of_row(text, 0, width) == len(text):
+        return text
+    return text[: _end_of_row(text, 0, width - 1)] + "…"
 
 
-def _fitting(text: str, start: int, width: int) -> int:
-    """The end of the longest part of a text, from `start`, that fits into this many cells of a terminal."""
+def _end_of_row(text: str, start: int, width: int) -> int:
+    """Return where a row ends that begins at `start` and has at most `width` cells."""
     for end, char in enumerate(text[start : start + width + 1], start):
         width -= _cells(char)
         if width < 0:
@@ -75,7 +81,7 @@ def _fitting(text: str, start: int, width: int) -> int:
 
 
 def _cells(char: str) -> int:
-    """The most cells that a terminal uses for a character. Some terminals use two for ambiguous ones."""
+    """Return how many cells a character needs. Where terminals differ, return the larger number."""
     return 2 if unicodedata.east_asian_width(char) in ("W", "F", "A") else 1
 
 

@@ -5,7 +5,7 @@ import json
 import click
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import json_option, print_json, print_line, print_lines, print_table
+from holdfast.cli.output import NO_SERVERS, json_option, print_json, print_line, print_lines, print_table
 from holdfast.cli.text import quote_lines, replace_unprintable
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
@@ -46,18 +46,12 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         print_json(_to_json(found, refusals))
         return
     if found:
-        rows = [
-            (tool.name, (tool.definition.description or tool.definition.title or "").partition("\n")[0])
-            for tool in found
-        ]
+        rows = [(tool.name, tool.definition.summary) for tool in found]
         print_table(("tool", "what it does"), rows)
     for refusal in refusals:
         print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
     if not found and not refusals:
-        print_line(
-            "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
-            err=True,
-        )
+        print_line(NO_SERVERS, err=True)
 
 
 def _to_json(found: tuple[CatalogTool, ...], refusals: tuple[Refusal, ...]) -> dict[str, object]:

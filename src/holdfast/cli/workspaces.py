@@ -1,6 +1,5 @@
 """`holdfast workspaces`: register folders, and set what their sessions may use."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import click
 
 from holdfast import settings
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import confirm, json_option, print_json, print_line, print_table
+from holdfast.cli.output import confirm_or_abort, json_option, print_json, print_line, print_table
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import ToolPattern
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
-from holdfast.workspaces import InvalidWorkspace, Registry
-
-FOLDER = "workspaces"
+from holdfast.workspaces import WORKSPACES_FOLDER, InvalidWorkspace, Registry
 
 
 @click.group(cls=FullHelpGroup)
@@ -117,7 +115,10 @@ def show(workspace: str, *, as_json: bool) -> None:
         ("trust", found.trust.value),
         ("servers", _format_allowlist(found.servers)),
         ("tools", _format_allowlist(found.tools)),
-        ("model", found.model or "the host's"),
+        ("permission.deny", _format_patterns(found.permission.deny)),
+        ("permission.ask", _format_patterns(found.permission.ask)),
+        ("permission.max_mode", found.permission.max_mode),
+        ("model", found.model or "(default)"),
         *((f"sandbox.{name}", str(value)) for name, value in asdict(found.quota).items()),
         *((f"env.{server}", ", ".join(variables)) for server, variables in found.env.items()),
         ("file", str(registry.file_of(found.slug))),
@@ -139,21 +140,19 @@ def remove(slug: str, *, yes: bool) -> None:
     if not registry.file_of(slug).exists():
         raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
     if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "Cannot ask for confirmation without a terminal. Add --yes to remove the workspace without confirmation."
-            )
-        confirm(f"Remove the workspace {slug!r}? Its folder is not changed", abort=True)
+        confirm_or_abort(
+            f"Remove the workspace {slug!r}? Its folder is not changed.", action="remove the workspace"
+        )
     registry.remove(slug)
     print_line(f"Removed {slug!r}. Its folder was not changed.")
 
 
 def _registry() -> Registry:
-    return Registry(settings.load().data_dir / FOLDER)
+    return Registry(settings.load().data_dir / WORKSPACES_FOLDER)
 
 
 def _resolve_path(text: str) -> str:
-    """Make a path absolute; return a name or slug unchanged."""
+    """Return a path as an absolute path; return a name or slug unchanged."""
     if text.startswith((".", "~")) or "/" in text:
         return str(Path(text).expanduser().resolve())
     return text
@@ -175,6 +174,10 @@ def _format_allowlist(allowlist: Allowlist) -> str:
     return ", ".join(sorted(allowlist.names)) or "none"
 
 
+def _format_patterns(patterns: tuple[ToolPattern, ...]) -> str:
+    return ", ".join(map(str, patterns)) or "none"
+
+
 def _row(workspace: Workspace) -> tuple[str, ...]:
     return (
         workspace.slug,
@@ -190,7 +193,7 @@ def _folder(workspace: Workspace) -> str:
 
 
 def _to_json(workspace: Workspace) -> dict[str, object]:
-    """The workspace as JSON, without the values of environment variables: they may be secrets."""
+    """Return the workspace as JSON. The values of environment variables are left out: they may be secrets."""
     return {
         "slug": workspace.slug,
         "name": workspace.name,
@@ -198,6 +201,11 @@ def _to_json(workspace: Workspace) -> dict[str, object]:
         "trust": workspace.trust.value,
         "servers": "all" if workspace.servers.names is None else sorted(workspace.servers.names),
         "tools": "all" if workspace.tools.names is None else sorted(workspace.tools.names),
+        "permission": {
+            "deny": [str(pattern) for pattern in workspace.permission.deny],
+            "ask": [str(pattern) for pattern in workspace.permission.ask],
+            "max_mode": workspace.permission.max_mode,
+        },
         "model": workspace.model,
         "sandbox": asdict(workspace.quota),
         "env": {server: sorted(variables) for server, variables in workspace.env.items()},

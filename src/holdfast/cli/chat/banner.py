@@ -1,4 +1,4 @@
-"""Print the start of a chat: the session, its servers, and what to type."""
+"""Prints the beginning of a chat: the session, its servers, and what to type."""
 
 import shlex
 from collections import Counter
@@ -8,10 +8,10 @@ from pathlib import Path
 from holdfast import __version__
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.text import replace_unprintable
-from holdfast.session.permission import Mode
+from holdfast.model.permission import Mode
 from holdfast.session.session import Session
 
-_MODES = {
+_MODE_WARNINGS = {
     Mode.AUTO: "auto: tools change things without asking",
     Mode.READ_ONLY: "read-only: tools that may change something are refused",
 }
@@ -25,20 +25,23 @@ def print_banner(
     title: str = "",
     stored_roots: Sequence[str] = (),
 ) -> None:
-    """Print the session's folders, trust, mode and servers. If it was resumed, also its `title` and lost folders."""
+    """Print the session's folders, trust, mode and servers.
+
+    Of a resumed session, also print its `title`, and those of its `stored_roots` that the user has not granted again.
+    """
     context = session.context
     printer.print(f"Holdfast {__version__}", "bold cyan", end="")
     printer.print("  sessions for MCP", "dim")
-    _row(printer, "folder", _abbreviate_home(context.cwd))
+    _row(printer, "folder" if len(context.roots) == 1 else "folders", _abbreviate_home(context.cwd))
     for root in context.roots[1:]:
-        _row(printer, "also", _abbreviate_home(root))
+        _row(printer, "", _abbreviate_home(root))
     workspace = f", workspace {context.workspace_id}" if context.workspace_id else ""
     _row(printer, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
     for warning in session.warnings:
-        if warning.server in context.roots:  # about the session's trust
-            _row(printer, "trust", replace_unprintable(f"{warning.server}: {warning.text}"), "yellow")
-    if mode in _MODES:
-        _row(printer, "mode", _MODES[mode], "yellow")
+        if warning.folder:
+            _row(printer, "trust", replace_unprintable(f"{warning.folder}: {warning.text}"), "yellow")
+    if mode in _MODE_WARNINGS:
+        _row(printer, "mode", _MODE_WARNINGS[mode], "yellow")
     counts = Counter(tool.server.name for tool in session.available_tools)
     servers = [f"{replace_unprintable(name)} ({counts[name]} tools)" for name in session.available]
     _row(printer, "servers", ", ".join(servers) or "none")
@@ -51,29 +54,29 @@ def print_banner(
             f"{replace_unprintable(refusal.server)}: {refusal.reason}".partition("\n")[0],
             "yellow",
         )
-    for name, unapproved in session.awaiting_approval.items():
-        if unapproved:
+    for name, withheld in session.awaiting_approval.items():
+        if withheld:
             _row(
                 printer,
                 "approve",
-                f"{len(unapproved)} tools of {replace_unprintable(name)}: run `holdfast servers approve`",
+                f"{len(withheld)} tools of {replace_unprintable(name)}: run `holdfast servers approve`",
                 "yellow",
             )
     printer.print()
     if title:
         printer.print(f"Resuming {title!r}.", "dim")
     if missing := [root for root in stored_roots if root not in context.roots]:
-        again = shlex.join(part for root in missing for part in ("--also", root))
+        arguments = shlex.join(part for root in missing for part in ("--also", root))
         printer.print(
-            f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow that again, add {replace_unprintable(again)}",
+            f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow these folders again, add {replace_unprintable(arguments)}",
             "yellow",
         )
 
 
 def print_usage(printer: EventPrinter) -> None:
-    """Print the most useful commands and keys."""
+    """Print the commands and keys that are needed most."""
     printer.print("This session has no model: you call the tools yourself. Type")
-    for typed, meaning in (
+    for command, purpose in (
         ("/tools", "list the tools"),
         ('/call files.list {"path": "."}', "call a tool"),
         ('/call files.find {"text": "TODO"}', "find lines in files"),
@@ -81,8 +84,8 @@ def print_usage(printer: EventPrinter) -> None:
         ("/help", "show all commands"),
         ("/quit", "leave; you can resume the session later"),
     ):
-        printer.print(f"  {typed:<36}", "cyan", end="")
-        printer.print(meaning, "dim")
+        printer.print(f"  {command:<36}", "cyan", end="")
+        printer.print(purpose, "dim")
     if printer.is_terminal:
         printer.print("Tab completes, Alt-Enter starts a new line, Ctrl-C cancels, Ctrl-D leaves.", "dim")
     printer.print()

@@ -1,18 +1,17 @@
-"""One chat: a conversation with the user at a terminal, or with the lines of a pipe."""
+"""A chat: a user types prompts at a terminal, or a pipe delivers them line by line."""
 
 import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 
 from holdfast import telemetry
-from holdfast.agent.manual import ManualAgent
-from holdfast.cli.chat.banner import print_banner, print_usage
-from holdfast.cli.chat.history import FILE as HISTORY
-from holdfast.cli.chat.history import load_history, save_history
+from holdfast.cli.chat.door import TerminalDoor
+from holdfast.cli.chat.history import HISTORY_FILE, load_history, save_history
 from holdfast.cli.chat.input import (
     ChatInput,
     Completions,
@@ -21,55 +20,52 @@ from holdfast.cli.chat.input import (
     PipeInput,
     TerminalInput,
 )
-from holdfast.cli.chat.permission import TerminalDoor
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import print_error
-from holdfast.host.host import Host
-from holdfast.host.open_options import OpenOptions
+from holdfast.host.describe_session import Description
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, Prompted
-from holdfast.model.ids import SessionId
-from holdfast.session.conversation import INTERNAL_ERROR_REPLY, Conversation
-from holdfast.session.permission import Mode
-from holdfast.session.session import Session
+from holdfast.session.turns import INTERNAL_ERROR_REPLY
 from holdfast.settings import Settings
+from holdfast.store.types import StoredEvent
 
 log = logging.getLogger(__name__)
 
-_QUIT = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
+_QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """How to start a chat: the settings, and the session to open or resume."""
+class ChatSession(Protocol):
+    """The session that a chat is attached to."""
 
-    settings: Settings
-    open_options: OpenOptions
-    mode: Mode | None = None
-    """The mode that the user chose with `--mode`."""
-    stored_mode: Mode = Mode.ASK
-    """The mode that the resumed session had."""
-    resume: SessionId | None = None
-    title: str = ""
-    stored_roots: tuple[str, ...] = ()
-    """The additional folders of the resumed session; the user has to grant them again."""
+    async def prompt(self, text: str) -> None:
+        """Run a turn; returns when all of it is printed."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the running turn."""
+        ...
+
+    def describe(self) -> Description:
+        """What the input completes: commands, tools and servers."""
+        ...
 
 
 class Chat:
-    """Reads prompts and prints what the session does, on one event loop."""
+    """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
-    def __init__(self, options: ChatOptions) -> None:
-        self._options = options
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._printer = EventPrinter()
         self._is_interactive = sys.stdin.isatty() and self._printer.is_terminal
-        self._agent = ManualAgent()
-        self._questions = asyncio.Lock()
+        self._door = TerminalDoor(self._ask if self._is_interactive else None)
+        self._question_lock = asyncio.Lock()
         self._input: ChatInput = PipeInput()
-        self._conversation: Conversation | None = None
+        self._session: ChatSession | None = None
         self._is_in_turn = False
-        self._is_cancelled = False
-        self._has_failed = False
+        self._is_turn_cancelled = False
+        self._has_turn_failed = False
+        self._has_typed = False
         self._exit_code: int | None = None
 
     async def run(self) -> int:
@@ -81,90 +77,65 @@ class Chat:
                 if self._exit_code is None:
                     raise
         if self._exit_code is None:
-            return 1 if self._has_failed and not self._is_interactive else 0
+            return 1 if self._has_turn_failed and not self._is_interactive else 0
         return self._exit_code
 
     async def _run_session(self) -> None:
-        options = self._options
-        door = TerminalDoor(self._ask if self._is_interactive else None)
-        open_options = replace(options.open_options, door=door)
-        async with Host(settings=options.settings) as host:
-            session = await (
-                host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
-            )
-            try:
-                async with _connecting(session, options.settings.links.wait_seconds):
-                    self._conversation = await self._start_conversation(host, session, door)
-                    await self._run_prompts(self._conversation)
-            finally:
-                _leave_at_next_interrupt()
-                await host.close_session(session)
+        """Open the session, and call `_run_prompts`."""
+        raise NotImplementedError
 
-    async def _start_conversation(self, host: Host, session: Session, door: TerminalDoor) -> Conversation:
-        printer, options = self._printer, self._options
-        if options.resume:
-            async for stored in host.store.events(session.context.session_id):
-                printer.show(stored.event)
-            printer.new_line()
-        conversation = Conversation(session, self._agent, door, has_title=bool(options.title))
-        conversation.permissions.mode = options.stored_mode
-        if options.mode not in (None, options.stored_mode):
-            await conversation.permissions.change_mode(options.mode)
-        print_banner(
-            printer,
-            session,
-            mode=conversation.permissions.mode,
-            title=options.title,
-            stored_roots=options.stored_roots,
-        )
-        if not options.resume:
-            print_usage(printer)
-        session.record.listen(self._show)
-        return conversation
+    async def _show_event(self, stored: StoredEvent) -> None:
+        if decision := self._door.pop_decision_of_others(stored.event):
+            self._printer.new_line()
+            self._printer.print(f"  {decision}", "yellow")
+        await self._input.show(self._printer, stored.event)
 
-    async def _show(self, event: Event) -> None:
-        if not isinstance(event, Prompted):  # the terminal already shows what the user typed
-            await self._input.show(self._printer, event)
+    async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
+        """Prompt until the user leaves. The mask hides secrets in the stored history of the terminal."""
+        self._session = session
+        self._open_terminal()
+        try:
+            await self._prompt_loop(session)
+        finally:
+            if isinstance(self._input, TerminalInput):
+                save_history(self._history_file, self._input.typed, mask)
+                self._has_typed = bool(self._input.typed)
 
-    async def _run_prompts(self, conversation: Conversation) -> None:
-        if not self._is_interactive:
-            await self._prompt_loop(conversation)
+    def _open_terminal(self) -> None:
+        """From now on, read prompts and answers with line editing, if the user is at a terminal."""
+        if not self._is_interactive or isinstance(self._input, TerminalInput):
             return
-        history = self._options.settings.data_dir / HISTORY
-        self._input = terminal = TerminalInput(load_history(history), self._completions)
-        log_settings = self._options.settings.log
+        self._input = terminal = TerminalInput(load_history(self._history_file), self._completions)
+        log_settings = self._settings.log
         telemetry.configure(
             log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None
         )
-        try:
-            await self._prompt_loop(conversation)
-        finally:
-            save_history(history, terminal.typed, conversation.session.record.mask)
-        if terminal.typed:
-            self._printer.new_line()
-            self._printer.print("\nTo resume this session: holdfast chat --resume", "dim")
 
-    async def _prompt_loop(self, conversation: Conversation) -> None:
-        is_warned = False
+    @property
+    def _history_file(self) -> Path:
+        return self._settings.data_dir / HISTORY_FILE
+
+    async def _prompt_loop(self, session: ChatSession) -> None:
+        was_interrupted = False
         while True:
             try:
                 text = await self._input.read_prompt()
             except InputInterruptedError:
-                if is_warned:
+                if was_interrupted:
                     return
-                is_warned = True
+                was_interrupted = True
                 self._printer.print("Press Ctrl-C again, or Ctrl-D, to leave.", "dim")
                 continue
-            is_warned = False
-            if text is None or text.strip() in _QUIT:
+            was_interrupted = False
+            if text is None or text.strip() in _QUIT_COMMANDS:
                 return
             if text.strip():
-                await self._run_turn(conversation, text)
+                await self._run_turn(session, text)
 
-    async def _run_turn(self, conversation: Conversation, text: str) -> None:
-        self._is_in_turn, self._is_cancelled = True, False
+    async def _run_turn(self, session: ChatSession, text: str) -> None:
+        self._is_in_turn, self._is_turn_cancelled = True, False
         try:
-            await conversation.prompt([{"type": "text", "text": text}])
+            await session.prompt(text)
         except HoldfastError as error:
             self._print_failure(error)
         except Exception as error:
@@ -175,14 +146,14 @@ class Chat:
             self._is_in_turn = False
 
     def _print_failure(self, error: HoldfastError) -> None:
-        self._has_failed = True
+        self._has_turn_failed = True
         self._printer.new_line()
         print_error(error)
 
     async def _ask(self, question: str, about: str) -> str | None:
-        """Print `about`, then ask the user. The questions of concurrent calls are asked one after another."""
-        async with self._questions:
-            if self._is_cancelled:
+        """Print `about`, then ask the user. If several calls run at once, their questions are asked one after another."""
+        async with self._question_lock:
+            if self._is_turn_cancelled:
                 return None
             self._printer.new_line()
             if about:
@@ -192,29 +163,25 @@ class Chat:
             except InputInterruptedError:
                 self._cancel_turn()
                 return None
-            if answer is None or answer.strip() in _QUIT:
+            if answer is None or answer.strip() in _QUIT_COMMANDS:
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
 
     def _completions(self) -> Completions:
-        commands = {f"/{command.name}": command.description for command in self._agent.commands}
-        if self._conversation is None:
-            return Completions(commands={**commands, **_QUIT}, arguments={})
-        session = self._conversation.session
-        tools = {
-            tool.name: (tool.definition.description or tool.definition.title or "").strip().partition("\n")[0]
-            for tool in session.available_tools
-        }
-        servers = dict.fromkeys((*session.available, *session.starting), "")
-        refused = {refusal.server: "refused" for refusal in session.refusals}
+        if self._session is None:
+            return Completions(commands=_QUIT_COMMANDS, arguments={})
+        shown = self._session.describe()
+        commands = {f"/{name}": description for name, description in shown.commands.items()}
+        servers = dict.fromkeys((*shown.servers, *shown.starting), "")
+        refused = dict.fromkeys(shown.refusals, "refused")
         return Completions(
-            commands={**commands, **_QUIT},
-            arguments={"/call": tools, "/tools": servers | tools, "/why": servers | refused},
+            commands=commands | _QUIT_COMMANDS,
+            arguments={"/call": shown.tools, "/tools": servers | shown.tools, "/why": servers | refused},
         )
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """Cancel the turn on Ctrl-C, or leave if none is running. End the chat on SIGTERM and when the terminal closes."""
+        """On Ctrl-C, cancel the turn or, if none is running, leave. On SIGTERM and when the terminal closes, leave."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -227,7 +194,7 @@ class Chat:
         def interrupt() -> None:
             if self._input.interrupt():
                 return
-            if self._is_in_turn and not self._is_cancelled:
+            if self._is_in_turn and not self._is_turn_cancelled:
                 self._cancel_turn()
             else:
                 leave(0)
@@ -243,24 +210,6 @@ class Chat:
                 loop.remove_signal_handler(number)
 
     def _cancel_turn(self) -> None:
-        self._is_cancelled = True
-        if self._conversation is not None:
-            self._conversation.cancel()
-
-
-@asynccontextmanager
-async def _connecting(session: Session, seconds: float) -> AsyncIterator[None]:
-    """Wait up to `seconds` for the session's servers. Slower ones continue to connect while the block runs."""
-    connecting = asyncio.create_task(session.wait_for_servers())
-    try:
-        await asyncio.wait([connecting], timeout=seconds)
-        yield
-    finally:
-        connecting.cancel()
-        await asyncio.wait([connecting])
-
-
-def _leave_at_next_interrupt() -> None:
-    """Exit at once if the user presses Ctrl-C while the session is being closed."""
-    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._is_turn_cancelled = True
+        if self._session is not None:
+            self._session.cancel()

@@ -1,4 +1,4 @@
-"""`holdfast chat`: its options, and how it starts."""
+"""`holdfast chat`: reads the options, then starts the chat."""
 
 import asyncio
 import sys
@@ -12,18 +12,19 @@ import click
 from holdfast.cli.open_session import SessionOptions, session_options
 
 if TYPE_CHECKING:
-    from holdfast.cli.chat.chat import ChatOptions
+    from holdfast.cli.chat.own_chat import ChatOptions
 
-LATEST = "latest"
+_LATEST = "latest"
 
 
 @click.command()
 @click.option(
     "--resume",
     is_flag=False,
-    flag_value=LATEST,
+    flag_value=_LATEST,
     metavar="[ID]",
-    help="Resume the session with this id; without an id, the latest session of this folder.",
+    help="Resume the session with this id; without an id, the latest session of this folder. If another process has it"
+    " open, attach to it.",
 )
 @click.option(
     "--mode",
@@ -51,20 +52,24 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
       echo '/call files.list {}' | holdfast chat
     """
     from holdfast import settings, telemetry
-    from holdfast.acp.folders import check_folder
-    from holdfast.cli.chat.chat import ChatOptions
-    from holdfast.cli.open_store import check_data_dir
+    from holdfast.cli.chat.own_chat import ChatOptions
+    from holdfast.host.data_folder import check_data_folder
+    from holdfast.host.session_folders import check_folder
+    from holdfast.model.descriptor_limit import raise_descriptor_limit
+    from holdfast.model.permission import Mode
     from holdfast.resolve.protected import paths_closed_to_tools
-    from holdfast.session.permission import Mode
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
-    check_data_dir(loaded.data_dir)
+    check_data_folder(loaded.data_dir)
     protected = paths_closed_to_tools(loaded)
     chat_options = ChatOptions(
         settings=loaded,
         open_options=replace(
-            options.to_open_options(), opened_by="chat", roots=_check_additional_folders(also, protected)
+            options.to_open_options(),
+            opened_by="chat",
+            mode=None,
+            roots=_check_additional_folders(also, protected),
         ),
         mode=None if mode is None else Mode(mode),
     )
@@ -72,22 +77,27 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
         from holdfast.cli.chat.resume import load_resume_options
 
         source = click.get_current_context().get_parameter_source("cwd")
-        has_cwd = source is not None and source is not click.core.ParameterSource.DEFAULT
-        chat_options = asyncio.run(
-            load_resume_options(chat_options, "" if resume == LATEST else resume, keep_folder=has_cwd)
-        )
-    check_folder("--cwd", str(chat_options.open_options.cwd), protected)
+        is_cwd_given = source is not None and source is not click.core.ParameterSource.DEFAULT
+        session_id = None if resume == _LATEST else resume
+        chat_options = asyncio.run(load_resume_options(chat_options, session_id, keep_cwd=is_cwd_given))
+    if chat_options.lease is None:
+        check_folder("--cwd", str(chat_options.open_options.cwd), protected)
+    raise_descriptor_limit()
     sys.exit(asyncio.run(_run(chat_options)))
 
 
 async def _run(options: "ChatOptions") -> int:
-    from holdfast.cli.chat.chat import Chat
+    if options.lease is not None:
+        from holdfast.cli.chat.attached_chat import AttachedChat
 
-    return await Chat(options).run()
+        return await AttachedChat(options.settings, options.lease, options.title).run()
+    from holdfast.cli.chat.own_chat import OwnChat
+
+    return await OwnChat(options).run()
 
 
 def _check_additional_folders(also: Sequence[str], protected: Sequence[str]) -> tuple[str, ...]:
-    """The folders as absolute paths; raise if a session may not use one of them."""
-    from holdfast.acp.folders import check_folder
+    """Return the folders as absolute paths. Raises if a session may not use one of them."""
+    from holdfast.host.session_folders import check_folder
 
     return tuple(check_folder("--also", str(Path(folder).resolve()), protected) for folder in also)

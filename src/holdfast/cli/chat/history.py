@@ -1,4 +1,4 @@
-"""The history of prompts for the arrow keys: at most a thousand, with secrets masked, in a file that only its owner can read."""
+"""The prompts that the arrow keys recall: at most a thousand, with secrets masked, in a file that only its owner can read."""
 
 import contextlib
 import os
@@ -6,20 +6,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.model.mask import Mask
-from holdfast.model.mask_prompt import mask_prompt
+from holdfast.masking.mask import Mask
+from holdfast.masking.prompts import mask_prompt
 from holdfast.model.untrusted_file import read_untrusted_file
 
-FILE = "chat_history"
+HISTORY_FILE = "chat_history"
 _MAX_PROMPTS = 1000
 _MAX_LENGTH = 4000
-_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_LENGTH  # a character has at most four bytes, and each line a tab more
+_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_LENGTH  # more than enough: a character has at most four bytes
 _NEXT_LINE = "\n\t"
 """Separates the lines of one prompt: in the file, a line that begins with a tab continues a prompt."""
 
 
 def load_history(file: Path) -> list[str]:
-    """The stored prompts, oldest first."""
+    """Return the stored prompts, oldest first."""
     if not _is_usable(file):
         return []
     with contextlib.suppress(OSError):
@@ -31,7 +31,7 @@ def load_history(file: Path) -> list[str]:
 
 
 def save_history(file: Path, prompts: Sequence[str], mask: Mask) -> None:
-    """Append prompts to the file. Re-reads it first, as other chats may have changed it. Failures are ignored."""
+    """Append prompts to the file, which other chats may have changed since it was loaded. Errors are ignored."""
     if not prompts or not _is_usable(file):
         return
     stored = [*load_history(file), *prompts]
@@ -52,5 +52,5 @@ def _write(file: Path, prompts: Sequence[str]) -> None:
 
 
 def _is_usable(file: Path) -> bool:
-    """Whether the file is missing or a regular file. A link to /dev/null turns the history off, as in a shell."""
+    """Return whether the file is missing or a regular file. A link to /dev/null turns the history off, as in a shell."""
     return not file.is_symlink() and (file.is_file() or not file.exists())

@@ -1,4 +1,4 @@
-"""Read what the user types: edited prompts at a terminal, plain lines from a pipe."""
+"""Reads prompts: at a terminal with line editing, from a pipe line by line."""
 
 import asyncio
 import errno
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.agent.commands import parse_commands
-from holdfast.cli.event_printer import CONTINUATION, PROMPT, EventPrinter
+from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION, EventPrinter
+from holdfast.cli.output import discard_typed_input
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -23,36 +24,44 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
 LINE_LIMIT = 16 * 1024 * 1024
-_CHUNK = 64 * 1024
-_TERMINAL_CLOSED = (errno.EIO, errno.EPIPE, errno.EBADF)
+_CHUNK_BYTES = 64 * 1024
+_TERMINAL_CLOSED_ERRORS = (errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 class InputInterruptedError(Exception):
-    """The user pressed Ctrl-C on an empty line."""
+    """The user pressed Ctrl-C at a question, or at a prompt that was empty; or the process got SIGINT at either."""
+
+
+class _PromptSuspendedError(Exception):
+    """The prompt was closed for a question. `draft` is what the user had typed."""
+
+    def __init__(self, draft: str) -> None:
+        super().__init__()
+        self.draft = draft
 
 
 class ChatInput(Protocol):
     """Reads a chat's prompts, and prints events without disturbing a prompt that is being typed."""
 
     async def read_prompt(self) -> str | None:
-        """The next prompt, which may have several lines; None at the end of the input."""
+        """Read the next prompt, which may have several lines. Returns None at the end of the input."""
         ...
 
     async def ask(self, question: str) -> str | None:
-        """The answer to a question; None at the end of the input."""
+        """Ask a question and read the answer. Returns None at the end of the input."""
         ...
 
     async def show(self, printer: EventPrinter, event: Event) -> None:
-        """Print an event; while the user types a prompt, print it above the prompt."""
+        """Print an event. While the user types a prompt, print it above the prompt."""
         ...
 
     def interrupt(self) -> bool:
-        """Handle SIGINT like Ctrl-C at the open prompt. Return False if no prompt is open."""
+        """On SIGINT: interrupt the open prompt or question, as Ctrl-C does. Returns False if none is open."""
         ...
 
 
 class PipeInput:
-    """Reads lines of standard input without blocking the event loop."""
+    """Reads lines from standard input without blocking the event loop."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -60,7 +69,7 @@ class PipeInput:
         self._is_at_end = False
 
     async def read_prompt(self) -> str | None:
-        """The next line. A call with unclosed JSON continues on the next lines, up to an empty one."""
+        """Read the next line. If it is a call whose JSON is not closed, read on until it is, or until an empty line."""
         text = await self._read_line()
         while text and is_unclosed(text) and (more := await self._read_line()):
             text = f"{text}\n{more}"
@@ -76,10 +85,10 @@ class PipeInput:
         return False
 
     async def _read_line(self) -> str | None:
-        searched = 0
-        while (end := self._buffer.find(b"\n", searched)) < 0 and not self._is_at_end:
-            searched = len(self._buffer)
-            if searched >= LINE_LIMIT:
+        searched_bytes = 0
+        while (end := self._buffer.find(b"\n", searched_bytes)) < 0 and not self._is_at_end:
+            searched_bytes = len(self._buffer)
+            if searched_bytes >= LINE_LIMIT:
                 raise HoldfastError(
                     codes.BAD_ARGUMENT,
                     f"A line of the input is too long: {LINE_LIMIT} bytes or more.",
@@ -106,7 +115,7 @@ class PipeInput:
                 await readable
             finally:
                 loop.remove_reader(self._descriptor)
-        chunk = os.read(self._descriptor, _CHUNK)
+        chunk = os.read(self._descriptor, _CHUNK_BYTES)
         self._is_at_end = not chunk
         return chunk
 
@@ -132,7 +141,7 @@ class TerminalInput:
             key_bindings=_create_key_bindings(),
             multiline=True,
             output=output,
-            prompt_continuation=CONTINUATION,
+            prompt_continuation=PROMPT_CONTINUATION,
         )
         self._questions: PromptSession[str] = PromptSession(
             enable_suspend=True,
@@ -140,11 +149,25 @@ class TerminalInput:
             interrupt_exception=InputInterruptedError,
             output=output,
         )
+        self._questions.app.before_render += self._before_render
+        self._is_question_new = False
+        """Whether a question is about to be drawn."""
         self._open: PromptSession[str] | None = None
+        """The prompt or question that is on the screen."""
+        self._prompt_closed = asyncio.Event()
+        self._question_closed = asyncio.Event()
+        self._question_closed.set()
 
     async def read_prompt(self) -> str | None:
-        """The next prompt; raises `InputInterruptedError` on Ctrl-C."""
-        text = await self._read(self._prompts, PROMPT)
+        """Read the next prompt. Raises `InputInterruptedError` on Ctrl-C."""
+        draft = ""
+        while True:
+            await self._question_closed.wait()
+            try:
+                text = await self._read(self._prompts, PROMPT, draft)
+                break
+            except _PromptSuspendedError as suspended:
+                draft = suspended.draft
         if text is None:
             return None
         text = text.rstrip()
@@ -153,7 +176,28 @@ class TerminalInput:
         return text
 
     async def ask(self, question: str) -> str | None:
-        """The answer to a question. Answers are not added to the history. Raises `InputInterruptedError` on Ctrl-C."""
+        """Ask a question and read the answer, which is not added to the history. Raises `InputInterruptedError` on Ctrl-C.
+
+        Keys that were pressed before the question was shown are not an answer to it. A prompt that is being typed is
+        closed during the question; afterwards, the user continues to type it.
+        """
+        self._question_closed.clear()
+        try:
+            await self._suspend_prompt()
+            return await self._ask(question)
+        finally:
+            self._question_closed.set()
+
+    async def _suspend_prompt(self) -> None:
+        app = self._prompts.app
+        if self._open is self._prompts and app.is_running and not app.is_done:
+            self._prompt_closed.clear()
+            app.exit(exception=_PromptSuspendedError(self._prompts.default_buffer.text))
+            await self._prompt_closed.wait()
+
+    async def _ask(self, question: str) -> str | None:
+        self._discard_keys()
+        self._is_question_new = True
         return await self._read(self._questions, question)
 
     async def show(self, printer: EventPrinter, event: Event) -> None:
@@ -168,7 +212,7 @@ class TerminalInput:
 
     @property
     def is_open(self) -> bool:
-        """Whether a prompt or a question is on the screen."""
+        """True while a prompt or a question is on the screen."""
         return self._open is not None
 
     def interrupt(self) -> bool:
@@ -178,23 +222,48 @@ class TerminalInput:
             self._open.app.exit(exception=InputInterruptedError)
         return True
 
-    async def _read(self, session: "PromptSession[str]", message: str) -> str | None:
+    def _before_render(self, _: object) -> None:
+        if self._is_question_new:
+            self._is_question_new = False
+            self._discard_keys()
+
+    def _discard_keys(self) -> None:
+        """Discard the keys that prompt_toolkit or the terminal keeps for the next prompt."""
+        from prompt_toolkit.input.typeahead import clear_typeahead
+
+        keys = self._questions.app.input
+        clear_typeahead(keys)
+        discard_typed_input(keys.fileno())
+
+    async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
         self._open = session
+        reading = asyncio.ensure_future(
+            session.prompt_async(message, default=draft, set_exception_handler=False, handle_sigint=False)
+        )
         try:
-            text = await session.prompt_async(message, set_exception_handler=False, handle_sigint=False)
+            text = await asyncio.shield(reading)
+        except asyncio.CancelledError:  # such as a question that was answered elsewhere
+            if session.app.is_running and not session.app.is_done:
+                session.app.exit(
+                    exception=EOFError
+                )  # leaves the prompt as typed so far, and starts a new line
+            await asyncio.wait([reading])
+            reading.exception()  # it is the one above
+            raise
         except EOFError:
             return None
         except OSError as error:
-            if error.errno not in _TERMINAL_CLOSED:
+            if error.errno not in _TERMINAL_CLOSED_ERRORS:
                 raise
             return None
         finally:
             self._open = None
+            self._prompt_closed.set()
         return text.encode(errors="replace").decode()
 
 
 class LogStream(io.TextIOWrapper):
-    """Writes logs to standard error, from any thread; while a prompt is open, above the prompt."""
+    """Writes logs to standard error, from any thread. While a prompt is open, it writes them above the prompt."""
 
     def __init__(self, terminal: TerminalInput) -> None:
         super().__init__(os.fdopen(os.dup(2), "wb", buffering=0), write_through=True)
@@ -230,7 +299,7 @@ class Completions:
     """The words that may follow each command."""
 
     def find(self, line: str) -> tuple[str, dict[str, str]]:
-        """The word at the end of the line, and its completions. Words with control characters are left out."""
+        """Return the word at the end of the line, and its completions. Words with control characters are left out."""
         command, space, rest = line.lstrip().partition(" ")
         word = rest.lstrip() if space else command
         words = self.arguments.get(command, {}) if space else self.commands
@@ -242,13 +311,13 @@ class Completions:
 
 
 def is_unclosed(text: str) -> bool:
-    """Whether the text ends inside the JSON of a call."""
+    """Return whether the text ends inside the JSON of a `/call`."""
     commands = parse_commands([{"type": "text", "text": text}])
     return bool(commands) and commands[-1].is_unclosed
 
 
 def _create_output() -> "Output | None":
-    """The terminal, without cursor position requests: a late response would be read as typed text."""
+    """Return the terminal, set to send no cursor position requests: a late response would be read as typed text."""
     from prompt_toolkit.output.vt100 import Vt100_Output
     from prompt_toolkit.utils import is_dumb_terminal
 

@@ -1,4 +1,4 @@
-"""`holdfast servers`: list, explain, approve, import, log in to and log out of MCP servers."""
+"""`holdfast servers`: list, explain, approve, revoke, import, log in to and log out of MCP servers."""
 
 import click
 
@@ -22,6 +22,13 @@ _HERE = "holdfast.cli.servers"
             target=f"{_HERE}.approve:approve",
             help="Review and approve a project's servers, and new or changed tools.",
         ),
+        "approvals": LazyCommand(
+            target=f"{_HERE}.approvals:list_approvals",
+            help="List the servers and tools that you have approved.",
+        ),
+        "revoke": LazyCommand(
+            target=f"{_HERE}.approvals:revoke", help="Take back the approval of a project's server."
+        ),
         "import": LazyCommand(
             target=f"{_HERE}.import_:import_servers", help="Import the servers of another program."
         ),
@@ -32,7 +39,7 @@ _HERE = "holdfast.cli.servers"
     },
 )
 def servers() -> None:
-    """List, explain, approve, import, log in to and log out of MCP servers.
+    """List, explain, approve, revoke, import, log in to and log out of MCP servers.
 
     Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
     the client that opens a session. A project's servers run only after you approve them.

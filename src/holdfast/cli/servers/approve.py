@@ -15,21 +15,20 @@ import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import confirm, print_for_review, print_line, print_wrapped
-from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry
+from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry, quote
 from holdfast.host.approvals import mask_definition
 from holdfast.host.host import Host
-from holdfast.model.mask import Mask
+from holdfast.masking.mask import Mask
 from holdfast.model.resolution import Stage
-from holdfast.model.secrets import secrets_in_spec
 from holdfast.model.server import Source
 from holdfast.resolve.entry_summary import command_words, expand_command, summarize
 from holdfast.resolve.program import Program
-from holdfast.resolve.screen_tools import UnconfirmedTool, WithheldTool
+from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
-_MAX_COMPARED_LINES = 2000  # comparing more takes long
+_MAX_COMPARED_LINES = 2000  # comparing more would take too long
 
 
 @click.command()
@@ -77,13 +76,14 @@ async def _review_servers(host: Host, options: SessionOptions, names: tuple[str,
 
 
 async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
-    """Show a server with its program, and ask. Return whether there was something to decide."""
+    """Show a server with its program, and ask for approval. Return False if the server is approved already."""
     words, folder = command_words(entry), str(Path(entry.origin).parent)
     program = await host.approvals.read_program(words, folder)
     if await host.approvals.is_approved(entry, program):
         return False
     summary = summarize(entry)
-    lines = [f"{entry.name}, from {entry.origin}"]
+    # Quoted, as the values are: a name may contain words that look like Holdfast's own.
+    lines = [f"{quote(entry.name)}, from {quote(entry.origin)}"]
     lines += (f"  {line}" for line in (*describe_entry(summary), *_describe_program(program)))
     if change := await host.approvals.describe_program_change(entry, program):
         lines.append(f"  since you approved it: {change}")
@@ -95,7 +95,7 @@ async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
         return True
     if not yes and not confirm("Allow it in this project's sessions, with your rights?"):
         return True
-    # Its variables are filled in only now. If they name other files, these are part of the program too.
+    # The command's variables are filled in only now. If they name other files, these are part of the program too.
     complete = await host.approvals.read_program(expand_command(words, os.environ), folder)
     if complete.files != program.files:
         print_line("  with its variables filled in:")
@@ -103,9 +103,17 @@ async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
         if complete.problem or not (yes or confirm("Allow this program too?")):
             print_line("  not approved")
             return True
-    await host.approvals.approve_server(entry, by=getpass.getuser(), program=complete)
+    await host.approvals.approve_server(entry, by=user_name(), program=complete)
     print_line("  approved")
     return True
+
+
+def user_name() -> str:
+    """The name of the user who approves. In a container, a user may have a number only."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
 
 
 def _describe_program(program: Program) -> Iterator[str]:
@@ -114,52 +122,57 @@ def _describe_program(program: Program) -> Iterator[str]:
     if program.problem:
         yield f"problem:   {program.problem}"
     if program.is_partial:
-        yield f"           It imports more files than these {len(program.files)}. Changes of the others are not noticed."
+        yield f"           It imports more files than these {len(program.files)}. Changes to the others are not noticed."
+    elif program.files:
+        yield "           Only these files are checked. Changes to other files that it loads are not noticed."
+    elif not program.problem:
+        yield "program:   none of the project's files is checked"
 
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
     decided = 0
-    for name, unconfirmed in session.unconfirmed.items():
+    for name, without_hints in session.offered_without_hints.items():
         if names and name not in names:
             continue
-        if waiting := session.awaiting_approval.get(name, ()):
-            print_wrapped(f"{name} has tools that are new or have changed since you approved them:")
-            decided += await _review_definitions(host, session, name, waiting, yes=yes)
-        if unconfirmed:
+        if withheld := session.awaiting_approval.get(name, ()):
+            print_wrapped(f"{quote(name)} has tools that are new or have changed since you approved them:")
+            decided += await _review_definitions(host, session, name, withheld, yes=yes)
+        if without_hints:
             print_wrapped(
-                f"{name} says this about its tools. Until you approve it, Holdfast believes no hints, "
-                "and asks before a tool runs that says that it only reads:"
+                f"{quote(name)} says this about its tools. Until you approve this, Holdfast ignores these hints: "
+                "it asks you even before tools that claim to be read-only:"
             )
-            decided += await _review_definitions(host, session, name, unconfirmed, yes=yes)
+            decided += await _review_definitions(host, session, name, without_hints, yes=yes)
     return decided
 
 
 async def _review_definitions(
-    host: Host, session: Session, server: str, tools: Sequence[WithheldTool | UnconfirmedTool], *, yes: bool
+    host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
 ) -> int:
-    spec, owner = session.server(server), session.context.user_id or ""
+    spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
     lines: list[str] = []
     for tool in tools:
-        before = await host.approvals.last_definition(spec, tool.name, owner=owner)
-        now = [*describe_tool(tool.definition)]
-        stored = _unmask([*describe_tool(before)], tool.definition, Mask.of(secrets_in_spec(spec)))
-        lines += (f"  {tool.name}", *(f"    {line}" for line in _differences(stored, now)))
+        approved = await host.approvals.last_definition(spec, tool.name, owner=owner, mask=mask)
+        new_lines = [*describe_tool(tool.definition)]
+        old_lines = _unmask([*describe_tool(approved)], tool.definition, mask)
+        lines += (f"  {quote(tool.name)}", *(f"    {line}" for line in _mark_changes(old_lines, new_lines)))
     if not print_for_review(lines):
         print_line(f"These {len(tools)} tools are longer than the screen: scroll up and read all of it.")
     if yes or confirm("Approve them as they are shown?"):
         await host.approvals.approve_tools(
             spec,
             {tool.name: tool.fingerprint for tool in tools},
-            by=getpass.getuser(),
+            by=user_name(),
             owner=owner,
             definitions=[tool.definition for tool in tools if tool.definition is not None],
+            mask=mask,
         )
         print_line("  approved")
     return 1
 
 
 def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]:
-    """The lines of a stored definition. Where secrets were masked, but nothing else has changed, the line of the current one."""
+    """Return the lines of a stored definition. Lines in which secrets were masked, but nothing changed, are unmasked."""
     if definition is None:
         return stored
     masked = describe_tool(mask_definition(definition, mask))
@@ -167,17 +180,20 @@ def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]
     return [current.get(line, line) for line in stored]
 
 
-def _differences(before: list[str], now: list[str]) -> Iterator[str]:
-    """All lines; those that were added or removed begin with + or -. Without a definition before, there is nothing to compare."""
-    if not before or before == now or len(now) > _MAX_COMPARED_LINES:
-        yield from now
+def _mark_changes(old_lines: list[str], new_lines: list[str]) -> Iterator[str]:
+    """Return all lines; those that were added or removed begin with + or -.
+
+    If there is no earlier definition, all lines are returned unmarked.
+    """
+    if not old_lines or old_lines == new_lines or len(new_lines) > _MAX_COMPARED_LINES:
+        yield from new_lines
         return
-    lines = difflib.unified_diff(before, now, lineterm="", n=_MAX_COMPARED_LINES)
-    yield from islice(lines, 3, None)  # without the header
+    lines = difflib.unified_diff(old_lines, new_lines, lineterm="", n=_MAX_COMPARED_LINES)
+    yield from islice(lines, 3, None)  # skip the header
 
 
 def describe_tool(definition: Tool | None) -> Iterator[str]:
-    """A tool's definition for review: its texts, its annotations and its schemas, all of them."""
+    """Return every line of a tool's definition for review: its texts, its annotations and its schemas."""
     if definition is None:
         return
     content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(definition))

@@ -1,4 +1,4 @@
-"""Describe a server's entry for a person who decides about it: in `servers approve`, `servers explain` and `servers import`."""
+"""Describes a server's entry to the user who decides about it: in `servers approve`, `servers explain` and `servers import`."""
 
 import json
 import re
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from holdfast.cli.text import shorten
 from holdfast.resolve.entry_summary import EntrySummary
 
-_MAX_WORD = 60  # cells of a word in `describe_briefly`
+_MAX_WORD_CELLS = 60
 _MAX_WORDS = 12
 
 
 def describe_entry(summary: EntrySummary) -> list[str]:
-    """All lines of an entry: the command, each argument, the URL, variables and headers. Values are quoted as in JSON."""
+    """Return all lines of an entry: command, arguments, URL, variables and headers. Values are quoted as in JSON."""
     lines: list[str] = []
     if summary.command:
         program, *args = summary.command
-        lines.append(f"command:   {_quote(program)}")
-        lines += _column("args:", map(_quote, args))
+        lines.append(f"command:   {quote(program)}")
+        lines += _column("args:", map(quote, args))
     if summary.cwd:
-        lines.append(f"cwd:       {_quote(summary.cwd)}")
+        lines.append(f"cwd:       {quote(summary.cwd)}")
     if summary.url:
-        lines.append(f"url:       {_quote(ascii_host(summary.url))}")
+        lines.append(f"url:       {quote(ascii_host(summary.url))}")
     lines += _column("env:", _pairs(summary.env))
     lines += _column("headers:", _pairs(summary.headers))
     if summary.host_variables:
@@ -30,7 +30,7 @@ def describe_entry(summary: EntrySummary) -> list[str]:
 
 
 def describe_briefly(summary: EntrySummary) -> str:
-    """The command or the URL in a few lines. The beginning of each word is shown, and how much is left out."""
+    """Return the command or the URL in a few lines. Long words are shortened, and say how long they are."""
     if not summary.command:
         return _brief(ascii_host(summary.url))
     words = [_brief(word) for word in summary.command[:_MAX_WORDS]]
@@ -39,7 +39,7 @@ def describe_briefly(summary: EntrySummary) -> str:
 
 
 def ascii_host(url: str) -> str:
-    """The URL with its host in ASCII (punycode): other letters may look like those of a host that you know."""
+    """Return the URL with its host in ASCII (punycode): other letters may look like those of a host that you know."""
     scheme, slashes, rest = url.partition("//")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, at, place = authority.rpartition("@")
@@ -54,20 +54,20 @@ def ascii_host(url: str) -> str:
 
 
 def _brief(word: str) -> str:
-    quoted = _quote(word)
-    short = shorten(quoted, _MAX_WORD)
+    quoted = quote(word)
+    short = shorten(quoted, _MAX_WORD_CELLS)
     return short if short == quoted else f'{short}" ({len(word)} characters)'
 
 
-def _quote(text: str) -> str:
-    """The text as ASCII JSON: no letter can look like another, and blanks at the end are visible."""
+def quote(text: str) -> str:
+    """Return the text as ASCII JSON: no letter looks like another, and blanks at the end are visible."""
     return json.dumps(text)
 
 
 def _pairs(values: Mapping[str, str]) -> Iterator[str]:
     for name, value in values.items():
-        shown = name if name.isascii() and name.isprintable() and " " not in name else _quote(name)
-        yield f"{shown} = {_quote(value)}"
+        shown = name if name.isascii() and name.isprintable() and " " not in name else quote(name)
+        yield f"{shown} = {quote(value)}"
 
 
 def _column(title: str, lines: Iterator[str]) -> Iterator[str]:

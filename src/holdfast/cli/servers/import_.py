@@ -1,4 +1,4 @@
-"""`holdfast servers import`: import MCP servers from the configuration of another program."""
+"""`holdfast servers import`: imports MCP servers from the configuration of another program."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from holdfast.resolve.json_with_comments import read_json
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.wire.strict_json import StrictJsonError
 
-_MAX_BYTES = 16 * 1024 * 1024  # Claude Code keeps more than servers in its file
+_MAX_BYTES = 16 * 1024 * 1024  # Claude Code's file also contains much else
 
 
 @click.command("import")
@@ -42,43 +42,47 @@ def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another program.
 
     Adds them to your servers file (the setting servers.user_file): from then on they run without approval, in every
-    folder. Import only servers that you trust; --dry-run shows everything in them, also secrets. Servers that are already
-    in it stay unchanged, and so does the other program's file.
+    folder. Import only servers that you trust; --dry-run shows everything in them, including secrets. A server for one
+    project is started in the folder of that project. A server whose program depends on the folder that is open is not
+    imported. Servers that are already in your servers file stay unchanged, and so does the other program's file.
 
     \b
     Example:
       holdfast servers import --from claude-desktop --dry-run
     """
-    found = _read(CLIENT_APPS[program], file)
-    target = settings.load().servers.user_file
-    own = _read_own(target)
-    servers = own.setdefault("mcpServers", {})
+    found = _read_program_files(CLIENT_APPS[program], file)
+    user_file = settings.load().servers.user_file
+    user_config = _read_user_file(user_file)
+    servers = user_config.setdefault("mcpServers", {})
     if not isinstance(servers, dict):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f'{target} has no object "mcpServers".', hint="Fix the file first."
+            codes.BAD_ARGUMENT, f'{user_file} has no object "mcpServers".', hint="Fix the file first."
         )
     rows: list[tuple[str, str, str]] = []
     for server in found:
+        if server.problem:
+            rows.append((server.name, "not imported", server.problem))
+            continue
         is_new = server.name not in servers
         if is_new:
             servers[server.name] = server.entry
         status = ("would be added" if dry_run else "added") if is_new else "already there, unchanged"
         rows.append((server.name, status, "; ".join(server.remarks)))
         if dry_run and is_new:
-            print_for_review((server.name, *(f"  {line}" for line in _describe(server, target))))
+            print_for_review((server.name, *(f"  {line}" for line in _describe(server, user_file))))
     print_table(("server", "status", "remarks"), rows)
     if not dry_run and any(status == "added" for _, status, *_ in rows):
-        _write(target, own)
-        print_line(f"Written to {target}.")
+        _write_user_file(user_file, user_config)
+        print_line(f"Written to {user_file}.")
 
 
-def _describe(server: ImportedServer, target: Path) -> list[str]:
-    """What the server would run or contact, as written. Nothing is masked: nobody must be able to hide a part of it."""
-    entry = ServerEntry(name=server.name, source=Source.USER, origin=str(target), value=server.entry)
+def _describe(server: ImportedServer, user_file: Path) -> list[str]:
+    """Return what the server runs or contacts, unmasked: the author of an entry must not be able to hide parts of it."""
+    entry = ServerEntry(name=server.name, source=Source.USER, origin=str(user_file), value=server.entry)
     return describe_entry(summarize_whole(entry))
 
 
-def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
+def _read_program_files(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
     files = (
         (file,) if file is not None else tuple(path for path in program.files(Path.home()) if path.is_file())
     )
@@ -110,28 +114,30 @@ def _read(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
     return tuple(found.values())
 
 
-def _read_own(target: Path) -> JsonObject:
+def _read_user_file(user_file: Path) -> JsonObject:
     try:
-        content = read_json(read_untrusted_file(target, limit=_MAX_BYTES))
+        content = read_json(read_untrusted_file(user_file, limit=_MAX_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, StrictJsonError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{target} cannot be read: {reason}.", hint="Fix the file first."
+            codes.BAD_ARGUMENT, f"{user_file} cannot be read: {reason}.", hint="Fix the file first."
         ) from None
     if not isinstance(content, dict):
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{target} is not a JSON object.", hint="Fix the file first.")
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{user_file} is not a JSON object.", hint="Fix the file first."
+        )
     return content
 
 
-def _write(target: Path, content: JsonObject) -> None:
-    """Replace the file atomically; only its owner can read it, as it may contain secrets."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".mcp-")
+def _write_user_file(user_file: Path, content: JsonObject) -> None:
+    """Replace the file atomically. Only its owner can read it, because it may contain secrets."""
+    user_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=user_file.parent, prefix=".mcp-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=2, ensure_ascii=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    Path(name).replace(target)
+    Path(name).replace(user_file)

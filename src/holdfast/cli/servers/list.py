@@ -5,13 +5,20 @@ from typing import Any
 import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
-from holdfast.cli.output import json_option, print_json, print_line, print_table, print_wrapped
+from holdfast.cli.output import (
+    NO_SERVERS,
+    json_option,
+    print_json,
+    print_line,
+    print_table,
+    print_wrapped,
+)
 from holdfast.cli.servers.describe_entry import ascii_host, describe_entry
 from holdfast.host.host import Host
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
-from holdfast.model.secret_text import mask_listing
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 from holdfast.resolve.entry_summary import summarize
 from holdfast.resolve.load import LoadedEntries
@@ -52,12 +59,9 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
     if rows:
         print_table(("server", "from", "command or URL", "status"), rows)
     else:
-        print_line(
-            "No servers are configured yet. To import some: holdfast servers import --from claude-desktop",
-            err=True,
-        )
+        print_line(NO_SERVERS, err=True)
     for warning in resolution.warnings:
-        print_line(f"{warning.server}: {mask_listing(warning.text)}", err=True)
+        print_line(f"{warning.subject}: {mask_listing(warning.text)}", err=True)
 
 
 @click.command()
@@ -114,7 +118,7 @@ def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
 
 
 def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
-    """The command or URL as it is written in the entry, where variables are not expanded."""
+    """Return the server's command or URL as its entry has it, without expanding variables."""
     if isinstance(server.transport, InProcess):
         return "(built in)"
     entries = (entry for entry in loaded.entries if entry.name == server.name)
@@ -153,7 +157,12 @@ def _to_json(loaded: LoadedEntries, resolution: Resolution) -> dict[str, Any]:
             for refusal in resolution.refusals
         ],
         "warnings": [
-            {"server": warning.server, "stage": warning.stage, "text": mask_listing(warning.text)}
+            {
+                "server": warning.server,
+                "folder": warning.folder,
+                "stage": warning.stage,
+                "text": mask_listing(warning.text),
+            }
             for warning in resolution.warnings
         ],
     }

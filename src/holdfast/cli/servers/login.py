@@ -99,8 +99,9 @@ def logout(name: str) -> None:
 
 
 async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
-    """The server with this name that a direct session in this folder gets. A project's server must be approved."""
-    from holdfast.cli.open_store import STORE_FILE, open_read_only
+    """Return the server with this name, if a direct session in this folder gets it. A project's server must be approved."""
+    from holdfast.cli.open_store import open_store_for_reading
+    from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.context import SessionContext
     from holdfast.model.errors import HoldfastError
@@ -113,7 +114,7 @@ async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     context = SessionContext(
         session_id=new_session_id(), trust_level=Trust.DIRECT, cwd=folder, roots=(folder,)
     )
-    async with open_read_only(settings.data_dir / STORE_FILE) as store:
+    async with open_store_for_reading(settings.data_dir / DATABASE_FILE) as store:
         loaded, policy = await prepare_resolution(ResolveInputs(settings=settings), store, context, None)
     resolution = resolve(loaded, context, policy)
     for spec in resolution.servers:

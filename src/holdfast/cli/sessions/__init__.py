@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, replay, search, move, delete and export stored sessions."""
+"""`holdfast sessions`: list, show, replay, search, attach to, watch, move, delete and export sessions."""
 
 import click
 
@@ -18,6 +18,13 @@ _HERE = "holdfast.cli.sessions"
         "search": LazyCommand(
             target=f"{_HERE}.list:search", help="Find messages and titles that contain all the words."
         ),
+        "attach": LazyCommand(
+            target=f"{_HERE}.attach:attach", help="Chat in a session that another process has open."
+        ),
+        "watch": LazyCommand(
+            target=f"{_HERE}.attach:watch",
+            help="Print what happens in a session that another process has open.",
+        ),
         "move": LazyCommand(
             target=f"{_HERE}.change:move", help="Change the folder of a session, after its project was moved."
         ),
@@ -28,7 +35,7 @@ _HERE = "holdfast.cli.sessions"
     },
 )
 def sessions() -> None:
-    """List, show, replay, search, move, delete and export sessions.
+    """List, show, replay, search, attach to, watch, move, delete and export sessions.
 
     ID is the id of a session, or its first characters: at least four.
 
@@ -38,4 +45,5 @@ def sessions() -> None:
       holdfast sessions replay 3f2a       print the conversation
       holdfast sessions search login bug  find messages with these words
       holdfast chat --resume 3f2a         continue the session
+      holdfast sessions attach 3f2a       join a session that another process has open
     """

@@ -1,18 +1,14 @@
-"""A stored session, described for users and for programs."""
+"""Describes a stored session for users and for programs."""
 
 from datetime import UTC, datetime
 
 from holdfast.model.json import JsonObject
-from holdfast.store import clock
 from holdfast.store.lease import is_interrupted
 from holdfast.store.types import StoredSession
 
-SHORT_ID = 13
-"""The number of characters of an id that tables show; enough to distinguish sessions."""
-
 
 def session_to_json(stored: StoredSession) -> JsonObject:
-    """The session as commands print it with `--json`."""
+    """Return the session as commands print it with `--json`."""
     context = stored.context
     return {
         "id": context.session_id,
@@ -29,12 +25,12 @@ def session_to_json(stored: StoredSession) -> JsonObject:
         "created": stored.created.isoformat(),
         "updated": stored.updated.isoformat(),
         "events": stored.last_seq,
-        "interrupted": is_interrupted(stored, clock.now()),
+        "interrupted": is_interrupted(stored),
     }
 
 
 def time_ago(moment: datetime) -> str:
-    """How long ago a moment was, such as "5 min ago"; after a day, its date."""
+    """Return how long ago a moment was, such as "5 min ago"; after a day, its date."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 60:
         return "just now"
@@ -46,9 +42,9 @@ def time_ago(moment: datetime) -> str:
 
 
 def describe_open_turn(stored: StoredSession) -> str:
-    """The end of a sentence about the last turn: that it is running or was interrupted; empty if it has ended."""
+    """Return "was interrupted" or "is running in …", to follow "its last turn"; empty if the last turn has ended."""
     if not stored.open_turn:
         return ""
-    if stored.lease is None or is_interrupted(stored, clock.now()):
+    if stored.lease is None or is_interrupted(stored):
         return "was interrupted"
     return f"is running in {stored.lease.owner}"

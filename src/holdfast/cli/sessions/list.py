@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.open_store import path_option, run_reading
+from holdfast.cli.find_session import short_id
+from holdfast.cli.open_store import path_option, run_with_read_only_store
 from holdfast.cli.output import json_lines_option, print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
-from holdfast.cli.sessions.describe import SHORT_ID, describe_open_turn, session_to_json, time_ago
+from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SearchQuery, SessionQuery
 from holdfast.store.store import Store
 from holdfast.store.types import SearchHit, StoredSession
@@ -44,7 +45,7 @@ def list_sessions(
     async def work(store: Store) -> tuple[list[StoredSession], int]:
         return await collect_pages(lambda cursor: store.sessions(replace(query, cursor=cursor)), limit)
 
-    found, more = run_reading(path, work)
+    found, more = run_with_read_only_store(path, work)
     if as_json:
         for stored in found:
             print_json(session_to_json(stored), indent=None)
@@ -73,7 +74,7 @@ def search(*, words: tuple[str, ...], limit: int | None, as_json: bool, path: Pa
     async def work(store: Store) -> tuple[list[SearchHit], int]:
         return await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), limit)
 
-    hits, more = run_reading(path, work)
+    hits, more = run_with_read_only_store(path, work)
     if as_json:
         for hit in hits:
             line = {"session": session_to_json(hit.session), "seq": hit.seq, "snippet": hit.snippet}
@@ -93,18 +94,14 @@ def _row(stored: StoredSession) -> tuple[str, ...]:
     title = stored.title or "(no prompts)"
     if open_turn := describe_open_turn(stored):
         title += f" (its last turn {open_turn})"
-    return context.session_id[:SHORT_ID], time_ago(stored.updated), title, context.cwd, stored.source
+    return short_id(context.session_id), time_ago(stored.updated), title, context.cwd, stored.source
 
 
 def _hit_row(hit: SearchHit) -> tuple[str, ...]:
     session = hit.session
     return (
-        session.context.session_id[:SHORT_ID],
+        short_id(session.context.session_id),
         time_ago(session.updated),
         session.title,
-        _one_line(hit.snippet),
+        " ".join(hit.snippet.split()),
     )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

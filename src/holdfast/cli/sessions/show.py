@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from holdfast.cli.find_session import find_session
-from holdfast.cli.open_store import path_option, run_reading
+from holdfast.cli.open_store import path_option, run_with_read_only_store
 from holdfast.cli.output import (
     STDOUT,
     json_option,
@@ -19,8 +19,8 @@ from holdfast.cli.output import (
     write_json_lines,
 )
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
-from holdfast.model.event import ServersResolved
-from holdfast.store import clock
+from holdfast.model.event import Event, ServersResolved, UnknownEvent, event_kind
+from holdfast.store.codec import is_json_object
 from holdfast.store.interrupted import missing_ends
 from holdfast.store.lease import is_interrupted
 from holdfast.store.store import Store
@@ -43,10 +43,10 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         stored = await find_session(store, session)
         session_id = stored.context.session_id
         resolution = await store.read(lambda tx: tx.resolution(session_id))
-        kinds = Counter([type(event.event).__name__ async for event in store.events(session_id)])
+        kinds = Counter([event_kind(event.event) async for event in store.events(session_id)])
         return stored, resolution, kinds
 
-    stored, resolution, kinds = run_reading(path, work)
+    stored, resolution, kinds = run_with_read_only_store(path, work)
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
     if as_json:
@@ -67,14 +67,14 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         ("title", stored.title or "(no prompts)"),
         ("state", stored.state + (f"; its last turn {open_turn}" if open_turn else "")),
         ("folder", context.cwd),
-        *(("also", root) for root in context.roots[1:]),
+        *(("other folder", root) for root in context.roots[1:]),
         ("workspace", context.workspace_id or "(none)"),
         ("trust", context.trust_level),
         ("from", stored.source),
         ("created", time_ago(stored.created)),
         ("last used", time_ago(stored.updated)),
-        ("turns", str(kinds["Prompted"])),
-        ("calls", str(kinds["ToolCalled"])),
+        ("turns", str(kinds["prompted"])),
+        ("calls", str(kinds["tool_called"])),
         ("events", str(stored.last_seq)),
         ("servers", ", ".join(servers) or "(none)"),
         *((f"refused {refusal.server}", refusal.reason) for refusal in refusals),
@@ -102,7 +102,7 @@ def replay(*, session: str, path: Path | None) -> None:
         stored = await find_session(store, session)
         async for event in store.events(stored.context.session_id):
             printer.show(event.event)
-        if is_interrupted(stored, clock.now()):
+        if is_interrupted(stored):
             for end in await store.read(lambda tx: missing_ends(tx, stored.context.session_id)):
                 printer.show(end.event)
         elif stored.open_turn:
@@ -110,7 +110,7 @@ def replay(*, session: str, path: Path | None) -> None:
             printer.print(f"This turn {describe_open_turn(stored)}.", "yellow")
         printer.new_line()
 
-    run_reading(path, work)
+    run_with_read_only_store(path, work)
 
 
 @click.command()
@@ -130,15 +130,36 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
     async def work(store: Store) -> list[str]:
         stored = await find_session(store, session)
         first = json.dumps({"session": session_to_json(stored)})
-        return [first, *[_to_json_line(event) async for event in store.events(stored.context.session_id)]]
+        return [
+            first,
+            *[event_to_json_line(event) async for event in store.events(stored.context.session_id)],
+        ]
 
-    lines = run_reading(path, work)
+    lines = run_with_read_only_store(path, work)
     write_json_lines(output, lines)
     if output not in (None, STDOUT):
         print_line(f"{len(lines) - 1} events written to {output}.", err=True)
 
 
-def _to_json_line(stored: StoredEvent) -> str:
-    event = stored.event
-    line = {"seq": stored.seq, "at": stored.at.isoformat(), "kind": type(event).__name__, "event": event}
+def event_to_json_line(stored: StoredEvent) -> str:
+    """Encode an event with its number, its time and its kind."""
+    line = {
+        "seq": stored.seq,
+        "at": stored.at.isoformat(),
+        "kind": event_kind(stored.event),
+        **({"agent": stored.agent} if stored.agent else {}),
+        **({"parent_call": stored.parent_call} if stored.parent_call else {}),
+        **({"cause": stored.cause} if stored.cause else {}),
+        "event": _body(stored.event),
+    }
     return msgspec.json.encode(line).decode()
+
+
+def _body(event: Event) -> object:
+    match event:
+        case UnknownEvent(body=body) if is_json_object(body):
+            return msgspec.Raw(body)
+        case UnknownEvent(body=body):
+            return {"base64": body}
+        case _:
+            return event

@@ -1,4 +1,4 @@
-"""Asks the user at the terminal for permission to run a tool."""
+"""The door of a chat: asks the user at the terminal for permission to run a tool."""
 
 import shutil
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,10 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Decision
+from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
 
-ANSWERS = {
+_DECISIONS = {
     "y": Decision.ALLOW_ONCE,
     "yes": Decision.ALLOW_ONCE,
     "o": Decision.ALLOW_ONCE,
@@ -25,42 +25,67 @@ ANSWERS = {
     "r": Decision.REJECT,
     "reject": Decision.REJECT,
 }
-QUESTION = "[o]nce, [a]lways in this session, [r]eject? "
-_VIEW = ("v", "view")
-_FIRST_LINES = 40
+_DECISION_TEXTS = {
+    Decision.ALLOW_ONCE: "allowed once",
+    Decision.ALLOW_ALWAYS: "always allowed in this session",
+    Decision.REJECT: "rejected",
+}
+_QUESTION = "[o]nce, [a]lways in this session, [r]eject? "
+_VIEW_ANSWERS = ("v", "view")
+_MAX_LINES_SHOWN = 40
 
 Ask = Callable[[str, str], Awaitable[str | None]]
 """Asks a question, after printing the text that the question is about. Returns None at the end of the input."""
 
 
 class TerminalDoor:
-    """The door of a chat: asks the user at the terminal. Without a user (`ask` is None), it rejects every request."""
+    """Asks the user at the terminal. In a pipe there is no user (`ask` is None), and every call that needs permission is rejected."""
 
     def __init__(self, ask: Ask | None) -> None:
         self._ask = ask
+        self._unanswered: set[str] = set()
+        """The calls about which the user was asked and has not answered."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
         return DoorCapabilities(permission=self._ask is not None)
 
     async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Show the call, and ask until the answer is clear; the end of the input means reject."""
+        """Show the call, and ask until the user allows or rejects it. The end of the input counts as a rejection."""
         if self._ask is None:
             return Decision.REJECT
+        self._unanswered.add(call.call_id)
+        decision = await self._ask_about(self._ask, call, title)
+        self._unanswered.discard(call.call_id)
+        return decision
+
+    def pop_decision_of_others(self, event: Event) -> str:
+        """What another door decided about a call, if the user was asked about the call, too; else an empty text."""
+        match event:
+            case PermissionDecided(call_id=call_id, decision=decision) if call_id in self._unanswered:
+                self._unanswered.discard(call_id)
+                return f"answered elsewhere: {_DECISION_TEXTS[decision]}"
+            case ToolEnded(call_id=call_id):
+                self._unanswered.discard(call_id)
+            case _:
+                pass
+        return ""
+
+    async def _ask_about(self, ask: Ask, call: ToolCall, title: str) -> Decision:
         lines = format_arguments(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
-        shown, rest = lines[:_FIRST_LINES], lines[_FIRST_LINES:]
+        shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
         while True:
             view = f"[v]iew the other {len(rest)} lines, " if rest else ""
-            answer = await self._ask(
-                f"  {replace_unprintable(title)} may change something. {view}{QUESTION}",
+            answer = await ask(
+                f"  {replace_unprintable(title)} may change something. {view}{_QUESTION}",
                 _join_lines(shown, rest),
             )
             if answer is None:
                 return Decision.REJECT
             answer = answer.strip().lower()
-            if answer in ANSWERS:
-                return ANSWERS[answer]
-            shown, rest = (rest, []) if answer in _VIEW else ([], rest)
+            if answer in _DECISIONS:
+                return _DECISIONS[answer]
+            shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot show forms.")

@@ -1,0 +1,82 @@
+"""A chat in a session that another process has open."""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.cli.chat.chat import Chat
+from holdfast.cli.find_session import short_id
+from holdfast.host.describe_session import Description
+from holdfast.host.remote.client import RemoteSession, attach_to_owner
+from holdfast.masking.mask import Mask
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.types import Lease, StoredEvent
+
+
+class AttachedChat(Chat):
+    """Attaches to the session, and detaches at the end. The session goes on in the process that has it open."""
+
+    def __init__(self, settings: Settings, lease: Lease, title: str) -> None:
+        super().__init__(settings)
+        self._lease = lease
+        self._title = title
+
+    async def _run_session(self) -> None:
+        self._open_terminal()  # a question may be open already
+        async with attach_to_owner(
+            self._settings.data_dir, self._lease, door=self._door, on_events=self._show_events
+        ) as remote:
+            await remote.wait_shown(remote.last_seq)
+            self._print_banner(remote.description)
+            prompting = asyncio.create_task(self._run_prompts(_AttachedSession(remote), Mask()))
+            closed = asyncio.create_task(remote.closed.wait())
+            try:
+                await asyncio.wait([prompting, closed], return_when=asyncio.FIRST_COMPLETED)
+                if not prompting.done():
+                    raise HoldfastError(
+                        codes.CONNECTION_CLOSED,
+                        "The session was closed, or the process that had it open has ended.",
+                    )
+                prompting.result()
+            finally:
+                for task in (prompting, closed):
+                    task.cancel()
+                await asyncio.wait([prompting, closed])
+
+    async def _show_events(self, events: Sequence[StoredEvent]) -> None:
+        for stored in events:
+            await self._show_event(stored)
+
+    def _print_banner(self, description: Description) -> None:
+        printer, owner = self._printer, self._lease.owner
+        printer.new_line()
+        printer.print(
+            f"Attached to {short_id(self._lease.session_id)}… in {description.cwd}, "
+            f"{description.trust}, mode {description.mode}; process {owner.pid} has it open.",
+            "bold cyan",
+        )
+        printer.print("/quit detaches you; the session stays open.", "dim")
+        if self._title:
+            printer.print(f"Its title is {self._title!r}.", "dim")
+        printer.print()
+
+
+class _AttachedSession:
+    """The session of another process, as the chat uses it."""
+
+    def __init__(self, remote: RemoteSession) -> None:
+        self._remote = remote
+        self._requests: set[asyncio.Task[object]] = set()
+
+    async def prompt(self, text: str) -> None:
+        await self._remote.prompt([{"type": "text", "text": text}])
+        await self._remote.describe()  # the tools may have changed
+
+    def cancel(self) -> None:
+        task: asyncio.Task[object] = asyncio.create_task(self._remote.cancel())
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    def describe(self) -> Description:
+        return self._remote.description

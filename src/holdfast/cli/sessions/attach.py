@@ -1,0 +1,117 @@
+"""`holdfast sessions attach` and `watch`: use a session that another process has open."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.output import json_option
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store.types import StoredEvent, StoredSession
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+def attach(*, session: str) -> None:
+    """Chat in a session that another process has open, such as an editor.
+
+    You see everything that happens, can prompt, and answer the questions of tools, as the other side can: the first
+    answer counts. Leaving does not close the session. A session that no process has open: holdfast chat --resume ID
+
+    \b
+    Example:
+      holdfast sessions attach 3f2a
+    """
+    from holdfast import settings, telemetry
+    from holdfast.cli.chat.attached_chat import AttachedChat
+
+    loaded = settings.load()
+    telemetry.configure(loaded.log.level, loaded.log.format)
+    stored = asyncio.run(_find_open(loaded, session))
+    assert stored.lease is not None
+    lease = stored.lease
+
+    async def run() -> int:
+        return await AttachedChat(loaded, lease, stored.title).run()
+
+    sys.exit(asyncio.run(run()))
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, metavar="N", help="Begin after the event with this number."
+)
+@json_option
+def watch(*, session: str, after: int, as_json: bool) -> None:
+    """Print what happens in a session that another process has open, until the session is closed.
+
+    With --json, each line is an event with its number, time and kind. Press Ctrl-C to stop.
+
+    \b
+    Example:
+      holdfast sessions watch 3f2a
+    """
+    from holdfast import settings, telemetry
+
+    loaded = settings.load()
+    telemetry.configure(loaded.log.level, loaded.log.format)
+    try:
+        asyncio.run(_watch(loaded, session, after, as_json=as_json))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool) -> None:
+    from holdfast.cli.chat.door import TerminalDoor
+    from holdfast.cli.event_printer import EventPrinter
+    from holdfast.cli.output import print_line
+    from holdfast.cli.sessions.show import event_to_json_line
+    from holdfast.host.remote.client import attach_to_owner
+
+    stored = await _find_open(settings, typed)
+    assert stored.lease is not None
+    printer = EventPrinter()
+
+    async def show(events: "Sequence[StoredEvent]") -> None:
+        for event in events:
+            if as_json:
+                print_line(event_to_json_line(event))
+            else:
+                printer.show(event.event)
+
+    async with attach_to_owner(
+        settings.data_dir,
+        stored.lease,
+        door=TerminalDoor(None),
+        on_events=show,
+        after=after,
+        may_answer=False,
+    ) as remote:
+        await remote.closed.wait()
+    printer.new_line()
+
+
+async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
+    """The session that the user typed. Raises if no process has it open."""
+    from holdfast.cli.find_session import find_session, short_id
+    from holdfast.cli.open_store import open_store_for_reading
+    from holdfast.host.data_folder import DATABASE_FILE
+    from holdfast.model import codes
+    from holdfast.model.errors import HoldfastError
+    from holdfast.store.lease import is_expired
+
+    async with open_store_for_reading(Path(settings.data_dir) / DATABASE_FILE) as store:
+        stored = await find_session(store, typed)
+        if stored.lease is None or is_expired(stored.lease, store.now()):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "No process has this session open.",
+                hint=f"Open it: holdfast chat --resume {short_id(stored.context.session_id)}",
+            )
+    return stored

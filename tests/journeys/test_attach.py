@@ -1,0 +1,145 @@
+"""One session with two doors: an editor, and a terminal in another process."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.editor import Editor, always_choose, editor, environment
+from tests.journeys.terminal import PATIENCE, Terminal, terminal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-01", "SES-03")]
+
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+ATTACH = [*HOLDFAST, "sessions", "attach"]
+READY = "› "
+QUESTION = "[r]eject? "
+PERMISSION = "session/request_permission"
+WRITE = '/call files.write {"path": "note", "text": "hi"}'
+
+
+def attached(home: Path, cwd: Path, session: str):
+    return terminal(home, cwd, session, command=ATTACH)
+
+
+async def asked(zed: Editor) -> None:
+    await zed.wait_until(lambda it: any(method == PERMISSION for method, _ in it.agent_requests))
+
+
+async def test_terminal_answers_the_question_of_an_editors_session(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        zed.unanswered.add(PERMISSION)
+        session = await zed.new(cwd)
+        turn = zed.start_prompt(session, WRITE)
+        await asked(zed)
+
+        def answer() -> int:
+            with attached(home, cwd, session) as screen:
+                screen.until(QUESTION)
+                screen.type("o\n")
+                screen.until("✓")
+                screen.type("\x04")
+                return screen.end()
+
+        assert await asyncio.to_thread(answer) == 0
+        assert (await turn)["stopReason"] == "end_turn"
+        assert (cwd / "note").read_text() == "hi"
+        assert await zed.prompt(session, "/servers") == "end_turn"  # the session is still open
+
+
+async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            zed.answers[PERMISSION] = lambda params: (
+                screen.until(QUESTION),
+                always_choose("allow_once")(params),
+            )[1]
+            await zed.prompt(session, WRITE)
+            await asyncio.to_thread(screen.until, "answered elsewhere: allowed once")
+            await asyncio.to_thread(screen.until, "✓")
+    assert (cwd / "note").read_text() == "hi"
+
+
+async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+
+        def prompt() -> None:
+            with attached(home, cwd, session) as screen:
+                screen.until(READY)
+                screen.line("/tools files")
+                screen.until("files.write")
+
+        await asyncio.to_thread(prompt)
+        await zed.wait_until(lambda it: "files.write" in it.reply_text(session))
+
+        prompts = [update["content"]["text"] for update in zed.updates(session, "user_message_chunk")]
+        assert prompts == ["/tools files"]
+
+
+async def test_terminal_that_is_killed_while_asked_changes_nothing_for_the_editor(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+
+        def kill_when_asked(screen: Terminal) -> None:
+            screen.until(QUESTION)
+            screen.process.kill()
+            screen.process.wait()
+
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            zed.answers[PERMISSION] = lambda params: (
+                kill_when_asked(screen),
+                always_choose("allow_once")(params),
+            )[1]
+            assert await zed.prompt(session, WRITE) == "end_turn"
+
+    assert (cwd / "note").read_text() == "hi"
+
+
+async def test_watch_prints_the_events_until_the_session_is_closed(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        watching = await asyncio.create_subprocess_exec(
+            *HOLDFAST,
+            *("sessions", "watch", session, "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            env=environment(home),
+        )
+        assert watching.stdout is not None
+        first = json.loads(await watching.stdout.readline())
+        await zed.prompt(session, "/servers")
+        await zed.request("session/close", {"sessionId": session})
+        rest, _ = await watching.communicate()
+
+    kinds = [first["kind"], *(json.loads(line)["kind"] for line in rest.splitlines())]
+    assert (kinds[0], kinds[-1], watching.returncode) == ("session_opened", "session_closed", 0)
+    assert "turn_ended" in kinds
+
+
+@pytest.mark.parametrize("command", ["attach", "watch"])
+def test_session_that_is_not_open_says_how_to_open_it(home: Path, cwd: Path, command: str):
+    _run(home, cwd, "chat", text="/servers\n")
+    session = json.loads(_run(home, cwd, "sessions", "list", "--json").stdout.splitlines()[0])
+
+    refused = _run(home, cwd, "sessions", command, session["id"])
+
+    assert (refused.returncode, "holdfast chat --resume" in refused.stderr) == (1, True)
+
+
+def _run(home: Path, cwd: Path, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*HOLDFAST, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment(home),
+        timeout=PATIENCE,
+        check=False,
+    )
