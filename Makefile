@@ -62,8 +62,10 @@ soak-kill: setup ## Kill store writers and `holdfast acp` at random moments (CYC
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)
 	@$(BIN)/python -m tests.journeys.soak --cycles $(DOOR_CYCLES) $(ARGS)
 
-soak-stream: setup ## Stream a million updates to a slow reader; memory must stay flat (UPDATES)
+soak-stream: setup ## Stream a million updates to a slow editor and a slow subscriber; memory must stay flat (UPDATES)
 	@HOLDFAST_STREAM=$(UPDATES) $(BIN)/python -m benchmarks.agents.slow_reader
+	@HOLDFAST_SUBSCRIBER_EVENTS=$(UPDATES) HOLDFAST_SUBSCRIBER_ROUNDS=50 \
+		$(BIN)/python -m pytest tests/session/test_subscription.py --timeout 3600 $(ARGS)
 
 powerloss: setup ## Simulate power loss under the store (IMAGES=number of cuts)
 	@$(BIN)/python -m tests.store.powerloss --images $(IMAGES) $(ARGS)

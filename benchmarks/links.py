@@ -258,7 +258,7 @@ async def _seconds_to_open(count: int) -> float:
         await session.wait_ready()
         seconds = time.perf_counter() - began
         assert len(session.available) >= count, session.refusals
-        await host.close_session(session)
+        await session.close()
     return seconds
 
 

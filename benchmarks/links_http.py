@@ -27,9 +27,9 @@ from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.context import SessionContext, context_meta
 from holdfast.model.ids import new_session_id
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.token.signer import Signer

@@ -108,7 +108,7 @@ def _run(measure: Callable[[int], Awaitable[T]], count: int) -> T:
 
 async def _measure_sessions(count: int) -> SessionCosts:
     async with open_host({"echo": entry(OURS)}) as (host, folder):
-        await host.close_session(await _open(host, folder))  # warm-up: what is created only once
+        await (await _open(host, folder)).close()  # warm-up: what is created only once
         gc.collect()
         before = _resident_kb()
         opened: list[Session] = []
@@ -121,7 +121,7 @@ async def _measure_sessions(count: int) -> SessionCosts:
         cost = SessionCosts(
             kb_per_link=kb, over_one=await _cpu_per_call(calls[:1]), in_turn=await _cpu_per_call(calls)
         )
-        await asyncio.gather(*(host.close_session(session) for session in opened))
+        await asyncio.gather(*(session.close() for session in opened))
     return cost
 
 

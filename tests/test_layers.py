@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODEL = ROOT / "src" / "holdfast" / "model"
+SOURCE = ROOT / "src" / "holdfast"
+LOWEST = sorted(path for package in ("masking", "model") for path in (SOURCE / package).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", sorted(MODEL.rglob("*.py")), ids=lambda path: path.stem)
-def test_model_imports_only_itself_and_the_standard_library(path: Path) -> None:
-    allowed = sys.stdlib_module_names | {"holdfast.model"}
+@pytest.mark.parametrize("path", LOWEST, ids=lambda path: path.stem)
+def test_model_and_masking_import_only_themselves_and_the_standard_library(path: Path) -> None:
+    allowed = sys.stdlib_module_names | {"holdfast.masking", "holdfast.model"}
 
     assert [name for name in _imported(path) if name not in allowed] == []
 
@@ -25,11 +26,13 @@ def test_model_imports_only_itself_and_the_standard_library(path: Path) -> None:
     ("module", "line"),
     [
         ("model/trust.py", "import holdfast.settings"),
+        ("model/trust.py", "import holdfast.masking"),
         ("model/trust.py", "import msgspec"),
         ("settings/loader.py", "import holdfast.telemetry"),
         ("telemetry.py", "import click"),
         ("settings/loader.py", "from rich.table import Table"),
         ("telemetry.py", "import structlog"),
+        ("host/data_folder.py", "from holdfast.store.sqlite.store import SqliteStore"),
         ("attic.py", ""),
     ],
 )
@@ -41,6 +44,17 @@ def test_wrong_import_or_unlisted_module_is_detected(tmp_path: Path, module: str
     result = _lint(tmp_path)
 
     assert (result.returncode, "BROKEN" in result.stdout) == (1, True), result.stdout + result.stderr
+
+
+def test_every_module_can_be_imported() -> None:
+    code = (
+        "import importlib, pkgutil, holdfast\n"
+        "for module in pkgutil.walk_packages(holdfast.__path__, 'holdfast.'):\n"
+        "    module.name.endswith('__main__') or importlib.import_module(module.name)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_rules_hold(tmp_path: Path) -> None:

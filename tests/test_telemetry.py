@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import telemetry
+from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.ids import SessionId
-from holdfast.model.mask import Mask
 from holdfast.model.trust import Trust
 
 CONTEXT = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=Trust.DIRECT)

@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.wire.frame import Notification
+from holdfast.wire.frame import Notification, PeerError
 from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult
-from holdfast.wire.peer import PeerError
 from tests.peers.spawn import ME, python, spawned
 
 

@@ -1,4 +1,4 @@
-"""The notes server as it would be without its protection: it looks at tokens last, and keeps whatever it is sent."""
+"""The notes server as it would be without its protection: it looks at tokens last, and keeps everything that it is sent."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -43,7 +43,7 @@ async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, t
         session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
         await session.wait_ready()
         (refusal,) = session.refusals
-        await host.close_session(session)
+        await session.close()
 
     assert (
         refusal.stage,
@@ -68,7 +68,7 @@ async def test_control_without_the_check_the_code_is_loaded(
     async with make_host({}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
         await session.wait_ready()
-        await host.close_session(session)
+        await session.close()
 
     assert mark.exists()
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import settings
-from holdfast.host.host import DATABASE, Host
+from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.host.host import Host
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId, new_session_id
 from holdfast.model.trust import Trust
@@ -24,7 +25,7 @@ async def sessions(home: Path) -> tuple[SessionId, SessionId]:
     theirs = SessionContext(
         session_id=new_session_id(), trust_level=Trust.DIRECT, cwd=str(home.resolve()), user_id="mallory"
     )
-    async with SqliteStore(home / "data" / DATABASE) as store:
+    async with SqliteStore(home / "data" / DATABASE_FILE) as store:
         await store.create(NewSession(context=theirs, title="private"))
     return theirs.session_id, new_session_id()
 
@@ -54,7 +55,7 @@ async def test_session_of_another_owner_looks_unknown_and_the_attempt_is_audited
 
     async with editor(tmp_path) as attacker:
         answers, answers_for_unknown = await attempts(theirs), await attempts(unknown)
-    async with SqliteStore(tmp_path / "data" / DATABASE) as store:
+    async with SqliteStore(tmp_path / "data" / DATABASE_FILE) as store:
         kept = await store.session(theirs)
         audit = await store.read(lambda tx: [json.loads(row.body) for row in tx.audit_rows()])
 

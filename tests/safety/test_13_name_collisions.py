@@ -1,12 +1,16 @@
-"""Attack 13: two servers use one tool name to redirect calls; a config uses the name of a built-in server."""
+"""Attack 13: two servers use one tool name to redirect calls; a config uses the name of a built-in or another server."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.connect.catalog import build_catalog
-from holdfast.model.resolution import Stage
+from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.trust import Trust
+from holdfast.resolve.select import select
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 
@@ -64,6 +68,43 @@ async def test_name_of_a_built_in_server_cannot_be_taken(make_host: HostFactory,
             ("files", Stage.VALIDATE, "A built-in server has this name. Choose another name.")
         ]
     assert answer.code == "UNKNOWN_TOOL"
+
+
+@pytest.mark.promise("RES-13")
+@pytest.mark.parametrize("source", ["client", "user"])
+async def test_variables_of_a_workspace_are_not_for_a_clients_server_of_the_same_name(
+    make_host: HostFactory, tmp_path: Path, source: str
+):
+    folder, seen = tmp_path / "folder", tmp_path / "seen"
+    folder.mkdir()
+    text = f"import os; open({str(seen)!r}, 'w').write(os.environ.get('TOKEN', 'nothing'))"
+    entry: dict[str, Any] = {"command": sys.executable, "args": ["-Ic", text]}
+    brought: list[Any] = [{"name": "github", **entry}] if source == "client" else []
+    async with make_host({} if brought else {"github": entry}) as host:
+        workspace = host.registry.add(folder, trust=Trust.DIRECT)
+        with host.registry.file_of(workspace.slug).open("a") as file:
+            file.write('\n[env.github]\nTOKEN = "secret"\n')
+        async with host.session(cwd=folder, servers=brought) as session:
+            warned = [warning.text[:46] for warning in session.warnings]
+
+    told = {"client": ["It does not get the workspace's variables for "], "user": []}
+    # A server of the user's own list is the control.
+    assert (seen.read_text(), warned) == ("nothing" if brought else "secret", told[source])
+
+
+@pytest.mark.promise("RES-13")
+def test_nor_for_a_projects_server():
+    specs = tuple(
+        ServerSpec(name="github", source=source, transport=Stdio(command="x"))
+        for source in (Source.PROJECT, Source.HOST)
+    )
+
+    selected = select(Resolution(servers=specs), env_overrides={"github": {"TOKEN": "secret"}})
+
+    assert [spec.transport for spec in selected.servers] == [
+        Stdio(command="x"),
+        Stdio(command="x", env={"TOKEN": "secret"}),
+    ]
 
 
 async def test_control_without_server_names_the_last_tool_wins(make_host: HostFactory, tmp_path: Path):

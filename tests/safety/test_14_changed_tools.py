@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, decode_record
 from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
@@ -119,7 +120,7 @@ async def withheld_tools(host: Host, folder: Path, user: str, entry: dict[str, A
         await session.wait_for_servers()
         return [tool.name for tool in session.awaiting_approval["t"]]
     finally:
-        await host.close_session(session)
+        await session.close()
 
 
 @pytest.mark.promise("LNK-17", "API-03")
@@ -205,7 +206,7 @@ async def test_client_that_brings_ever_new_servers_does_not_fill_the_store():
 
     async def rows_after(source: Source) -> tuple[int, int]:
         store = MemoryStore()
-        approvals = Approvals(store, pin_tools="all")
+        approvals = Approvals(store, Audit(store), pin_tools="all")
         for number in range(MAX_CLIENT_SERVERS + 20):
             spec = ServerSpec(name="t", source=source, transport=Stdio(command="x", args=(str(number),)))
             changed = msgspec.structs.replace(tool, description=f"of server {number}")

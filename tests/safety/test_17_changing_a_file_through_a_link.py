@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.manual import ManualAgent
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.event import Decision
+from holdfast.model.permission import Mode
 from holdfast.model.process import GUARDED_NAMES
 from holdfast.model.trust import Trust
-from holdfast.session.conversation import Conversation
 from tests.builtin.support import Buffers, Files
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import text_prompt
@@ -94,9 +93,10 @@ async def test_answer_to_a_question_is_not_used_for_another_file(
     (root / "README.md").write_text("text")
     door = Asking(root / name)
 
-    async with make_host({}) as host, host.session(cwd=root) as session:
+    async with make_host({}) as host, host.session(cwd=root, permission=Mode.ASK) as session:
+        session.attach(door)
         call = f'/call files.write {{"path": "{name}", "text": "{HOSTILE.strip()}"}}'
-        await Conversation(session, ManualAgent(), door).prompt(text_prompt(call))
+        await session.prompt(text_prompt(call))
 
     assert [msgspec.json.decode(call.arguments)["path"] for call in door.asked] == [name]
     assert ((root / ".envrc").read_text(), (root / name).is_symlink()) == (SETTINGS, True)

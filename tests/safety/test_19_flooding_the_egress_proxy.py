@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.process import Confinement
+from holdfast.sandbox.bwrap import egress_proxy
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from tests.builtin.support import Files
 
@@ -96,7 +97,7 @@ async def latency_of_calls(files: Files) -> float:
 
 @pytest.mark.parametrize("kind", FLOODS)
 async def test_calls_of_another_session_are_not_slowed_down(kind: str, tmp_path: Path):
-    """Compared with the same flood against a listener that nobody serves."""
+    """Compared with the same flood against a listener that is not served."""
     (tmp_path / "file").write_text("text")
     files, delays = Files(tmp_path), list[float]()
 
@@ -154,3 +155,37 @@ async def test_connections_over_the_limit_wait_until_another_ends():
         proxy.close()
 
     assert (at_the_limit, accepted) == (LIMIT, LIMIT + 1)
+
+
+@pytest.mark.parametrize("limit", [80, 1 << 20], ids=["attack", "control"])
+async def test_idle_connections_of_one_sandbox_leave_descriptors_for_another(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(egress_proxy, "descriptor_limit", lambda: limit)
+    greedy, other = (CountingProxy(Confinement(network=("example.org",))) for _ in range(2))
+    async with (
+        listening() as (greedy_listener, greedy_address),
+        listening() as (other_listener, other_address),
+        asyncio.timeout(30),
+    ):
+        await greedy.serve(greedy_listener.dup())
+        await other.serve(other_listener.dup())
+        clients = [await asyncio.open_connection(*greedy_address) for _ in range(20)]
+        expected = (
+            5 if limit == 80 else 20
+        )  # of 80 descriptors, 20 are for connections; half of those stay free
+        while greedy.accepted < expected:
+            await asyncio.sleep(0.001)
+        clients.append(await asyncio.open_connection(*other_address))
+        while not other.accepted:
+            await asyncio.sleep(0.001)
+        assert greedy.accepted == expected
+
+        for _, writer in clients[: expected + 1]:
+            writer.close()
+        while greedy.accepted < min(expected + 5, 20):  # those that waited
+            await asyncio.sleep(0.001)
+        for _, writer in clients:
+            writer.close()
+        greedy.close()
+        other.close()

@@ -1,16 +1,28 @@
-"""Attack 21: a confined server starts processes, opens files, allocates memory and writes without end."""
+"""Attack 21: a confined server uses processes, files, memory, disk, and what the kernel counts per user, without end."""
 
 import asyncio
+import errno
+import os
+import signal
+import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import pytest
 
+from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec, Quota
+from holdfast.sandbox import start_slots
+from holdfast.sandbox.held_path import PathHolder
+from holdfast.sandbox.keeper import client
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
-from tests.sandbox.support import PATH, confined, read_line, run, started, wait_unlocked
+from holdfast.sandbox.start_slots import StartSlots
+from tests.sandbox.support import PATH, confined, python, read_line, run, started, wait_unlocked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -96,3 +108,274 @@ async def test_kernel_ends_confined_servers_first_when_memory_runs_out(keeper: K
     inside, outside = await asyncio.gather(run(keeper, confined(spec, root)), run(keeper, spec))
 
     assert (int(inside.out), int(outside.out) < 1000) == (1000, True)
+
+
+# What the kernel counts per user
+
+PASS_TO_ITSELF = """
+import socket
+pairs, passed = [], 0
+try:
+    while passed < 5000:
+        pairs.append(socket.socketpair())
+        for _ in range(20): socket.send_fds(pairs[-1][0], [b'x'], [0] * 250); passed += 250
+except OSError: pass
+print(passed, flush=True)
+input()
+"""
+PASS_ONE = """
+import resource, socket
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+one, other = socket.socketpair()
+try: socket.send_fds(one, [b'x'], [0])
+except OSError as error: print(error.errno)
+else: print('passed')
+"""
+
+
+@pytest.mark.promise("BOX-03")
+@pytest.mark.parametrize("descriptors", [Quota().descriptors, 1024], ids=["attack", "control"])
+async def test_descriptors_that_a_server_passes_to_itself_keep_no_other_program_from_passing_one(
+    keeper: Keeper, open_folder: Path, descriptors: int
+) -> None:
+    uid = 4321 if os.geteuid() == 0 else os.geteuid()
+    root = open_folder.resolve() / "root"
+    root.mkdir()
+    os.chown(root, uid, -1)
+    spec = ProcessSpec(argv=("/usr/bin/python3", "-I", "-c", PASS_TO_ITSELF), env=PATH, cwd=str(root))
+
+    async with started(keeper, confined(spec, root, quota=Quota(descriptors=descriptors))) as child:
+        passed = int(await read_line(child))
+        other = await asyncio.to_thread(
+            subprocess.run,
+            ["/usr/bin/python3", "-I", "-c", PASS_ONE],
+            user=uid if os.geteuid() == 0 else None, capture_output=True, text=True, check=True, cwd="/",
+        )  # fmt: skip
+
+    is_attack = descriptors < 1024
+    assert (passed > 500, other.stdout.strip()) == (
+        True, "passed" if is_attack else str(errno.ETOOMANYREFS)
+    )  # fmt: skip
+
+
+SIGNALS = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None); signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+print(sum(libc.sigqueue(os.getpid(), 40, ctypes.c_void_p(0)) == 0 for _ in range(3000)))
+"""
+QUEUES = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+name = b'/holdfast-test-%d' % os.getpid()
+print(libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0); libc.mq_unlink(name)
+"""
+LOCKED = """
+import ctypes, mmap
+memory = mmap.mmap(-1, 1 << 20)
+address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+print(ctypes.CDLL(None).mlock(address, ctypes.c_size_t(1 << 20)) == 0)
+"""
+
+
+@pytest.mark.promise("BOX-03")
+@pytest.mark.parametrize(
+    ("code", "inside", "outside"),
+    [(SIGNALS, "1024", "3000"), (QUEUES, "False", "True"), (LOCKED, "False", "True")],
+    ids=["waiting signals", "message queues", "locked memory"],
+)
+async def test_server_gets_a_small_part_of_what_the_kernel_counts_per_user(
+    keeper: Keeper, root: Path, code: str, inside: str, outside: str
+) -> None:
+    printed = [(await run(keeper, spec)).out.strip() for spec in (confined(python(code), root), python(code))]
+
+    assert printed == [inside, outside]  # the second one is the control
+
+
+# Waits that never end, such as for a socket that the event loop cannot watch because the user's limit is reached
+
+
+@pytest.mark.parametrize("is_limited", [True, False], ids=["attack", "control"])
+async def test_start_ends_although_the_keeper_process_does_not_answer(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, is_limited: bool
+) -> None:
+    monkeypatch.setattr(client, "_START_SECONDS", 0.2 if is_limited else 60.0)
+    pid = keeper.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(HoldfastError if is_limited else TimeoutError):
+            async with asyncio.timeout(20 if is_limited else 0.5):
+                await keeper.spawn(python("pass"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("is_polled", [True, False], ids=["attack", "control"])
+async def test_end_of_a_server_is_seen_although_its_socket_is_not_watched(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, is_polled: bool
+) -> None:
+    monkeypatch.setattr(client, "_POLL_SECONDS", 0.05)
+    child = await keeper.spawn(python("input()"))
+    handle: Any = child._handle  # pyright: ignore[reportPrivateUsage]
+    handle._transport.pause_reading()  # what a transport is like whose socket could not be watched
+    if not is_polled:
+        monkeypatch.setattr(handle, "_read_unwatched", lambda: None)
+
+    try:
+        async with asyncio.timeout(20 if is_polled else 0.5):
+            await child.end(0.0)
+        assert is_polled
+    except TimeoutError:
+        assert not is_polled
+    finally:
+        child.close()
+        handle._transport.resume_reading()
+
+
+async def test_start_fails_at_once_if_no_socket_can_be_watched(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: object, callback: Callable[[], object]) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+
+    with pytest.raises(HoldfastError, match="max_user_watches"):
+        await keeper.spawn(python("pass"))
+    monkeypatch.undo()
+    assert (await run(keeper, python("print(1)"))).out == "1\n"
+
+
+# Descriptors of the host
+
+
+@pytest.mark.parametrize("limit", [1024, 1 << 20], ids=["attack", "control"])
+async def test_session_that_starts_many_servers_leaves_descriptors_for_another(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(start_slots, "descriptor_limit", lambda: limit)
+    slots, release = StartSlots(), asyncio.Event()
+    running: list[str] = []
+
+    async def start(owner: str) -> None:
+        async with slots.take(owner):
+            running.append(owner)
+            await release.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(20):
+            group.create_task(start("greedy"))
+        await asyncio.sleep(0)
+        group.create_task(start("other"))
+        await asyncio.sleep(0)
+        at_once = list(running)
+        release.set()
+
+    expected = ["greedy", "other"] if limit == 1024 else ["greedy"] * 20 + ["other"]
+    assert (at_once, sorted(running)) == (expected, ["greedy"] * 20 + ["other"])
+
+
+async def test_deep_path_takes_one_descriptor(tmp_path: Path) -> None:
+    deep = tmp_path.resolve().joinpath(*"d" * 300)
+    deep.mkdir(parents=True)
+    (deep / "link").symlink_to("../" * 100 + "d/" * 10)
+    with ExitStack() as opened:
+        before = len(os.listdir("/proc/self/fd"))
+        found = PathHolder(opened).open(f"{deep}/link", links="follow")
+        parents = list(found.self_and_parents())
+        taken = len(os.listdir("/proc/self/fd")) - before
+        naive = [os.open(step.path, os.O_PATH) for step in parents]
+        taken_by_all_steps = len(os.listdir("/proc/self/fd")) - before - taken
+        for fd in naive:
+            os.close(fd)
+
+    status = deep.parents[89].stat()
+    assert (found.path, found.identity) == (str(deep.parents[89]), (status.st_dev, status.st_ino))
+    assert (taken, taken_by_all_steps) == (1, len(deep.parents) - 89)  # the second one is the control
+
+
+async def test_folder_on_the_way_that_was_replaced_is_not_opened_again(tmp_path: Path) -> None:
+    file = tmp_path.resolve() / "a" / "b" / "file"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with ExitStack() as opened:
+        holder = PathHolder(opened)
+        folder = holder.open(str(file), links="refuse").folder
+        assert folder is not None
+        assert holder.reopen(folder).identity == folder.identity  # the control
+        file.parent.rename(tmp_path / "a" / "c")
+        file.parent.mkdir()
+        with pytest.raises(OSError, match="replaced"):
+            holder.reopen(folder)
+
+
+@pytest.mark.promise("BOX-03")
+async def test_root_that_lies_too_deep_is_refused(keeper: Keeper, root: Path) -> None:
+    deep = root.joinpath(*"d" * 70)
+    deep.mkdir(parents=True)
+
+    with pytest.raises(HoldfastError, match="64 folders deep"):
+        await keeper.spawn(confined(python("pass"), deep))
+    assert (await run(keeper, confined(python("print(1)"), deep.parents[30]))).out == "1\n"  # the control
+
+
+async def test_servers_get_the_limit_of_before_it_was_raised() -> None:
+    code = """
+import asyncio, resource, sys
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+from holdfast.model.descriptor_limit import raise_descriptor_limit
+from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper.keeper import Keeper
+raise_descriptor_limit()
+async def main():
+    async with Keeper() as keeper:
+        show = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+        child = await keeper.spawn(ProcessSpec(argv=(sys.executable, "-I", "-c", show), env={}, cwd="/"))
+        await child.wait()
+        print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 512 or hard <= 512, child.stdout.read().decode().strip())
+        child.close()
+asyncio.run(main())
+"""
+    process = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert process.stdout.split() == ["True", "512"]
+
+
+# Runs as root, as in a container: the control groups are read-only.
+WITHOUT_CGROUPS = """
+import asyncio, sys
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
+from holdfast.sandbox.keeper.keeper import Keeper
+
+async def main():
+    async with Keeper(BwrapSandbox()) as keeper:
+        try:
+            await keeper.spawn(ProcessSpec(argv=("true",), env={}, cwd=sys.argv[1], confinement=Confinement(roots=(sys.argv[1],))))
+        except HoldfastError as error:
+            print(error.code.name, error.message)
+asyncio.run(main())
+"""
+FORKS = "import os\nfor n in range(20):\n    if os.fork() == 0: os.read(0, 1); os._exit(0)\nprint(n + 1, flush=True)"
+
+
+@pytest.mark.promise("BOX-03")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, whose number of processes the kernel does not limit"
+)
+def test_server_that_would_run_as_root_without_a_limit_of_processes_is_refused(root: Path) -> None:
+    read_only = 'for m in /sys/fs/cgroup /sys/fs/cgroup/*; do mountpoint -q $m && mount -o remount,bind,ro $m; done; exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", read_only, "sh", sys.executable, "-c", WITHOUT_CGROUPS, root]
+
+    refused = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    control = subprocess.run(
+        ["prlimit", "--nproc=5", sys.executable, "-c", FORKS], capture_output=True, text=True, check=False
+    )
+
+    assert "may not create a pids control group here" in refused
+    assert control.stdout == "20\n", "the limit per user does not stop root"

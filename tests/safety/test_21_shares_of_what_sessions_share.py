@@ -6,20 +6,36 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.acp import door
+from holdfast.acp.door import EditorDoor
+from holdfast.acp.messages import ClientCapabilities
 from holdfast.connect.link_pool import LinkPool
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
+from holdfast.model.call import ToolCall
 from holdfast.model.limits import Limits
+from holdfast.model.process import ProcessSpec
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.frame import Request
+from holdfast.sandbox.keeper import client, keeper_process
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.store.memory import MemoryStore
+from holdfast.store.query import ALL_SESSIONS, SessionQuery
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Store
+from holdfast.testing.store_contract.factories import create_session
+from holdfast.wire import incoming
+from holdfast.wire.frame import Raw, Request
+from holdfast.wire.incoming import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
-from holdfast.wire.peer import ACP_CANCEL, Peer
+from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, make_host
+from tests.sandbox.support import PATH
 from tests.wire.recording import RecordingTransport, line, recorded_peer, settle
 
 __all__ = ["make_host"]
@@ -109,8 +125,8 @@ async def test_session_with_many_servers_leaves_connections_for_another(
         other = await host.open(OpenOptions(cwd=tmp_path, only_server="c0"))
 
         assert (len(greedy.refusals), (await other.call("c0.count")).ok) == (2, True)
-        await host.close_session(greedy)
-        await host.close_session(other)
+        await greedy.close()
+        await other.close()
 
         monkeypatch.setattr(LinkPool, "_check_limit", _only_the_total)
         greedy = await host.open(OpenOptions(cwd=tmp_path))
@@ -204,3 +220,168 @@ def test_process_ends_with_its_input_although_its_output_is_not_read():
         process.stdin.close()
 
         assert (written < 100_000_000, process.wait(20)) == (True, 0)
+
+
+# Questions to the editor
+
+
+async def request_without_owner(self: Any, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+    return await self._peer.request(method, params, timeout=timeout)
+
+
+async def asks_while_others_wait(*, sessions: int, wait_seconds: float) -> bool:
+    """Whether a session's question and file request reach the editor, while the questions of others are not answered."""
+    reached: dict[str, asyncio.Event] = {"fs/read_text_file": asyncio.Event()}
+    reached["session/request_permission"] = asyncio.Event()
+
+    async def answer(request: Request) -> Any:
+        if b"neighbour" in bytes(request.params):
+            reached[request.method].set()
+        await asyncio.Event().wait()
+
+    ours = Peer(cancel_method=ACP_CANCEL)
+    editor = Peer(on_request=answer, cancel_method=ACP_CANCEL, limits=Limits(in_flight=4096))
+    call = ToolCall(call_id="c", server="s", tool="t", arguments=b"{}")
+    async with connect_memory(ours, editor):
+        greedy = [EditorDoor(ours, ClientCapabilities(), f"greedy {number}") for number in range(sessions)]
+        neighbour = EditorDoor(ours, ClientCapabilities(), "neighbour")
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(each.request_permission(call, "t")) for each in greedy for _ in range(100)
+        ]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(neighbour.request_permission(call, "t")))
+        tasks.append(asyncio.create_task(neighbour.read_text("/f")))
+        try:
+            async with asyncio.timeout(wait_seconds):
+                for each in reached.values():
+                    await each.wait()
+        except TimeoutError:
+            return False
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return True
+
+
+@pytest.mark.parametrize("sessions", [11, 100])
+async def test_unanswered_questions_of_some_sessions_do_not_keep_another_from_asking(sessions: int):
+    assert await asks_while_others_wait(sessions=sessions, wait_seconds=20)
+
+
+async def test_control_with_any_number_of_questions_the_others_use_all_slots(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(door, "_MAX_QUESTIONS", 10_000)
+    monkeypatch.setattr(EditorDoor, "_request", request_without_owner)
+
+    assert not await asks_while_others_wait(sessions=11, wait_seconds=0.5)
+
+
+# Answers that are not read
+
+
+async def unread_bytes(monkeypatch: pytest.MonkeyPatch, *, limit: int, batches: int) -> int:
+    """How many bytes of answers are written for a remote peer that sends 50 requests and reads nothing."""
+    monkeypatch.setattr(incoming, "MAX_UNREAD_BYTES", limit)
+
+    async def answer(request: Request) -> Any:
+        return {"text": "x" * 100_000}
+
+    async with recorded_peer(on_request=answer) as (peer, transport):
+        peer.pause_writing()
+        for batch in range(batches):
+            per_batch = 50 // batches
+            peer.data_received(
+                b"".join(line(id=batch * per_batch + number, method="m") for number in range(per_batch))
+            )
+            await settle(peer)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        written = len(transport.written)
+        peer.resume_writing()
+        await transport.wait_for(50)
+    return written
+
+
+@pytest.mark.parametrize("batches", [1, 10], ids=["all at once", "in batches"])
+async def test_answers_that_are_not_read_are_limited_in_bytes_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch, batches: int
+):
+    assert await unread_bytes(monkeypatch, limit=1_000_000, batches=batches) < 1_200_000
+
+
+async def test_control_limited_in_number_only_the_answers_have_any_size(monkeypatch: pytest.MonkeyPatch):
+    assert await unread_bytes(monkeypatch, limit=10**9, batches=1) > 5_000_000
+
+
+async def test_page_of_sessions_with_long_folders_has_a_limited_size(tmp_path: Path):
+    long_roots = tuple(f"/{number}{'d' * 4000}" for number in range(20))
+    stores: list[Store] = [MemoryStore(), SqliteStore(tmp_path / "holdfast.db")]
+    for each in stores:
+        async with each as store:
+            for _ in range(10):
+                await create_session(store, roots=long_roots)
+            query = SessionQuery(visibility=ALL_SESSIONS)
+            pages = [await store.sessions(query)]
+            while pages[-1].cursor:
+                pages.append(await store.sessions(replace(query, cursor=pages[-1].cursor)))
+
+        assert [len(page.items) for page in pages] == [3, 3, 3, 1]
+
+
+# Ending many servers
+
+
+COUNT_SCANS = """
+
+_descendants_before, _scans = _descendants, {scans!r}
+
+def _descendants(ancestor):
+    with open(_scans, "a") as file:
+        file.write("x")
+    return _descendants_before(ancestor)
+
+"""
+
+
+async def count_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ProcessSpec, *, group_first: bool
+) -> int:
+    """How often supervisors read all of /proc to end three servers."""
+    scans = tmp_path / f"scans {group_first}"
+    scans.write_text("")
+    source = Path(keeper_process.__file__).read_text(encoding="utf-8")
+    head, main = source.rsplit('if __name__ == "__main__":', 1)
+    spy = COUNT_SCANS.format(scans=str(scans))
+    if not group_first:
+        spy += "_Supervisor._signal_group = lambda self, number: False\n\n"
+    script = tmp_path / f"keeper {group_first}.py"
+    script.write_text(f'{head}{spy}if __name__ == "__main__":{main}', encoding="utf-8")
+    monkeypatch.setattr(client, "_SCRIPT", script)
+    async with Keeper() as keeper:
+        children = [await keeper.spawn(spec) for _ in range(3)]
+        for child in children:
+            child.terminate()
+        await asyncio.gather(*(child.wait() for child in children))
+        for child in children:
+            child.close()
+    return len(scans.read_text())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors need Linux")
+async def test_ending_servers_does_not_read_all_processes_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sleep = ProcessSpec(argv=("/bin/sleep", "1000"), env=PATH, cwd="/")
+
+    # On a busy machine, a server may take longer to exit than the supervisor waits before it looks for others.
+    assert 0 in [await count_scans(tmp_path, monkeypatch, sleep, group_first=True) for _ in range(2)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors need Linux")
+async def test_control_without_the_process_group_each_supervisor_reads_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sleep = ProcessSpec(argv=("/bin/sleep", "1000"), env=PATH, cwd="/")
+
+    assert await count_scans(tmp_path, monkeypatch, sleep, group_first=False) >= 3

@@ -1,5 +1,6 @@
 """Attack 23: no sandbox works, or it is removed while Holdfast runs."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
+from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import DetectedSandbox, Sandbox, detect_sandbox
 from tests.sandbox.support import PATH, confined, run
@@ -134,3 +136,26 @@ async def test_missing_sandbox_is_reported_with_the_reason(
     monkeypatch.setenv("PATH", "/nowhere")
 
     assert await detect_sandbox(engine, "image") == DetectedSandbox(sandbox=None, reason=reason)
+
+
+@pytest.mark.promise("BOX-04")
+@pytest.mark.parametrize("engine", ["", "podman"])
+async def test_program_that_a_server_left_in_the_path_is_not_executed_as_the_sandbox(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """The user has activated an environment of the project, so a folder of a root is the first one in the PATH."""
+    open_folder.chmod(0o777)
+    planted = f"#!/bin/sh\n/usr/bin/touch {open_folder}/ran\nexit 1\n"
+    programs(open_folder / "bin", bwrap=planted, podman=planted, true=planted)
+    (open_folder / "link").symlink_to("bin")
+    monkeypatch.setenv("PATH", f"{open_folder}/bin:{open_folder}/link:bin:{os.environ['PATH']}")
+
+    found = await detect_sandbox(engine, "image")
+    ran = (open_folder / "ran").exists()
+    if engine:
+        await ContainerSandbox(engine=engine, image="image", search_path=os.environ["PATH"]).check()
+    else:
+        await BwrapSandbox(search_path=os.environ["PATH"]).check()
+
+    assert (found.sandbox is not None or bool(engine), ran) == (True, False)
+    assert (open_folder / "ran").exists(), "control: with the whole PATH, it is executed"

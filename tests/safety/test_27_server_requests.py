@@ -102,5 +102,5 @@ async def _call_asking_tool(
             answer = await session.call(f"c.{tool}")
         else:
             answer = await session.call("c.wants", {"method": method})
-        await host.close_session(session)
+        await session.close()
     return answer.text

@@ -24,9 +24,9 @@ from holdfast.connect.http.oauth import LoginProvider
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import UnreachableError
 from holdfast.connect.http.url import read_url
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
-from holdfast.model.obtained_secrets import ObtainedSecrets
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import ScriptedServer, serve
 
@@ -122,7 +122,7 @@ async def test_control_without_the_egress_check_the_request_is_sent(
 
 
 async def test_name_whose_address_changes_after_the_check_is_not_reached():
-    answers = iter(["127.0.0.2", "127.0.0.1"])  # the first stands in for one outside; nobody listens there
+    answers = iter(["127.0.0.2", "127.0.0.1"])  # the first stands in for one outside; nothing listens there
     tried: list[str] = []
 
     async def look_up(host: str, port: int) -> list[str]:

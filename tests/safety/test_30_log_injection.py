@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import telemetry
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import decode_record
 from holdfast.store.sqlite import SqliteStore
@@ -81,7 +80,7 @@ def _kept(name: str) -> str:
 
 async def _audited(folder: Path) -> Path:
     path = folder / "holdfast.db"
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store) as audit:
         for name in NAMES:
             await audit.write(record(server="s", tool=name, outcome="denied", reason=name))
     return path

@@ -11,12 +11,12 @@ import pytest
 from holdfast import telemetry
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.host import approvals
-from holdfast.host.host import DATABASE, Host
+from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.host.host import Host
+from holdfast.masking import events
+from holdfast.masking.mask import Mask
 from holdfast.model.event import StopReason, ToolCalled
 from holdfast.model.json import JsonObject
-from holdfast.model.mask import Mask
-from holdfast.session.conversation import Conversation
-from holdfast.store import masking
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import text_prompt
@@ -50,7 +50,7 @@ class CallingAgent:
 async def test_secret_in_any_field_is_in_no_column_of_the_store(make_host: HostFactory, tmp_path: Path):
     log = await _run(make_host, tmp_path)
 
-    assert _columns_with_the_secret(tmp_path / "data" / DATABASE) == set()
+    assert _columns_with_the_secret(tmp_path / "data" / DATABASE_FILE) == set()
     assert SECRET.encode() not in _all_files(tmp_path / "data") + log.encode()
 
 
@@ -68,11 +68,11 @@ async def test_control_without_masking_names_and_definitions_they_are_stored(
 
     monkeypatch.setattr(approvals, "_stored_name", keep_name)
     monkeypatch.setattr(approvals, "mask_definition", keep_definition)
-    monkeypatch.setattr(masking, "_mask_names", keep_names)
+    monkeypatch.setattr(events, "_mask_names", keep_names)
 
     await _run(make_host, tmp_path)
 
-    assert _columns_with_the_secret(tmp_path / "data" / DATABASE) == {"approvals.what", "events.body"}
+    assert _columns_with_the_secret(tmp_path / "data" / DATABASE_FILE) == {"approvals.what", "events.body"}
 
 
 async def test_tool_whose_name_contains_a_secret_stays_pinned(make_host: HostFactory, tmp_path: Path):
@@ -103,7 +103,8 @@ async def _run_session(host: Host, folder: Path) -> None:
     async with host.session(cwd=folder) as session:
         assert f"leaky.{SECRET}" in [tool.name for tool in await session.tools()]
         await session.call(f"leaky.{SECRET}", {"x": SECRET})
-        await Conversation(session, CallingAgent()).prompt(text_prompt(f"use {SECRET}"))
+        session.agent = CallingAgent()
+        await session.prompt(text_prompt(f"use {SECRET}"))
 
 
 def _columns_with_the_secret(database: Path) -> set[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import telemetry
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit
+from holdfast.masking.configured_secrets import secrets_in_mapping
+from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.event import (
     Outcome,
@@ -25,12 +26,11 @@ from holdfast.model.event import (
     ToolCalled,
     ToolEnded,
     TurnEnded,
+    UnknownEvent,
 )
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
-from holdfast.model.mask import Mask
 from holdfast.model.resolution import Refusal, Stage
-from holdfast.model.secrets import secrets_in_mapping
 from holdfast.model.trust import Trust
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.types import NewSession
@@ -76,9 +76,10 @@ async def _run_session(folder: Path, mask: Mask) -> str:
 
 async def _session(path: Path, mask: Mask) -> None:
     context = SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT)
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store) as audit:
         await store.create(NewSession(context=context))
-        async with store.appender(context.session_id, mask=mask) as stream:
+        hold = await store.acquire(context.session_id)
+        async with store.appender(hold, mask=mask) as stream:
             for canary in CANARIES:
                 for event in _events(canary):
                     audited = record(
@@ -96,6 +97,7 @@ async def _session(path: Path, mask: Mask) -> None:
 def _events(canary: str):
     block: JsonObject = {"type": "text", "text": f"<{canary}>", "deep": [{canary: canary}]}
     yield Prompted(turn_id="turn_1", message_id="msg_1", blocks=(block,))
+    yield UnknownEvent(kind="danced", body=json.dumps({"steps": [block]}).encode())
     yield Replied(message_id="msg_2", text=f"the key is {canary}, as JSON {json.dumps(canary)}")
     yield Thought(message_id="msg_3", text=base64.b64encode(canary.encode()).decode())
     yield Planned(entries=(block,))

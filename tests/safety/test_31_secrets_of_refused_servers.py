@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.mask import Mask
+from holdfast.masking.mask import Mask
 from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
@@ -69,7 +69,7 @@ async def _find_stored(make_host: HostFactory, folder: Path, words: Iterable[str
         assert len(session.refusals) == 3
         await session.call("files.read", {"path": ".mcp.json"})
         await session.call("files.write", {"path": "notes", "text": " ".join((*CANARIES, *WORDS))})
-        await host.close_session(session)
+        await session.close()
     stored = b"\0".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()).decode(
         errors="replace"
     )

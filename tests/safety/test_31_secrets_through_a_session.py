@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import telemetry
-from holdfast.model.mask import Mask
+from holdfast.host.open_options import OpenOptions
+from holdfast.masking.mask import Mask
+from holdfast.model.permission import Mode
 from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
@@ -82,3 +84,51 @@ async def _find_canaries(
         "errors": "\n".join(errors),
     }
     return [(place, canary) for place, text in places.items() for canary in CANARIES if canary in text]
+
+
+NUMBER, OTHER = "837492615483726", "canary-of-another-5e1b"
+TALKATIVE = """
+import json, os, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    match message.get("method"):
+        case "server/discover":
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        case "tools/list":
+            result = {"tools": [{"name": "go", "description": sys.argv[2], "inputSchema": {}}]}
+        case "tools/call":
+            number = int(sys.argv[1])
+            result = {"content": [], "structuredContent": {"whole": number, "decimal": float(number)}}
+        case _:
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_masked", [True, False], ids=["masked", "control"])
+async def test_numbers_and_definitions_and_titles_contain_no_secret_of_any_server(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_masked: bool
+):
+    script = tmp_path / "talkative.py"
+    script.write_text(TALKATIVE)
+    command = {"command": sys.executable, "args": ["-I", "-S", str(script), NUMBER, f"uses {OTHER}"]}
+    servers = {
+        "talkative": {**command, "env": {"SERVICE_PIN_TOKEN": NUMBER}},
+        "other": {**leaky_server("failing"), "env": {"API_KEY": OTHER, "TESTS_LEAKY_SERVER": "failing"}},
+    }
+    if not is_masked:
+        monkeypatch.setattr(Mask, "of", _mask_nothing)
+
+    async with make_host(servers, durable=True) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path, title=f"about {OTHER}", mode=Mode.AUTO))
+        await session.wait_for_servers()
+        result = await session.call("talkative.go", {"amount": int(NUMBER)})
+        await session.close()
+
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("holdfast.db*"))
+    assert result.data == {"whole": int(NUMBER), "decimal": float(NUMBER)}
+    assert (NUMBER.encode() in stored, OTHER.encode() in stored) == (not is_masked, not is_masked)
+
+
+def _mask_nothing(_: object) -> Mask:
+    return Mask()

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.audit.anchor import FileAnchor
 from holdfast.audit.audit import Audit, verify_store
 from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
 from holdfast.cli.app import app
 from holdfast.model.errors import HoldfastError
-from holdfast.store.database import connect_readonly
-from holdfast.store.sql_read import SqlReadTx
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.anchor import FileAnchor
+from holdfast.store.sqlite.database import connect_readonly
+from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.types import AuditRow
 from tests.audit.records import record
+from tests.cli.test_servers import Environment
 from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
@@ -32,7 +33,7 @@ EDITS = 200
 @pytest.fixture
 async def database(tmp_path: Path) -> Path:
     path = tmp_path / "holdfast.db"
-    async with SqliteStore(path) as store, Audit(store, FileAnchor.for_database(path)) as audit:
+    async with SqliteStore(path) as store, Audit(store) as audit:
         for number in range(ROWS):
             await audit.write(record(number))
     return path
@@ -181,7 +182,7 @@ async def test_emptied_audit_with_a_damaged_anchor_is_found(database: Path) -> N
 @pytest.mark.promise("AUD-02")
 async def test_rows_and_anchor_of_another_store_are_found(database: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "holdfast.db"
-    async with SqliteStore(other) as store, Audit(store, FileAnchor.for_database(other)):
+    async with SqliteStore(other) as store, Audit(store):
         pass
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("DELETE FROM audit")
@@ -228,7 +229,7 @@ async def test_older_copy_of_rows_and_anchor_is_found_by_events_or_by_a_known_he
     with closing(sqlite3.connect(used, isolation_level=None)) as db:
         db.execute("DELETE FROM audit WHERE seq > ?", (rows,))
     by_events = _audit(used, "verify")
-    # The whole store is rolled back: only the head tells.
+    # The whole store is rolled back: only the head shows it.
     used.write_bytes(older)
     unknown, by_head = _audit(used, "verify"), _audit(used, "verify", "--expect", head)
     used.write_bytes(newer)
@@ -321,7 +322,7 @@ def _insert(db: sqlite3.Connection, rng: random.Random) -> None:
     at = rng.randint(1, ROWS)
     for seq in range(ROWS, at - 1, -1):
         db.execute("UPDATE audit SET seq = ? WHERE seq = ?", (seq + 1, seq))
-    db.execute("INSERT INTO audit (seq, body, digest) VALUES (?, '{}', ?)", (at, rng.randbytes(32)))
+    db.execute("INSERT INTO audit (book, seq, body, digest) VALUES (0, ?, '{}', ?)", (at, rng.randbytes(32)))
 
 
 def _rewrite(db: sqlite3.Connection, rng: random.Random) -> None:
@@ -407,3 +408,44 @@ async def _use_a_session(make_host: HostFactory, folder: Path) -> Path:
 
 def _audit(database: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["audit", *arguments, "--path", str(database)])
+
+
+def test_approval_that_was_written_into_the_file_is_found(tmp_path: Path):
+    env = Environment(tmp_path)
+    env.in_project(c={"command": "true"})
+    assert env.run("servers", "approve", "c", "--yes").returncode == 0
+    fine, listed = env.run("audit", "verify"), env.read_lines("servers", "approvals")
+    origin = json.dumps(["server", str(env.project / ".mcp.json"), "forged"])
+    with closing(sqlite3.connect(tmp_path / "data" / "holdfast.db", isolation_level=None)) as db:
+        db.execute("INSERT INTO approvals VALUES (?, 'a hash', 'first use', 1)", [origin])
+
+    verified, checked = env.run("audit", "verify"), env.run("store", "check")
+
+    assert (fine.returncode, verified.returncode, checked.returncode) == (0, 1, 1)
+    assert "has no record" in verified.stdout
+    assert {row["audit"] for row in listed} == {"recorded"}
+    assert [row["audit"] for row in env.read_lines("servers", "approvals") if row["server"] == "forged"] == [
+        "no record"
+    ]
+
+
+def test_revoked_approval_ends_the_use_of_a_server_and_is_found_if_it_is_put_back(tmp_path: Path):
+    env = Environment(tmp_path)
+    env.in_project(c={"command": "true"})
+    env.run("servers", "approve", "c", "--yes")
+    database = tmp_path / "data" / "holdfast.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        rows = db.execute("SELECT * FROM approvals").fetchall()
+
+    revoked, again = env.run("servers", "revoke", "c"), env.run("servers", "revoke", "c")
+    after = env.run("servers", "list").stdout
+    fine = env.run("audit", "verify")
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.executemany("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?)", rows)
+
+    assert (revoked.returncode, again.returncode, fine.returncode) == (0, 1, 0)
+    assert "not approved" in after
+    assert env.run("audit", "verify").returncode == 1
+    assert (
+        "not approved" not in env.run("servers", "list").stdout
+    )  # the control: the row alone admits the server

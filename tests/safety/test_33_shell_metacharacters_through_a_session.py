@@ -44,7 +44,7 @@ async def test_command_is_the_name_of_one_program(make_host: HostFactory, folder
 
 
 async def test_control_shell_runs_the_injected_command(make_host: HostFactory, folder: Path):
-    entry = {"command": "sh", "args": ["-c", f"true {INJECTIONS[0]}"]}
+    entry = {"command": "sh", "args": ["-c", f"true {INJECTIONS[0]}"], "cwd": "."}
     async with make_host({"x": entry}) as host, host.session(cwd=folder):
         pass
 

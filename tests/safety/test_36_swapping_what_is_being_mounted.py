@@ -1,6 +1,7 @@
 """Attack 36: a name or a folder is swapped while a sandbox is set up, so that a mount gets another place or source."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_locks import runs_confined_server
+from holdfast.model.confined_folders import runs_confined_server
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
@@ -41,7 +42,11 @@ class SwappedSandbox:
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         prepared = self._sandbox.prepare(spec)
         self._swap()
-        return prepared if self._checks_mounts else replace(prepared, finish_setup=_check_nothing)
+        return (
+            prepared
+            if self._checks_mounts
+            else replace(prepared, finish_setup=_check_nothing, guarded_roots=())
+        )
 
 
 @pytest.mark.promise("BOX-01", "BOX-02")
@@ -63,18 +68,19 @@ async def mount_elsewhere(root: Path, target: str, checks_mounts: bool) -> str:
     """Swap the place of a guard for a link to `target`. Return the content of the guarded name, or the refusal."""
     for folder in ("hole", ".git"):
         (root / folder).mkdir(parents=True)
-    spec = confined(ProcessSpec(argv=("sh", "-c", "rm .idea && echo evil > .idea"), env=PATH, cwd="/"), root)
+    spec = confined(
+        ProcessSpec(argv=("sh", "-c", "rm .idea && echo evil > .idea; cat .idea"), env=PATH, cwd="/"), root
+    )
 
     def swap() -> None:
-        (root / ".idea").rmdir()
+        shutil.rmtree(root / ".idea")
         (root / ".idea").symlink_to(target)
 
     async with Keeper(SwappedSandbox(swap, checks_mounts=checks_mounts)) as keeper:
         try:
-            await run(keeper, spec)
+            return (await run(keeper, spec)).out
         except HoldfastError as error:
             return error.message
-    return (root / ".idea").read_text()
 
 
 @pytest.mark.promise("BOX-01", "BOX-02")
@@ -126,7 +132,7 @@ async def test_root_inside_another_root_of_the_same_server_is_no_mount_of_its_ow
 OTHER_PROCESS = """
 import os, sys
 from pathlib import Path
-from holdfast.model.confined_locks import lock_root
+from holdfast.model.confined_folders import lock_root
 locks = lock_root(sys.argv[1], [os.stat(path) for path in (Path(sys.argv[1]), *Path(sys.argv[1]).parents)])
 locks.setup.close()
 print("locked", flush=True)

@@ -158,8 +158,8 @@ async def test_control_resolved_on_the_event_loop_every_file_stalls_it(
         monkeypatch.setattr(WorkerThreads, "run", run_here)
         hostile = {name: await _cpu_on_the_loop(host, tmp_path, content) for name, content in FILES.items()}
 
-    short = "names that get 18 times as long"  # refused before they are compared
-    assert [name for name, seconds in hostile.items() if seconds <= 3 * calm + 0.004] == [short]
+    cheap = {"names that get 18 times as long", "servers"}  # refused early
+    assert {name for name, seconds in hostile.items() if seconds <= 3 * calm + 0.004} <= cheap
 
 
 @pytest.mark.promise("RES-16")

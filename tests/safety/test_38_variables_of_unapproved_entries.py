@@ -1,4 +1,4 @@
-"""Attack 38: an entry that nobody approved refers to the host's environment, to get a secret into a message."""
+"""Attack 38: an entry that is not approved refers to the host's environment, to get a secret into a message."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Stage
 from holdfast.model.server import Source
 from holdfast.resolve import resolve as resolve_module
-from holdfast.resolve.expand_servers import expand_servers
+from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.load import ConfigFile, load
 from holdfast.resolve.validate import validate
 from tests.connect.conftest import HostFactory, make_host
@@ -32,7 +32,7 @@ ENTRIES: list[dict[str, Any]] = [
 
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of the host whose name does not tell that it is a secret: masking does not know it."""
+    """A variable of the host whose name is not secret: it is not masked."""
     monkeypatch.setenv("SOME_VALUE", SECRET)
 
 
@@ -45,7 +45,7 @@ async def test_no_value_of_the_environment_is_in_a_refusal_or_in_the_store(
         session = await host.open(OpenOptions(cwd=project))
         await session.wait_for_servers()
         refusals, warnings = session.refusals, session.warnings
-        await host.close_session(session)
+        await session.close()
     stored = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
 
     assert len(refusals) == len(ENTRIES)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from holdfast import settings
-from holdfast.audit.anchor import FileAnchor
 from holdfast.cli.chat.history import load_history
 from holdfast.connect.http.login_store import read_login
 from holdfast.model import file_access
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import access_files
+from holdfast.model.file_access import run_with_file_timeout
 from holdfast.model.server import Source
 from holdfast.resolve import inputs
 from holdfast.resolve.load import LoadedEntries, load_file, read_config_file
+from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.token.signer import Signer
 from holdfast.token.verifier import Verifier
 from holdfast.workspaces.registry import Registry
@@ -178,11 +178,11 @@ async def test_sessions_open_and_the_host_ends_beside_folders_full_of_fifos(
 async def test_file_system_that_does_not_respond_delays_nobody_else(tmp_path: Path):
     release = threading.Event()
     stuck = [
-        asyncio.create_task(access_files(release.wait, path=f"/stuck/{number % 3}", seconds=0.2))
+        asyncio.create_task(run_with_file_timeout(release.wait, path=f"/stuck/{number % 3}", seconds=0.2))
         for number in range(30)
     ]
     try:
-        other = await asyncio.wait_for(access_files(os.getpid, path="/elsewhere"), SECONDS)
+        other = await asyncio.wait_for(run_with_file_timeout(os.getpid, path="/elsewhere"), SECONDS)
         failed = await asyncio.wait_for(asyncio.gather(*stuck, return_exceptions=True), SECONDS)
     finally:
         release.set()
@@ -205,7 +205,7 @@ async def test_config_file_on_such_a_file_system_is_left_out(
         return load_file(source, path)
 
     monkeypatch.setattr(inputs, "load_file", read)
-    monkeypatch.setattr(file_access.access_files, "__kwdefaults__", {"seconds": 0.5})
+    monkeypatch.setattr(file_access.run_with_file_timeout, "__kwdefaults__", {"seconds": 0.5})
     try:
         async with asyncio.timeout(SECONDS), make_host({}) as host, host.session(cwd=tmp_path) as session:
             assert session.available == ("files",)
@@ -219,10 +219,10 @@ async def test_config_file_on_such_a_file_system_is_left_out(
 def test_process_ends_although_a_file_system_does_not_respond():
     script = (
         "import asyncio, threading\n"
-        "from holdfast.model.file_access import access_files\n"
+        "from holdfast.model.file_access import run_with_file_timeout\n"
         "async def main():\n"
         "    try:\n"
-        "        await access_files(threading.Event().wait, path='/stuck', seconds=0.1)\n"
+        "        await run_with_file_timeout(threading.Event().wait, path='/stuck', seconds=0.1)\n"
         "    except Exception as error:\n"
         "        print(type(error).__name__)\n"
         "asyncio.run(main())\n"

@@ -92,7 +92,7 @@ async def _neighbour(host: Host, folder: Path) -> AsyncIterator[Neighbour]:
     finally:
         neighbour.stop.set()
         await working
-        await host.close_session(session)
+        await session.close()
 
 
 async def _try_alone(host: Host, other: Neighbour, parent: Path, seed: int) -> str:
@@ -170,7 +170,7 @@ async def _open_and_close(
         await session.wait_for_servers()
         assert SECRET not in repr((session.refusals, session.warnings))
     finally:
-        await host.close_session(session)
+        await session.close()
     return seconds
 
 

@@ -110,10 +110,10 @@ async def test_confined_server_started_during_a_call_stops_the_editors_part(cwd:
     running, path = ConfinedFolders(), str(cwd / "folder" / "file")
     editor = EditorFiles(Buffers({path: "unsaved"}), Trust.DIRECT, running)
     on_disk = FileSnapshot(real=path, text="mine")
-    unsaved = await editor.read("folder/file", on_disk, to_change=True)
+    unsaved = await editor.read("folder/file", on_disk, for_writing=True)
 
     with running.running(Confinement(roots=(str(cwd),))):
-        read_again = await editor.read("folder/file", on_disk, to_change=True)
+        read_again = await editor.read("folder/file", on_disk, for_writing=True)
         with pytest.raises(HoldfastError) as error:
             await editor.write("folder/file", "edited", unsaved)
 
@@ -171,7 +171,7 @@ async def test_running_confined_server_of_another_session_turns_the_editor_off(
         async with asyncio.timeout(20):
             while texts[-1] == "mine":  # until the sandbox has been cleaned up
                 await read()
-        await host.close_session(direct)
+        await direct.close()
 
     assert (texts[:2], texts[-1]) == (["unsaved", "mine"], "unsaved")
 
@@ -185,7 +185,7 @@ async def test_lowering_the_trust_of_a_session_turns_the_editor_off(make_host: H
         before = await session.call("files.read", {"path": "folder/file"})
         await session.lower_trust()
         after = await session.call("files.read", {"path": "folder/file"})
-        await host.close_session(session)
+        await session.close()
 
     assert (before.data["text"], after.data["text"]) == ("unsaved", "mine")
 
@@ -195,7 +195,7 @@ async def test_lowering_the_trust_of_a_session_turns_the_editor_off(make_host: H
 OTHER_PROCESS = """
 import os, sys
 from pathlib import Path
-from holdfast.model.confined_locks import lock_root
+from holdfast.model.confined_folders import lock_root
 root = Path(sys.argv[1])
 locks = lock_root(str(root), [step.stat() for step in (root, *root.parents)])
 print("running", flush=True)

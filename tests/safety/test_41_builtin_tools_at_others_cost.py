@@ -9,21 +9,21 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
-from holdfast.builtin.files import disk, search
+from holdfast.builtin.files import disk, search, walk
 from holdfast.builtin.files.edit import Replacement
 from holdfast.builtin.files.lines import line_numbers
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.search import Search
-from holdfast.builtin.files.time_slices import run_in_slices
 from holdfast.builtin.files.walk import open_path
 from holdfast.builtin.tasks.store import TaskStore
 from holdfast.model.errors import HoldfastError
-from holdfast.model.worker_threads import WorkerThreads
+from holdfast.model.worker_threads import WorkerThreads, run_in_slices
 from holdfast.session.session import Session
 from tests.builtin.support import Files
 from tests.connect.conftest import HostFactory, make_host
@@ -99,14 +99,14 @@ async def test_cancelled_search_stops(tree: Path):
     )
     steps = running.run(Roots((str(tree.resolve()),)), ".")
     calling = asyncio.create_task(run_in_slices(threads, _slowly(steps), owner="a"))
-    await _until(lambda: running.searched > 0)
+    await _until(lambda: running.checked_files > 0)
 
     calling.cancel()
     await asyncio.wait([calling])
     await threads.run(int, owner="a")  # the slice that was running has ended
 
     assert (calling.cancelled(), inspect.getgeneratorstate(steps)) == (True, inspect.GEN_CLOSED)
-    assert running.searched < FILES
+    assert running.checked_files < FILES
     assert _open_below(tree) == []
 
 
@@ -136,10 +136,10 @@ async def test_cancelled_search_in_a_thread_of_its_own_goes_on(tree: Path):
     steps = running.run(Roots((str(tree.resolve()),)), ".")
     with ThreadPoolExecutor(1) as pool:
         calling = asyncio.get_running_loop().run_in_executor(pool, _exhaust, steps)
-        await _until(lambda: running.searched > 0)
+        await _until(lambda: running.checked_files > 0)
         calling.cancel()
 
-    assert running.searched > 1000
+    assert running.checked_files > 1000
 
 
 # The event loop
@@ -193,6 +193,67 @@ async def test_counting_lines_from_the_beginning_for_every_match_stalls_the_even
         assert _line_numbers_from_the_beginning(text, "ab")[:10] == line_numbers(text, "ab", limit=10)
 
     assert await extra_stall(attack) > MAX_STALL
+
+
+# Long paths, and folders with many names
+
+
+def test_long_path_outside_of_the_roots_takes_linear_time(tmp_path: Path):
+    root = tmp_path.resolve() / "root"
+    root.mkdir()
+    (root / "link").symlink_to("/" + "a/" * 2040)
+    (tmp_path / "alias").symlink_to(root)
+    roots = Roots((str(root),))
+
+    def attack() -> None:
+        for path in ("/a" * 2047, "/" + "tmp/../" * 580, str(root / "link")):
+            with pytest.raises(HoldfastError, match="outside"), open_path(roots, path):
+                pass
+
+    assert _cpu_seconds(attack) < _cpu_seconds(lambda: _resolve_every_parent("/a" * 400)), "control"
+    with open_path(roots, f"{tmp_path}/alias/file") as handle:
+        assert handle.real == str(root / "file")
+
+
+def test_path_that_goes_up_again_and_again_is_refused_soon(tmp_path: Path):
+    tmp_path.joinpath(*"d" * 900).mkdir(parents=True)
+    roots = Roots((str(tmp_path.resolve()),))
+
+    def go(path: str) -> None:
+        with pytest.raises(HoldfastError, match="too many steps"), open_path(roots, path):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        attack = _cpu_seconds(lambda: go("d/" * 900 + "../d/" * 400))
+        patch.setattr(walk, "_MAX_STEPS", 12_000)
+        control = _cpu_seconds(lambda: go("d/" * 900 + "../d/" * 400))
+    assert attack * 2 < control
+
+
+def test_names_are_sorted_a_few_at_a_time():
+    prefix = "\U0001f600" * 60
+    names = [f"{prefix}{number * 7919 % 50_000:06d}" for number in range(50_000)]
+    parts = search._SortedNames()  # pyright: ignore[reportPrivateUsage]
+
+    slowest_add = max(_cpu_seconds(partial(parts.add, name)) for name in names)
+    in_order = parts.in_order()
+    slowest_next = max(_cpu_seconds(lambda: next(in_order)) for _ in range(5000))
+
+    assert max(slowest_add, slowest_next) * 4 < _cpu_seconds(lambda: sorted(names)), "control"
+    assert list(in_order) == sorted(names)[5000:]
+
+
+async def test_listing_keeps_only_the_names_that_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(disk, "MAX_LISTED", 100)
+    for number in range(600):
+        (tmp_path / f"{number * 7919 % 600:06d}").touch()
+    steps: Any = disk.list_folder(Roots((str(tmp_path.resolve()),)), ".")
+    most = max(len(steps.gi_frame.f_locals["first"]) for _ in steps)
+
+    listed = await Files(tmp_path).call("list")
+
+    assert (most, len(list(tmp_path.iterdir()))) == (100, 600), "the second one is the control"
+    assert [entry["name"] for entry in listed["entries"]] == [f"{number:06d}" for number in range(100)]
 
 
 # Neighbours
@@ -256,11 +317,11 @@ async def test_answers_are_bounded(tmp_path: Path):
     changed = await files.call("write", path="new", text="y\n" * 200_000)
     found = await files.call("find", limit=1000)
 
-    assert [answer.get("cut") for answer in (written, changed)] == [
+    assert [answer.get("truncated") for answer in (written, changed)] == [
         "The change is too long to show. The file was written."
     ] * 2
     assert len(str(found)) < 300_000
-    assert found["cut"].startswith("Only the first ")
+    assert found["truncated"].startswith("Only the first ")
 
 
 async def test_huge_folders_are_not_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -273,10 +334,13 @@ async def test_huge_folders_are_not_read_to_the_end(tmp_path: Path, monkeypatch:
     listed = await files.call("list")
     found = await files.call("find")
 
-    assert listed["cut"] == "The folder has more than 100 entries; 100 are listed."
-    assert found["cut"] == "Stopped after 0 files. Search in a subfolder."
+    assert listed["truncated"] == "The folder has more than 100 entries; 100 are listed."
+    assert found["truncated"] == "Stopped after 0 files. Search in a subfolder."
     monkeypatch.undo()  # control: within the limit
-    assert ("cut" in await files.call("list"), "cut" in await files.call("find")) == (False, False)
+    assert ("truncated" in await files.call("list"), "truncated" in await files.call("find")) == (
+        False,
+        False,
+    )
 
 
 async def test_globs_are_not_kept(small: Path):
@@ -308,7 +372,7 @@ def test_list_of_tasks_is_returned_in_parts(tmp_path: Path):
 def test_deep_path_does_not_keep_its_folders_open(tmp_path: Path):
     roots, path = Roots((str(tmp_path.resolve()),)), "a/" * 400 + "../" * 5 + "file"
 
-    with open_path(roots, path, make=True):
+    with open_path(roots, path, make_parents=True):
         open_now = _open_below(tmp_path)
     naive = [os.open(tmp_path, os.O_RDONLY)]
     naive += [os.open("a", os.O_RDONLY, dir_fd=naive[-1]) for _ in range(1)]
@@ -368,7 +432,7 @@ def _open_below(folder: Path) -> list[str]:
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        except OSError:  # closed meanwhile
+        except OSError:  # it was closed after it was listed
             continue
         if path.startswith(str(folder.resolve())):
             found.append(path)
@@ -388,6 +452,17 @@ def _line_numbers_from_the_beginning(text: str, part: str) -> list[int]:
         numbers.append(text.count("\n", 0, at) + 1)
         at = text.find(part, at + len(part))
     return numbers
+
+
+def _resolve_every_parent(path: str) -> None:
+    for parent in PurePath(path).parents:
+        os.path.realpath(parent)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
 
 
 def _peak_bytes(work: Callable[[], object]) -> int:

@@ -1,6 +1,8 @@
 """Attack 41: small documents that cost much work: results, arguments, prompts, requests and changed files at others' cost."""
 
 import difflib
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,19 +12,25 @@ import msgspec
 import pytest
 
 from holdfast.agent.commands import MAX_COMMANDS, MAX_LINES, parse_commands
+from holdfast.agent.tool_schema import describe_arguments
 from holdfast.cli.event_printer import EventPrinter
+from holdfast.connect import call
+from holdfast.connect.call import ToolResult
 from holdfast.connect.connection import ConnectOptions
 from holdfast.host.open_options import OpenOptions
+from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, STORED, Budget, Limits
-from holdfast.model.mask import Mask, mask_spans
 from holdfast.resolve.load import load
 from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
-from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.frame import Raw
+from holdfast.wire.mcp.tools import CallResult, Tool
 from holdfast.wire.strict_json import has_more_values, is_over
+from tests.agent.test_manual import FakeTurn, run
 from tests.connect.conftest import HostFactory, make_host
+from tests.session.support import Watcher
 
 __all__ = ["make_host"]
 
@@ -166,22 +174,20 @@ async def test_control_with_a_higher_limit_the_result_is_decoded(
 async def test_result_over_the_budget_is_returned_whole_but_stored_shortened(
     make_host: HostFactory, entry: Entry, tmp_path: Path
 ):
-    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
-        stored: list[Any] = []
-        session.record.listen(lambda event: _collect(stored, event))
+    async with (
+        make_host({"s": entry()}) as host,
+        host.session(cwd=tmp_path) as session,
+        Watcher(session.record.events) as watcher,
+    ):
         result = await session.call("s.extra")
         pieces = await session.call("s.pieces")
-        await session.record.wait_published()
+        stored = await watcher.caught_up()
 
     assert len(str(result.content[0]["extra"])) > 50_000
     assert len(pieces.content) == 15_000
     ends = [event for event in stored if isinstance(event, ToolEnded)]
     assert ends[0].content == ({"type": "text", "text": "done"},)
     assert ends[1].content == ({"type": "text", "text": "[masked]"},) * 100
-
-
-async def _collect(events: list[Any], event: Any) -> None:
-    events.append(event)
 
 
 async def test_call_with_arguments_of_many_values_is_not_made(
@@ -202,11 +208,13 @@ async def test_call_with_arguments_of_many_values_is_not_made(
 async def test_large_arguments_are_sent_whole_but_not_stored(
     make_host: HostFactory, entry: Entry, tmp_path: Path
 ):
-    async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
-        stored: list[Any] = []
-        session.record.listen(lambda event: _collect(stored, event))
+    async with (
+        make_host({"s": entry()}) as host,
+        host.session(cwd=tmp_path) as session,
+        Watcher(session.record.events) as watcher,
+    ):
         assert (await session.call("s.small", {"a": "x://" * (STORED.bytes // 4)})).ok
-        await session.record.wait_published()
+        stored = await watcher.caught_up()
 
     (called,) = [event for event in stored if isinstance(event, ToolCalled)]
     assert called.arguments == {"too_large": f"{STORED.bytes + 8} bytes"}
@@ -218,6 +226,74 @@ async def test_server_with_a_huge_handshake_is_refused(make_host: HostFactory, e
         (refusal,) = session.refusals
         assert (refusal.server, f"more than {HANDSHAKE.bytes} bytes" in refusal.reason) == ("s", True)
         assert (await session.call("ok.small")).ok
+
+
+# Results that the agent shows
+
+
+LONG_TEXT = "x \u00e9" * (STORED.bytes // 8)
+RESULTS: dict[str, dict[str, Any]] = {
+    "text": {"content": [{"type": "text", "text": LONG_TEXT * 3}]},
+    "error": {"content": [{"type": "text", "text": LONG_TEXT * 3}], "isError": True},
+    "blocks": {"content": [{"type": "text", "text": "x"}] * 30_000},
+    "types": {"content": [{"type": "y" * 100}] * 30_000},
+    "structured": {"structuredContent": {"a": ["x" * 40] * 60_000}},
+    "envelope": {"structuredContent": {"ok": True, "_meta": {}, "text": LONG_TEXT * 3}},
+}
+
+
+def tool_result(result: dict[str, Any]) -> ToolResult:
+    raw = msgspec.json.decode(json.dumps(result), type=CallResult)
+    return ToolResult(result=raw, outcome=Outcome.FAILED if raw.is_error else Outcome.COMPLETED)
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+async def test_large_result_is_shown_in_part_and_not_decoded_whole(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    decoded: list[int] = []
+    threads: set[str] = set()
+    decode = call._decode_or_text  # pyright: ignore[reportPrivateUsage]
+
+    def spy(raw: Raw) -> Any:
+        decoded.append(len(raw))
+        threads.add(threading.current_thread().name)
+        return decode(raw)
+
+    monkeypatch.setattr(call, "_decode_or_text", spy)
+    turn = FakeTurn()
+    turn.result = tool_result(RESULTS[kind])
+    (shown,) = await run("/call wiki.list", turn=turn)
+
+    assert (len(shown) < 5000, f"({turn.result.size} bytes in all)" in shown) == (True, True)
+    assert (sum(decoded) < 100_000, threads <= {"holdfast-parse"}) == (True, True)
+
+
+@pytest.mark.parametrize("text", ['é"\\\n', "\U0001f600", "\x1f", "aé\U0001f600"])
+def test_start_of_a_long_text_is_its_start_wherever_it_is_cut(text: str):
+    for ascii_only in (True, False):
+        for length in range(1, 20):
+            block = Raw(json.dumps({"type": "text", "text": text * 100}, ensure_ascii=ascii_only).encode())
+            result = ToolResult(result=CallResult(content=[block]), outcome=Outcome.COMPLETED)
+            (start,) = result.first_blocks(1, length)
+
+            assert (start.type, start.text) == ("text", (text * 100)[:length])
+
+
+async def test_control_reading_the_text_decodes_everything(monkeypatch: pytest.MonkeyPatch):
+    result = tool_result(RESULTS["text"])
+
+    assert len(result.text) == len(LONG_TEXT) * 3
+
+
+def test_tool_with_many_arguments_is_described_in_linear_time_and_shortened():
+    def describe(count: int) -> str:
+        names = [f"a{number}" for number in range(count)]
+        schema = {"properties": {name: {"type": "string"} for name in names}, "required": names}
+        return describe_arguments(Tool(name="t", input_schema=Raw(json.dumps(schema).encode())))
+
+    assert any(ratio < 40 for ratio in slowdowns(describe, 1000))
+    assert describe(1000).endswith("- a199 (string, required)\n- … and 800 more\n")
 
 
 # Prompts
@@ -291,7 +367,7 @@ async def test_session_of_a_client_with_too_many_servers_opens_without_them(
         servers = tuple(client_entry(number) for number in range(2000))
         session = await host.open(OpenOptions(cwd=tmp_path, servers=servers))
         assert [refusal.server for refusal in session.refusals] == ["mcpServers"]
-        await host.close_session(session)
+        await session.close()
 
 
 # Tool definitions

@@ -4,18 +4,24 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.connect.http.event_stream import EventParser
+from holdfast.connect.http.event_stream import EventParser, ServerSentEvent, StreamPosition
+from holdfast.connect.http.server_stream import ResumePauses
+from holdfast.connect.notifications import Notifications
+from holdfast.connect.server_requests import ServerRequests
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.session.session import Session
-from holdfast.wire.frame import Notification
+from holdfast.wire import loop_throttle
+from holdfast.wire.frame import Notification, Raw
+from holdfast.wire.lines import LineSplitter, LongLines, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
 from tests.connect.conftest import counter_entry, make_host
 from tests.connect.http.flooding_server import FLOODS
@@ -80,7 +86,7 @@ async def p99_during(host: Host, folder: Path, neighbours: list[Session], attack
         assert not attack.done(), attack.result()
         attack.cancel()
         await asyncio.wait([attack])
-        await host.close_session(victim)
+        await victim.close()
     return 1000 * statistics.quantiles(times, n=100)[98]
 
 
@@ -136,7 +142,7 @@ async def test_control_without_pauses_the_flood_slows_other_sessions(
             if unprotected > 2 * protected:
                 return
 
-    pytest.fail("the flood harms nobody, so the test above proves nothing")
+    pytest.fail("the flood harms no session, so the test above proves nothing")
 
 
 @pytest.mark.parametrize("field", [b"event", b"id"])
@@ -173,3 +179,184 @@ async def test_large_notifications_of_a_local_server_rest():
         seconds = time.monotonic() - began
 
     assert (received, seconds > 2 * 100 * 0.002) == (100, True)
+
+
+# Streams that end at once
+
+
+class Clock:
+    """Time that passes only while someone waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def count_requests(pause: Callable[[], float], clock: Clock, *, stream_seconds: float = 0.0) -> int:
+    """How often a stream that ends after this time is requested in 60 seconds."""
+    requests = 0
+    while clock.now < 60:
+        requests += 1
+        clock.now += stream_seconds
+        clock.now += pause()
+    return requests
+
+
+def test_stream_that_ends_at_once_is_requested_less_and_less_often():
+    position = StreamPosition()
+    position.update(ServerSentEvent(retry_ms=0))
+    clock = Clock()
+    pauses = ResumePauses(clock)
+
+    assert count_requests(lambda: pauses.next(position), clock) < 20
+
+
+def test_stream_that_was_open_for_long_is_requested_again_soon():
+    position = StreamPosition()
+    position.update(ServerSentEvent(retry_ms=0))
+    clock = Clock()
+    pauses = ResumePauses(clock)
+    count_requests(lambda: pauses.next(position), clock)
+    clock.now += 20
+
+    assert pauses.next(position) == 0.1
+
+
+def test_control_with_the_pause_that_the_server_chooses_it_is_requested_all_the_time():
+    position = StreamPosition()
+    position.update(ServerSentEvent(retry_ms=0))
+
+    assert count_requests(lambda: position.retry_seconds, Clock()) >= 600
+
+
+# Many connections at once, of one session or of many
+
+CONNECTIONS = 30
+NOTIFICATIONS = line(method="n") * 20
+
+
+async def share_of_flood(throttles: list[LoopThrottle]) -> float:
+    """Flood a peer for each throttle. Return which part of the event loop's time their notifications take."""
+    busy = 0.0
+
+    def receive(notification: Notification) -> None:
+        nonlocal busy
+        began = time.monotonic()
+        while time.monotonic() - began < 0.0002:
+            pass
+        busy += time.monotonic() - began
+
+    async with AsyncExitStack() as stack:
+        peers = [
+            await stack.enter_async_context(recorded_peer(on_notification=receive, throttle=throttle))
+            for throttle in throttles
+        ]
+
+        async def flood(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                for peer, transport in peers:
+                    if transport.reading:
+                        peer.data_received(NOTIFICATIONS)
+                await asyncio.sleep(0)
+
+        await flood(0.2)  # each may begin with a burst
+        began, busy = time.monotonic(), 0.0
+        await flood(0.4)
+        return busy / (time.monotonic() - began)
+
+
+async def test_connections_of_a_session_share_its_time_and_sessions_share_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    session = LoopThrottle("session")
+    of_one_session = await share_of_flood([session] * CONNECTIONS)
+    of_many_sessions = await share_of_flood([LoopThrottle(str(n)) for n in range(CONNECTIONS)])
+    monkeypatch.setattr(loop_throttle, "_TOTAL_DIVISOR", 0)
+    control = await share_of_flood([LoopThrottle(str(n)) for n in range(CONNECTIONS)])
+    print(f"one session {of_one_session:.2f}, many {of_many_sessions:.2f}, control {control:.2f}")
+
+    assert (of_one_session < 0.55, of_many_sessions < 0.7, control > 0.75) == (True, True, True)
+
+
+async def test_connection_with_little_to_say_is_not_starved_by_the_others_of_its_session():
+    session, received = LoopThrottle("session"), asyncio.Event()
+
+    def work(notification: Notification) -> None:
+        session.add(0.001)
+
+    def receive(notification: Notification) -> None:
+        received.set()
+
+    async with (
+        recorded_peer(on_notification=work, throttle=session) as (flooding, transport),
+        recorded_peer(on_notification=receive, throttle=session) as (quiet, _),
+    ):
+        for _ in range(20):
+            flooding.data_received(NOTIFICATIONS)
+        quiet.data_received(line(method="n"))
+        async with asyncio.timeout(10):
+            await received.wait()
+
+        assert not transport.reading  # the flood still waits
+
+
+def unfinished_lines(splitters: list[LineSplitter]) -> int:
+    """Send a long unfinished line to each splitter. Return how many bytes they keep."""
+    for splitter in splitters:
+        for _ in range(30):
+            splitter.feed(b"x" * 20_000)
+    return sum(len(splitter._buffer) for splitter in splitters)
+
+
+def test_unfinished_lines_of_a_session_share_its_memory():
+    shared = LongLines(2_000_000)
+    splitters = [LineSplitter(1_000_000, shared) for _ in range(12)]
+    kept = unfinished_lines(splitters)
+    (dropped,) = splitters[-1].feed(b"\n")
+    short = LineSplitter(1_000_000, shared).feed(b"short\n")
+    for splitter in splitters:
+        splitter.clear()
+    again = unfinished_lines([LineSplitter(1_000_000, shared)])
+    control = unfinished_lines([LineSplitter(1_000_000) for _ in range(12)])
+
+    assert (kept <= 2_000_000, isinstance(dropped, OversizedLine), short) == (True, True, [b"short"])
+    assert (again, control) == (600_000, 12 * 600_000)
+
+
+# What is decoded on the event loop
+
+
+def test_long_progress_is_ignored():
+    notifications, progress = Notifications(server_requests()), list[Any]()
+    with notifications.listen_for_progress(progress.append) as token:
+        for text in ("short", "x" * 1_000_000):
+            params = b'{"progressToken":%d,"message":"%b"}' % (token, text.encode())
+            notifications.receive(Notification("notifications/progress", Raw(params)))
+
+    assert progress == [{"progressToken": 1, "message": "short"}]
+
+
+async def test_requests_of_a_server_count_for_its_session():
+    requests = server_requests()
+    answered = 0
+
+    async def ask() -> None:
+        nonlocal answered
+        await requests.answer("ping", Raw(b"{}"))
+        answered += 1
+
+    tasks = [asyncio.create_task(ask()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    at_once = answered
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    assert 0 < at_once < 300  # the others wait for their turn
+
+
+def server_requests() -> ServerRequests:
+    return ServerRequests(ServerSpec(name="s", transport=Stdio(command="s"), source=Source.HOST), None)

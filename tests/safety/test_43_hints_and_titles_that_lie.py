@@ -1,4 +1,4 @@
-"""Attack 43: a server that nobody approved says that its tools only read, or gives them the titles of harmless tools."""
+"""Attack 43: a server that is not approved says that its tools only read, or gives them the titles of harmless tools."""
 
 import json
 import sys
@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.manual import ManualAgent
 from holdfast.connect.catalog import build_catalog
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.event import Decision
+from holdfast.model.permission import Mode
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import command_words
 from holdfast.resolve.load import load_file
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
-from holdfast.session.conversation import Conversation
-from holdfast.session.permission import Mode, permission_title
+from holdfast.session.permission import permission_title
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.session.support import ScriptedUser, text_prompt
@@ -70,12 +69,12 @@ async def attempt(host: Host, options: OpenOptions, mode: Mode = Mode.ASK, serve
     session = await host.open(options)
     try:
         await session.wait_for_servers()
-        conversation = Conversation(session, ManualAgent(), user)
-        await conversation.permissions.change_mode(mode)
-        await conversation.prompt(text_prompt(f"/call {server}.delete"))
+        session.attach(user)
+        await session.permission.change_mode(mode)
+        await session.prompt(text_prompt(f"/call {server}.delete"))
         stored = [event.event async for event in host.store.events(session.context.session_id)]
     finally:
-        await host.close_session(session)
+        await session.close()
     return Attempt(user.questions, str(stored))
 
 
@@ -105,7 +104,7 @@ async def test_hint_of_a_project_server_counts_once_a_person_approved_the_tool(
         program = await host.approvals.read_program(command_words(entry), str(folder))
         await host.approvals.approve_server(entry, by="ann", program=program)
         async with host.session(cwd=folder) as session:
-            (claimed,) = session.unconfirmed["evil"]
+            (claimed,) = session.offered_without_hints["evil"]
             spec = session.server("evil")
         before = await attempt(host, OpenOptions(cwd=folder), Mode.READ_ONLY)
         await host.approvals.approve_tools(spec, {claimed.name: claimed.fingerprint}, by="ann")
@@ -186,7 +185,7 @@ async def test_question_says_that_a_server_is_confined(make_host: HostFactory, f
 async def test_control_if_every_hint_is_believed_the_tool_runs_without_a_question(
     make_host: HostFactory, folder: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ):
-    async def believe_all(spec: ServerSpec, tools: list[Tool], *, owner: str) -> ScreenedTools:
+    async def believe_all(spec: ServerSpec, tools: list[Tool], **_: object) -> ScreenedTools:
         return await screen_tools_async(tools, ApprovedTools())
 
     async with make_host({}) as host:

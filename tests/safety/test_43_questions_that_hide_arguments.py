@@ -8,16 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.manual import ManualAgent
 from holdfast.host.host import Host
+from holdfast.masking.likely_secrets import MASKED
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.event import Decision
 from holdfast.model.json import Json
-from holdfast.model.secret_text import MASKED
+from holdfast.model.permission import Mode
 from holdfast.model.server import Source
 from holdfast.resolve.load import load_file
-from holdfast.session.conversation import Conversation
 from holdfast.session.permission import PermissionPolicy
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.safety.test_43_hints_and_titles_that_lie import lying_entry
@@ -65,9 +64,9 @@ class ReadingUser(ScriptedUser):
 async def ask_about(host: Host, folder: Path, arguments: dict[str, Any]) -> tuple[Json, str]:
     """Call a tool of the user's server with these arguments. Return what the question shows, and what is stored."""
     user = ReadingUser()
-    async with host.session(cwd=folder) as session:
-        conversation = Conversation(session, ManualAgent(), user)
-        await conversation.prompt(text_prompt(f"/call mine.delete {json.dumps(arguments)}"))
+    async with host.session(cwd=folder, permission=Mode.ASK) as session:
+        session.attach(user)
+        await session.prompt(text_prompt(f"/call mine.delete {json.dumps(arguments)}"))
         stored = [event.event async for event in host.store.events(session.context.session_id)]
     (shown,) = user.shown
     return shown, str(stored)

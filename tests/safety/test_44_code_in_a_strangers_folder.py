@@ -1,5 +1,6 @@
-"""Attack 44: a stranger's folder contains code of the name that the user's own server looks up: a module, a package."""
+"""Attack 44: a stranger's folder contains code that the user's own server would run: a module, a package, a script."""
 
+import json
 import os
 import shlex
 import sys
@@ -12,8 +13,9 @@ from holdfast.host.host import Host
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.command_words import looks_up_modules, looks_up_packages
+from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
 from holdfast.resolve.confine import ConfinePolicy, confine
+from holdfast.resolve.importers import CLIENT_APPS, ImportedServer, read_servers
 from tests.connect.conftest import HostFactory, folder, make_host
 
 __all__ = ["folder", "make_host"]
@@ -53,8 +55,9 @@ def own(tmp_path: Path) -> Path:
     path = tmp_path / "own"
     path.mkdir()
     (path / "my_server.py").write_text(SERVER)
-    old_python = f'#!/bin/sh\nexec env -u PYTHONSAFEPATH {sys.executable} "$@"\n'
-    for name, text in (("npx", RUNNER), ("uvx", RUNNER), ("python3.10", old_python)):
+    # `wrap` stands for any program that starts others: xvfb-run, conda run, tini, mcp-proxy …
+    wrap = '#!/bin/sh\nshift\nexec sh -c "exec $*"\n'
+    for name, text in (("npx", RUNNER), ("uvx", RUNNER), ("wrap", wrap)):
         (path / name).write_text(text)
         (path / name).chmod(0o755)
     return path
@@ -78,9 +81,14 @@ def own_entries(own: Path) -> dict[str, dict[str, Any]]:
     return {
         "module": module,
         "text": {"command": sys.executable, "args": ["-uc", SERVER]},
-        "wrapped": {**module, "command": "env", "args": [sys.executable, "-X", "dev", "-m", "my_server"]},
-        "old": {**module, "command": str(own / "python3.10")},
+        "wrapped": {
+            **module,
+            "command": str(own / "wrap"),
+            "args": ["--", sys.executable, "-m", "my_server"],
+        },
+        "script": {"command": sys.executable, "args": ["-u", str(own / "my_server.py")]},
         "npx": {"command": str(own / "npx"), "args": ["-y", "server"]},
+        "wrapped_npx": {"command": str(own / "wrap"), "args": ["--stdio", f"{own / 'npx'} server"]},
         "shell": {"command": "sh", "args": ["-c", f"exec {own / 'uvx'} server"]},
     }
 
@@ -99,17 +107,17 @@ async def test_users_own_servers_run_no_code_of_the_sessions_folder(
 ):
     async with make_host(own_entries(own)) as host:
         folders = await where(host, folder, [*own_entries(own)])
-    private = [folders.pop(name) for name in ("npx", "shell", "old")]
 
     assert not marker.exists()
-    assert folders == dict.fromkeys(("module", "text", "wrapped"), str(folder))
-    assert {str(Path(path).parent) for path in private} == {str(tmp_path / "data" / "empty")}
-    assert not any(map(os.path.exists, private))
+    assert folders.pop("script") == str(folder)
+    assert {str(Path(path).parent) for path in folders.values()} == {str(tmp_path / "data" / "empty")}
+    assert len({*folders.values()}) == len(folders)
+    assert not any(map(os.path.exists, folders.values()))
 
 
 @pytest.mark.promise("RES-07")
 async def test_neither_do_the_servers_that_a_client_brings(
-    make_host: HostFactory, folder: Path, own: Path, marker: Path
+    make_host: HostFactory, folder: Path, own: Path, marker: Path, tmp_path: Path
 ):
     brought: list[dict[str, Any]] = [
         {"name": name, "command": entry["command"], "args": entry["args"], "env": []}
@@ -119,7 +127,8 @@ async def test_neither_do_the_servers_that_a_client_brings(
     async with make_host({}) as host:
         folders = await where(host, folder, ["text", "npx"], servers=brought)
 
-    assert (folders["text"], marker.exists()) == (str(folder), False)
+    assert {str(Path(path).parent) for path in folders.values()} == {str(tmp_path / "data" / "empty")}
+    assert not marker.exists()
 
 
 @pytest.mark.promise("RES-07")
@@ -132,10 +141,10 @@ async def test_nor_do_confined_ones(make_host: HostFactory, folder: Path, own: P
     async with make_host(confined) as host:
         folders = await where(host, folder, [*confined], trust=Trust.SANDBOXED)
 
-    assert (folders, marker.exists()) == ({"module": str(folder), "npx": "/"}, False)
+    assert (folders, marker.exists()) == ({"module": "/", "npx": "/"}, False)
 
 
-@pytest.mark.parametrize("name", ["module", "npx"])
+@pytest.mark.parametrize("name", ["module", "npx", "wrapped_npx"])
 async def test_control_in_the_sessions_folder_the_strangers_code_runs(
     make_host: HostFactory, folder: Path, own: Path, marker: Path, name: str
 ):
@@ -159,37 +168,86 @@ async def test_user_can_name_the_folder(make_host: HostFactory, folder: Path, ow
     )
 
 
+def imported(app: str, content: Any) -> ImportedServer:
+    (server,) = read_servers(json.dumps(content).encode(), CLIENT_APPS[app], Path("config.json"))
+    return server
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("scope", ["cwd", "project"])
+async def test_imported_server_runs_the_script_of_its_own_folder(
+    make_host: HostFactory, folder: Path, own: Path, marker: Path, scope: str
+):
+    entry = {"command": sys.executable, "args": ["my_server.py"]}
+    if scope == "cwd":
+        server = imported("vscode", {"servers": {"s": {**entry, "cwd": str(own)}}})
+    else:
+        server = imported("claude-code", {"projects": {str(own): {"mcpServers": {"s": entry}}}})
+    async with make_host({"s": server.entry}) as host:
+        folders = await where(host, folder, ["s"])
+    imported_right = (folders, server.problem, marker.exists())
+    # The control: the entry without its folder, as it was imported before.
+    async with make_host({"s": entry}) as host, host.session(cwd=folder) as session:
+        assert "s" not in session.available
+
+    assert imported_right == ({"s": str(own)}, "", False)
+    assert marker.exists()
+
+
+@pytest.mark.promise("RES-07")
 @pytest.mark.parametrize(
-    ("command", "modules", "packages"),
+    "entry",
     [
-        ("python3.12 -Im server", True, False),
-        ("python server.py -m x", False, False),
-        ("python -X dev /home/me/server.py -c", False, False),
-        ("python", True, False),
-        ("python -m pipx run server", True, True),
-        ("bash -c 'cd /x && pypy3 -c y'", True, False),
-        ("npm exec server", False, True),
-        ("/usr/bin/pnpm dlx server", False, True),
-        ("yarn dlx server", False, True),
-        ("bun x server", False, True),
-        ("bun run server.ts", False, False),
-        ("deno run npm:server", False, True),
-        ("dotnet run", False, True),
-        ("dotnet server.dll", False, False),
-        ("uv run server", False, True),
-        ("uv tool run server", False, True),
-        ("node /usr/lib/node_modules/npm/bin/npx-cli.js server", False, True),
-        ("node --import tsx /home/me/server.ts", False, True),
-        ("node server.js", False, False),
-        ("docker run -i image npx", False, False),
-        ("docker compose run server", False, True),
-        ("my-server --tool make", False, False),
+        {"command": "python3", "args": ["server.py"]},
+        {"command": "./server"},
+        {"command": "npx", "args": ["x"], "cwd": "."},
+        {"command": "npx", "args": ["x"], "cwd": "${workspaceFolder}"},
+        {"command": "npx", "args": ["x"], "cwd": ["/"]},
     ],
 )
-def test_commands_that_look_for_code_by_name(command: str, modules: bool, packages: bool):
+def test_server_that_depends_on_the_open_folder_is_not_imported(entry: Any):
+    server = imported("vscode", {"servers": {"s": entry}})
+
+    assert "and an imported server is started in sessions in every folder" in server.problem
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("./server", "relative"),
+        ("bin/server --flag", "relative"),
+        ("python3.12 -X dev server.py -m x", "relative"),
+        ("/usr/bin/node dist/index.js", "relative"),
+        ("bun run server.ts", "relative"),
+        ("bash ./start", "relative"),
+        ("dotnet server.dll", "relative"),
+        ("python -I -W error /home/me/server.py data.py", "absolute"),
+        ("/usr/bin/node /home/me/server.js ./data", "absolute"),
+        ("/home/me/server", ""),
+        ("bash /home/me/start.sh", ""),
+        ("bun /home/me/server.ts", ""),
+        ("node --import tsx /home/me/server.js", ""),
+        ("xvfb-run python /home/me/server.py", ""),
+        ("python -Im server server.py", ""),
+        ("python -c text /home/me/server.py", ""),
+        ("python", ""),
+        ("sh -c ./server", ""),
+        ("node --import tsx server.ts", ""),
+        ("deno run npm:server", ""),
+        ("bun x server", ""),
+        ("npx server server.py", ""),
+        ("xvfb-run npx ./server", ""),
+        ("${HOME}/server.py", ""),
+        ("python ${HOME}/server.py", ""),
+    ],
+)
+def test_commands_that_name_the_script_they_run(command: str, script: str):
     argv = shlex.split(command)
 
-    assert (looks_up_modules(argv), looks_up_packages(argv)) == (modules, packages)
+    assert (runs_relative_script(argv), runs_absolute_script(argv)) == (
+        script == "relative",
+        script == "absolute",
+    )
 
 
 def test_projects_own_server_still_starts_in_its_project():

@@ -7,7 +7,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from holdfast.host.host import Host
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import command_words
+from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
 from holdfast.resolve.load import load_file
-from holdfast.resolve.program import MAX_BYTES, describe_change, read_program
+from holdfast.resolve.program import describe_change, read_program
 from holdfast.resolve.program_imports import module_files
 from tests.connect.conftest import HostFactory, folder, make_host
+from tests.sandbox.support import bind_mount
 
 __all__ = ["folder", "make_host"]
 pytestmark = pytest.mark.anyio
@@ -120,7 +123,7 @@ def replace_by_link(folder: Path) -> None:
         (replace_by_link, "server.py changed"),
         (shadow_a_module_of_the_library, "codecs/ is new"),
         (put_a_library_before_a_module, "helper.so is new"),
-        (replace_by_folder, "server.py is gone"),
+        (replace_by_folder, "server.py/__main__.pyc is new"),
         (remove, "server.py is gone"),
     ],
 )
@@ -214,6 +217,65 @@ async def test_confined_server_cannot_write_where_an_approved_program_lies(
     assert "ssl.py is new" in changed
 
 
+@pytest.mark.promise("RES-07", "BOX-01")
+async def test_approved_program_cannot_be_rewritten_through_a_bind_mount(
+    make_host: HostFactory, folder: Path, tmp_path: Path
+):
+    write_server(folder)
+    writer, alias = tmp_path / "writer.py", tmp_path.resolve() / "alias"
+    writer.write_text(WRITER)
+    alias.mkdir()
+    own: dict[str, Any] = {
+        "command": sys.executable,
+        "args": ["-I", "-S", str(writer)],
+        "readable": [str(writer)],
+        "trust_level": "sandboxed",
+    }
+    async with make_host({"w": own}) as host:
+        await approve_project(host, folder, "server.py", "tools.txt")
+        with bind_mount(folder, alias):
+            async with host.session(cwd=alias, trust=Trust.SANDBOXED) as session:
+                written = (await session.call("w.write", {"path": str(alias / "ssl.py")})).text
+        async with host.session(cwd=alias, trust=Trust.SANDBOXED) as session:
+            control = (await session.call("w.write", {"path": str(alias / "ssl.py")})).text
+
+    assert (written, control) == ("Read-only file system", "written")
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+async def test_neither_can_the_file_tools_of_a_sandboxed_session(make_host: HostFactory, folder: Path):
+    project, other = folder / "project", folder / "other"
+    for made in (project, other):
+        made.mkdir()
+    write_server(project)
+    writes = {project: "helper.py", folder: "project/new/module.py", other: "notes.txt"}
+    written: list[bool] = []
+    async with make_host({}) as host:
+        await approve_project(host, project, "server.py", "tools.txt")
+        for root, path in writes.items():
+            async with host.session(cwd=root, trust=Trust.SANDBOXED) as session:
+                written.append((await session.call("files.write", {"path": path, "text": "evil"})).ok)
+        approved = await open_and_call(host, project)
+        # The control: a direct session may change the program, which is asked about again. Once sandboxed, it may not.
+        async with host.session(cwd=folder) as session:
+            change = {"path": "project/helper.py", "text": "evil"}
+            control = (await session.call("files.write", change)).ok
+            await session.lower_trust()
+            lowered = await session.call("files.write", {**change, "text": "more"})
+        changed = await open_and_call(host, project)
+
+    assert (written, approved, control, lowered.ok) == ([False, False, True], "run ran", True, False)
+    assert "a sandboxed session cannot change them" in lowered.text
+    assert "helper.py changed" in changed
+
+
+MAPPED = json.dumps(
+    {
+        "name": "nj",
+        "imports": {"#y": {"node": ["./lib/y.js"]}},
+        "exports": {"./x": {"import": "./lib/x.mjs"}},
+    }
+)
 PLANTED = "import pathlib\npathlib.Path('evil').touch()\nVERSION = 1\n"
 
 
@@ -282,6 +344,25 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({"../tools/s.py": "import b", "../tools/b.py": ""}, "python ../tools/s.py", "../tools/b.py"),
         ({"app/__main__.pyc": ""}, "python app", "app/__main__.pyc"),
         ({"s.pyc": ""}, "python s.pyc", "s.pyc"),
+        ({"s.py": "x = 1\rimport b\r", "b.py": ""}, "python s.py", "b.py"),
+        ({"s.py": "\fimport b", "b.py": ""}, "python s.py", "b.py"),
+        ({"x.js": "import '#y'", "package.json": MAPPED, "lib/y.js": ""}, "node x.js", "lib/y.js"),
+        ({"x.js": "import 'nj/x'", "package.json": MAPPED, "lib/x.mjs": ""}, "node x.js", "lib/x.mjs"),
+        ({"src/x.js": "", "package.json": "{}"}, "node src/x.js", "package.json"),
+        ({"run": "#!./tool\n", "tool": ""}, "./run", "tool"),
+        (
+            {"run": "#!/usr/bin/env -S node --import=./hook.mjs\n", "hook.mjs": ""},
+            "sh -c 'exec ./run'",
+            "hook.mjs",
+        ),
+        ({"opts": "-version"}, "java @opts", "opts"),
+        ({"opts": "-cp x.jar Main", "x.jar": ""}, "java @opts", "x.jar"),
+        ({"compose.override.yaml": ""}, "docker compose run x", "compose.override.yaml"),
+        ({".yarn/releases/yarn.cjs": ""}, "yarn mcp", ".yarn/releases/yarn.cjs"),
+        ({".cargo/config": ""}, "cargo run", ".cargo/config"),
+        ({".mvn/jvm.config": ""}, "mvn exec:java", ".mvn/jvm.config"),
+        ({"go.work": ""}, "go run .", "go.work"),
+        ({".python-version": ""}, "uvx server", ".python-version"),
     ],
 )
 def test_what_a_program_loads_is_part_of_it(
@@ -296,7 +377,7 @@ def test_what_a_program_loads_is_part_of_it(
     (project / changed).write_text("evil")
     after = read_program(shlex.split(command), str(project))
 
-    assert describe_change(before.parts, after.parts) == f"{changed} changed"
+    assert describe_change(before.parts, after) == f"{changed} changed"
     assert before.digest != after.digest
 
 
@@ -312,7 +393,7 @@ def test_new_module_beside_a_program_is_noticed(tmp_path: Path, command: str):
     after = read_program(shlex.split(command), str(tmp_path))
 
     assert before.digest == data.digest
-    assert describe_change(before.parts, after.parts) == "new.py is new"
+    assert describe_change(before.parts, after) == "new.py is new"
 
 
 @pytest.mark.parametrize(
@@ -347,10 +428,48 @@ def test_cost_of_a_long_module_name_is_limited():
     assert not [*module_files("/folder", f"{'m' * 256}.x")]
 
 
+@pytest.mark.promise("RES-15")
+def test_changed_source_is_not_searched_for_imports(tmp_path: Path):
+    command = ["python", "s.py"]
+    (tmp_path / "s.py").touch()
+    approved = {part: {digest} for part, digest in read_program(command, str(tmp_path)).parts.items()}
+    names = (".".join(f"a{number}_{depth}" for depth in range(30)) for number in range(400))
+    (tmp_path / "s.py").write_text("\n".join(f"import {name}" for name in names))
+
+    def cost(known: Mapping[str, Collection[str]] | None) -> tuple[float, str]:
+        start = time.thread_time()
+        found = read_program(command, str(tmp_path), approved=known)
+        return time.thread_time() - start, found.unknown_part
+
+    (stopped, changed), (control, _) = cost(approved), cost(None)
+
+    assert changed == "s.py"
+    assert stopped * 5 < control
+
+
+@pytest.mark.promise("RES-15")
+def test_servers_of_one_project_share_the_limit_of_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("holdfast.resolve.file_hashes.MAX_BYTES", 1000)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("#" * 600)
+    hashes = FileHashes()
+
+    problems = [
+        read_program(["python", name, number], str(tmp_path), hashes=hashes).problem
+        for name, number in (("a.py", "1"), ("a.py", "2"), ("b.py", "3"))
+    ]
+    control = read_program(["python", "b.py"], str(tmp_path)).problem
+
+    assert problems == ["", "", f"{tmp_path}/b.py is too large (more than 1000 bytes in all)"]
+    assert control == ""
+
+
 def test_program_that_takes_too_long_to_read_is_refused(tmp_path: Path):
     (tmp_path / "s.py").write_text("import b")
 
-    refused = read_program(["python", "s.py"], str(tmp_path), seconds=0)
+    refused = read_program(["python", "s.py"], str(tmp_path), hashes=FileHashes(seconds=-1))
 
     assert refused.problem.endswith("s.py is part of a program that takes too long to read")
 
@@ -389,7 +508,7 @@ def test_program_is_what_the_command_names_in_the_project(
 async def test_control_if_only_the_entry_is_approved_the_rewritten_program_runs(
     make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def check_nothing(spec: ServerSpec, folder: str) -> None:
+    async def check_nothing(spec: ServerSpec, folder: str, *_: object) -> None:
         return None
 
     write_server(folder)

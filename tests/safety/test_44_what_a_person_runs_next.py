@@ -1,18 +1,26 @@
 """Attack 44: a confined server changes what a person, or a direct session, runs next in the same project."""
 
+import asyncio
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, ProcessSpec
+from holdfast.resolve.protected import folders_hidden_from_sandboxes
+from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.start_confined import wait_released
-from tests.sandbox.support import PATH, confined, copy_source, read_line, run, started
+from holdfast.settings import load
+from tests.sandbox.support import PATH, confined, copy_source, read_line, run, started, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -95,7 +103,7 @@ async def test_placeholders_are_there_while_a_server_runs_and_gone_afterwards(
         async with started(keeper, confined(spec, project)) as second:
             await read_line(second)
         achieved = await attack(keeper, project, files=MISSING)
-        (project / ".idea" / "mine").write_text("put there by a person meanwhile")
+        (project / ".idea" / "mine").write_text("put there by a person")
         during = {path.name for path in project.iterdir()}
     await wait_released()
 
@@ -202,7 +210,9 @@ asyncio.run(main())
 
 @pytest.mark.promise("BOX-01")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that nobody can run")
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists(), reason="needs a Python that the user nobody can run"
+)
 def test_mode_of_the_root_neither_removes_the_guards_nor_leaves_placeholders(open_folder: Path) -> None:
     place = open_folder.resolve() / "projects"
     place.mkdir()
@@ -256,3 +266,276 @@ async def test_lease_on_a_file_and_changes_of_devices_are_denied(keeper: Keeper,
         {"lease": False, "mode of a device": False, "times of a device": False, "write to a device": True},
         {"lease": True, "mode of a device": as_root, "times of a device": as_root, "write to a device": True},
     ]
+
+
+# Runs Holdfast from an environment in the project, and lets a confined server of this project attack it.
+FROM_THE_PROJECT = """
+import asyncio, json, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(root / "lib"))
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.bwrap import bwrap
+from holdfast.sandbox.keeper.keeper import Keeper
+
+async def attack(keeper):
+    argv = ("/usr/bin/python3", "-I", "-c", *sys.argv[2:])
+    child = await keeper.spawn(ProcessSpec(argv=argv, env={}, cwd=str(root), confinement=Confinement(roots=(str(root),))))
+    out = child.stdout.read()
+    await child.end(1)
+    return [name for name, succeeded in json.loads(out).items() if succeeded]
+
+async def main():
+    async with Keeper(bwrap.BwrapSandbox()) as keeper:
+        protected = await attack(keeper)
+        bwrap.OWN_CODE = ()
+        print(json.dumps([protected, await attack(keeper)]))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python outside of the project")
+def test_holdfast_in_the_projects_own_environment_cannot_be_changed(open_folder: Path) -> None:
+    root = open_folder.resolve() / "project"
+    (root / ".venv" / "bin").mkdir(parents=True)
+    (root / ".venv" / "bin" / "python").symlink_to("/usr/bin/python3")
+    (root / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    Path(copy_source(root)).rename(root / "lib")
+    code = ["lib/holdfast/sandbox/keeper/keeper_process.py", "lib/ssl.py", ".venv/pyvenv.cfg"]
+
+    done = subprocess.run(
+        [root / ".venv/bin/python", "-I", "-c", FROM_THE_PROJECT, root, ATTACK, json.dumps([*code, "notes.txt"]), '[".venv/bin/python", "lib"]'],
+        cwd="/", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stderr == ""
+    protected, control = json.loads(done.stdout)
+    assert protected == ["write notes.txt"]
+    assert control == [
+        *(f"write {path}" for path in code),
+        "write notes.txt",
+        "move .venv/bin/python",
+        "move lib",
+    ]
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize(
+    "place",
+    ["a link to the user's list", "a link to the settings", "the operator's list", "a link on the way"],
+)
+async def test_folder_with_a_file_that_holdfast_obeys_is_refused(
+    keeper: Keeper, root: Path, place: str
+) -> None:
+    config = root.parent / "config"
+    config.mkdir()
+    (config / "config.toml").touch()
+    target, environ = "mcp.json", {"HOLDFAST_DATA_DIR": str(root.parent / "data")}
+    match place:
+        case "a link to the user's list":
+            (config / "mcp.json").symlink_to(root / "mcp.json")
+            environ["HOLDFAST_SERVERS_USER_FILE"] = str(config / "mcp.json")
+        case "a link to the settings":
+            target = "config.toml"
+            (config / "config.toml").unlink()
+            (config / "config.toml").symlink_to(root / target)
+        case "the operator's list":
+            environ["HOLDFAST_SERVERS_HOST_FILE"] = str(root / "mcp.json")
+        case _:
+            (root / "link").symlink_to(config)
+            environ["HOLDFAST_SERVERS_HOST_FILE"] = str(root / "link" / "mcp.json")
+    (root / target).write_text("")
+    hidden = folders_hidden_from_sandboxes(load(config / "config.toml", environ))
+
+    with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
+        await attack(keeper, root, files=(target,), protected=hidden)
+    assert await attack(keeper, root, files=(target,)) == {f"write {target}"}, "control"
+
+
+# Tries to write into guarded folders, until it is ended.
+INSIST = """
+import os, pathlib
+print('ready', flush=True)
+while True:
+    for name in ('.vscode', '.git'):
+        try:
+            os.makedirs(name, exist_ok=True)
+            pathlib.Path(name, 'evil').write_text('evil')
+        except OSError: pass
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.promise("BOX-01")
+async def test_guards_survive_what_git_removes(keeper: Keeper, root: Path) -> None:
+    git(root, "init", "-q")
+    (root / "a").write_text("1")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "x")
+    spec = confined(ProcessSpec(argv=(sys.executable, "-I", "-c", INSIST), env=PATH, cwd=str(root)), root)
+    async with started(keeper, spec) as child:
+        await read_line(child)
+        (root / ".idea" / ".gitignore").unlink()
+        listed = git(root, "status", "--porcelain", "--ignored")
+        (root / "new").write_text("n")
+        git(root, "stash", "-qu")
+        git(root, "clean", "-fdq")
+        left = {name for name in GUARDED_NAMES if (root / name).exists()}
+        written = list(root.rglob("evil"))
+
+    assert (left, written) == ({*GUARDED_NAMES} - {".idea"}, [])
+    assert {line[3:] for line in listed.splitlines()} <= {f"{name}/" for name in GUARDED_NAMES}
+
+
+def remove_the_placeholder(root: Path) -> None:
+    shutil.rmtree(root / ".vscode")
+
+
+def move_the_placeholder(root: Path) -> None:
+    (root / ".vscode").rename(root / "elsewhere")
+
+
+def replace_a_file(root: Path) -> None:
+    (root / "new").write_text("mine")
+    (root / "new").replace(root / ".envrc")
+
+
+def replace_a_folder(root: Path) -> None:
+    (root / ".git").rename(root / "old")
+    (root / ".git").mkdir(exist_ok=True)  # the server may have been faster
+
+
+def remove_the_locks(root: Path) -> None:
+    status = root.stat()
+    (locks_folder() / f"{status.st_dev:x}-{status.st_ino:x}.runs").unlink()
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize(
+    "change",
+    [remove_the_placeholder, move_the_placeholder, replace_a_file, replace_a_folder, remove_the_locks],
+)
+async def test_server_is_ended_when_a_guard_vanishes_and_what_it_wrote_is_set_aside(
+    keeper: Keeper, root: Path, change: Callable[[Path], None]
+) -> None:
+    (root / ".git").mkdir()
+    (root / ".envrc").write_text("mine")
+    spec = confined(ProcessSpec(argv=(sys.executable, "-I", "-c", INSIST), env=PATH, cwd=str(root)), root)
+    async with started(keeper, spec) as child:
+        await read_line(child)
+        change(root)
+        async with asyncio.timeout(20):
+            code = await child.wait()
+    await wait_released()
+
+    assert code != 0
+    assert not (root / ".vscode" / "evil").exists()
+
+
+async def test_control_without_the_watch_a_server_writes_the_name_itself(
+    keeper: Keeper, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch_nothing(watch: GuardWatch, child: object, roots: object) -> None: ...
+
+    monkeypatch.setattr(GuardWatch, "add", watch_nothing)
+    spec = confined(ProcessSpec(argv=(sys.executable, "-I", "-c", INSIST), env=PATH, cwd=str(root)), root)
+    async with started(keeper, spec) as child:
+        await read_line(child)
+        remove_the_placeholder(root)
+        await wait_until((root / ".vscode" / "evil").exists)
+    await wait_released()
+
+    assert sorted(path.name for path in root.iterdir()) == [".vscode.from-sandbox-1"]
+
+
+@pytest.mark.promise("BOX-01")
+async def test_server_with_a_grant_cannot_unguard_another_one(keeper: Keeper, root: Path) -> None:
+    spec = ProcessSpec(argv=(sys.executable, "-I", "-c", INSIST), env=PATH, cwd=str(root))
+    async with started(keeper, confined(spec, root)) as child:
+        await read_line(child)
+        remove = ProcessSpec(argv=("rm", "-rf", ".vscode"), env=PATH, cwd=str(root))
+        granted = await run(keeper, confined(remove, root, writable=(".vscode",)))
+        async with asyncio.timeout(20):
+            await child.wait()
+    await wait_released()
+
+    assert (granted.code, (root / ".vscode" / "evil").exists()) == (0, False)
+
+
+@pytest.mark.promise("BOX-01")
+async def test_host_of_another_user_does_not_remove_the_placeholders(keeper: Keeper, root: Path) -> None:
+    """Each host locks a placeholder, which hosts of other users see, too."""
+    wait = ProcessSpec(argv=("sh", "-c", "echo ready; read line"), env=PATH, cwd=str(root))
+    async with started(keeper, confined(wait, root)) as child:
+        await read_line(child)
+        other = subprocess.Popen(
+            ["flock", "--shared", root / ".cursor" / ".gitignore", "sh", "-c", "echo; read x"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert other.stdout is not None
+        other.stdout.readline()
+    await wait_released()
+    during = {path.name for path in root.iterdir()}
+    other.communicate()
+    await attack(keeper, root, files=())
+    await wait_released()
+
+    assert (during, [*root.iterdir()]) == ({*GUARDED_NAMES}, [])
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize(
+    "name", [".git/hooks/pre-commit", ".husky/pre-commit", ".claude/settings.json", ".git/hooks"]
+)
+async def test_what_a_link_in_a_guarded_folder_leads_to_cannot_be_changed(
+    keeper: Keeper, root: Path, name: str
+) -> None:
+    (root / name).parent.mkdir(parents=True)
+    for path in ("tools/hook", "other/hook", "src/main.py"):
+        (root / path).parent.mkdir()
+        (root / path).write_text("mine")
+    (root / "tools" / "link").symlink_to("../other")
+    (root / name).symlink_to(root / "tools" / "link" / "hook")
+
+    achieved = await attack(
+        keeper, root, files=("tools/hook", "other/hook", "src/main.py"), moves=("tools", "other")
+    )
+    (root / name).unlink()
+    control = await attack(keeper, root, files=("tools/hook", "other/hook"), moves=("tools", "other"))
+
+    assert achieved == {"write src/main.py"}
+    assert control == {"write tools/hook", "write other/hook", "move tools", "move other"}
+
+
+@pytest.mark.promise("BOX-01")
+async def test_settings_that_exist_cannot_be_changed(keeper: Keeper, root: Path) -> None:
+    files = (
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        ".aider.conf.yml",
+        ".yarnrc.yml",
+        ".cargo/config.toml",
+    )
+    for path in files:
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("mine")
+
+    assert await attack(keeper, root, files=files, moves=(".cargo",)) == set()
+    assert await attack(keeper, root, files=files, writable=("lefthook.yml",)) == {"write lefthook.yml"}
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("content", [b"gitdir: a\0b", b"\xff\xfe", b"", b"gitdir: " + b"a/" * 2000])
+async def test_git_file_that_names_no_path_is_a_file_like_any_other(
+    keeper: Keeper, root: Path, content: bytes
+) -> None:
+    (root / ".git").write_bytes(content)
+
+    with contextlib.suppress(HoldfastError):  # some are refused
+        assert await attack(keeper, root, files=(".git",)) == set()
+    assert (root / ".git").read_bytes() == content

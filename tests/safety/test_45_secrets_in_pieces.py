@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import Command, TurnContext
+from holdfast.masking.events import mask_event
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.event import Outcome, Replied, StopReason, Thought, ToolEnded
 from holdfast.model.json import JsonObject
-from holdfast.model.mask import MASKED, Mask
-from holdfast.model.stream_mask import StreamMask
-from holdfast.session.conversation import Conversation
-from holdfast.store.masking import mask_event
 from tests.connect.conftest import HostFactory, make_host
-from tests.session.support import text_prompt
+from tests.session.support import Watcher, text_prompt
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -112,15 +111,15 @@ def test_control_each_block_alone_does_not_contain_the_secret():
 
 async def _run(script: Script, make_host: HostFactory, folder: Path) -> set[str]:
     """The whole message and the whole thought, as they were stored and as they were published."""
-    published: list[object] = []
-
-    async def listen(event: object) -> None:
-        published.append(event)
-
     servers = {"own": {"command": "cat", "env": {"API_KEY": SECRET}, "disabled": True}}
-    async with make_host(servers) as host, host.session(cwd=folder) as session:
-        session.record.listen(listen)
-        await Conversation(session, ScriptedAgent(script)).prompt(text_prompt("hello"))
+    async with (
+        make_host(servers) as host,
+        host.session(cwd=folder) as session,
+        Watcher(session.record.events) as watcher,
+    ):
+        session.agent = ScriptedAgent(script)
+        await session.prompt(text_prompt("hello"))
+        published = await watcher.caught_up()
         stored = [found.event async for found in host.store.events(session.context.session_id)]
     texts = {
         "".join(event.text for event in events if isinstance(event, kind))

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import telemetry
 from holdfast.cli.servers.describe_entry import describe_entry
-from holdfast.model.mask import Mask
+from holdfast.masking.mask import Mask
 from holdfast.model.server import Source
 from holdfast.resolve import entry_summary
 from holdfast.resolve.server_entry import ServerEntry

@@ -1,6 +1,7 @@
 """Attack 45: a remote server repeats secrets that Holdfast obtained after the session was opened."""
 
 import io
+import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,11 +15,12 @@ from starlette.responses import JSONResponse, Response
 from holdfast import telemetry
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, write_login
-from holdfast.host.host import KEYS
+from holdfast.host.data_folder import KEYS_FOLDER
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
-from holdfast.model.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
-from holdfast.session.conversation import Conversation
+from holdfast.session.record import Record
 from holdfast.token.jws import encode_header
 from tests.connect.conftest import HostFactory, make_host
 from tests.connect.web import (
@@ -189,7 +191,8 @@ async def _leak(make_host: HostFactory, folder: Path) -> AsyncIterator[tuple[Ech
                 logging.getLogger("holdfast.test").warning("got %s", answer.text)
                 errors.append((await session.call("web.go", {"fail": 1})).message)
                 await session.call("web.go", {"note": answer.text})
-                await Conversation(session, RepeatingAgent()).prompt(text_prompt(f"say {answer.text}"))
+                session.agent = RepeatingAgent()
+                await session.prompt(text_prompt(f"say {answer.text}"))
             assert f"Bearer {FRESH['access_token']}" in answer.text
     finally:
         telemetry.configure("info", "auto")
@@ -214,6 +217,41 @@ def _save_login(folder: Path, url: str) -> None:
 def _stored(data: Path) -> str:
     """Everything in the data folder but the logins and keys themselves."""
     files = (
-        path for path in data.rglob("*") if path.is_file() and path.parent.name not in (LOGIN_FOLDER, KEYS)
+        path
+        for path in data.rglob("*")
+        if path.is_file() and path.parent.name not in (LOGIN_FOLDER, KEYS_FOLDER)
     )
     return b"\0".join(path.read_bytes() for path in files).decode(errors="replace")
+
+
+@pytest.mark.parametrize("is_extended", [True, False], ids=["extended", "control"])
+async def test_token_that_was_renewed_before_the_trust_was_lowered_is_masked(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_extended: bool
+):
+    if not is_extended:
+        monkeypatch.setattr(Record, "set_masks", _keep_masks)
+    async with make_host({}, durable=True) as host, host.session(cwd=tmp_path) as session:
+        entry = {"command": "true", "env": {"API_TOKEN": "renewed-token-51c0de77"}}
+        (tmp_path / "config" / "mcp.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
+
+        await session.lower_trust()
+        await session.prompt(text_prompt("is it renewed-token-51c0de77?"))
+
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "data").glob("holdfast.db*"))
+    assert (b"renewed-token-51c0de77" in stored) is not is_extended
+
+
+async def test_login_that_no_link_has_used_yet_is_masked(make_host: HostFactory, tmp_path: Path):
+    url = "https://mcp.example.org/mcp"
+    file = login_file(tmp_path / "data" / LOGIN_FOLDER, url)
+    write_login(file, SavedLogin(url=url, tokens=dict(SAVED), client={"client_secret": CLIENT_SECRET}))
+    text = " ".join((*SAVED.values(), CLIENT_SECRET))
+
+    async with make_host({}):
+        during = Mask().mask_known(text)
+
+    assert (during, Mask().mask_known(text)) == (" ".join([MASKED] * 3), text)
+
+
+def _keep_masks(*_: object) -> None:
+    pass

@@ -1,4 +1,4 @@
-"""Attack 55: commands beside the session use the entries of a project that nobody approved."""
+"""Attack 55: commands beside the session use the entries of a project that is not approved."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from holdfast import settings as settings_module
 from holdfast.cli.app import app
 from holdfast.connect.http.login import log_in
 from holdfast.model.server import Source
-from holdfast.resolve.expand_servers import expand_servers
+from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.load import load_file
 from holdfast.resolve.validate import validate
 
@@ -33,7 +33,7 @@ COMMANDS = [
 
 
 class Listener:
-    """A server that notes whether anybody connects."""
+    """A server that notes whether a client connects."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -113,6 +113,27 @@ def test_import_shows_what_a_server_runs_and_expands_nothing(project: Path, tmp_
     assert "/usr/bin/touch" in shown
     assert SECRET not in shown
     assert not (tmp_path / "mcp.json").exists()
+
+
+@pytest.mark.promise("RES-15")
+@pytest.mark.parametrize("is_link", [True, False])
+def test_projects_file_that_is_a_link_to_a_file_of_the_user_is_not_read(
+    project: Path, tmp_path: Path, is_link: bool
+):
+    others = tmp_path / "other-client.json"
+    others.write_text(json.dumps({"mcpServers": {"web": {"command": "x", "env": {"KEY": SECRET}}}}))
+    (project / ".mcp.json").unlink()
+    if is_link:
+        (project / ".mcp.json").symlink_to(others)
+    else:  # the control
+        others.rename(project / ".mcp.json")
+
+    listed, explained, reviewed = (
+        _run("servers", *words) for words in (["list"], ["explain", "web"], ["approve", "--yes"])
+    )
+
+    assert [SECRET in shown for shown in (explained, reviewed)] == [not is_link] * 2
+    assert ("It is not read: a link." in " ".join(listed.split())) is is_link
 
 
 def test_control_without_admission_a_login_sends_the_secret(project: Path, listener: Listener):

@@ -1,11 +1,13 @@
 """Attack 55: the author of a project's file hides what the user approves: by masking, by scrolling, by forged rows, by look-alikes."""
 
+import contextlib
 import fcntl
 import json
 import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from holdfast.cli.servers.describe_entry import ascii_host, describe_briefly, describe_entry
-from holdfast.cli.text import CONTINUATION, format_arguments, shorten, wrap
-from holdfast.model.secrets import mask_command
+from holdfast.cli.text import WRAP_MARK, format_arguments, shorten, wrap
+from holdfast.masking.configured_secrets import mask_command
 from holdfast.model.server import Source
 from holdfast.resolve.entry_summary import EntrySummary, summarize
 from holdfast.resolve.server_entry import ServerEntry
@@ -104,8 +106,8 @@ def test_every_row_fits_the_terminal_and_continuations_are_marked(line: str, wid
     rows = [*wrap(line, width)]
 
     assert all(get_cwidth(row) <= width for row in rows)
-    assert all(row.startswith(CONTINUATION) for row in rows[1:])
-    assert "".join((rows[0], *(row.removeprefix(CONTINUATION) for row in rows[1:]))) == line
+    assert all(row.startswith(WRAP_MARK) for row in rows[1:])
+    assert "".join((rows[0], *(row.removeprefix(WRAP_MARK) for row in rows[1:]))) == line
     assert get_cwidth(shorten(line, width)) <= width
 
 
@@ -115,7 +117,7 @@ def test_wide_characters_cannot_forge_a_row_in_a_question():
         row for line in format_arguments({"note": "漢" * 34 + fake}, COLUMNS) for row in _terminal_rows(line)
     ]
 
-    assert [row for row in rows[1:] if not row.startswith(CONTINUATION)] == []
+    assert [row for row in rows[1:] if not row.startswith(WRAP_MARK)] == []
 
 
 def test_control_wrapped_by_characters_a_row_has_no_mark():
@@ -133,10 +135,8 @@ def test_forged_rows_are_marked_and_the_command_stands_above_the_question(tmp_pa
 
     assert [row for row in screen if row.startswith(("weather,", "  command:   python3"))] == []
     assert f'  "sh" "-c" "touch x; exec python3 server.py tools.txt #{" " * 10}' in "\n".join(screen)
-    assert f"({len(forged)} characters)" in "".join(screen).replace(CONTINUATION, "")
-    assert [
-        row for row in screen if "server.py" in row and not row.startswith((CONTINUATION, '  "sh"'))
-    ] == []
+    assert f"({len(forged)} characters)" in "".join(screen).replace(WRAP_MARK, "")
+    assert [row for row in screen if "server.py" in row and not row.startswith((WRAP_MARK, '  "sh"'))] == []
 
 
 def test_control_wrapped_by_the_terminal_only_forged_rows_are_on_the_screen():
@@ -214,3 +214,36 @@ def _terminal_rows(line: str) -> list[str]:
         rows[-1] += char
         width += cells
     return rows
+
+
+@pytest.mark.parametrize("is_discarded", [True, False], ids=["discarded", "control"])
+def test_answer_that_was_typed_ahead_does_not_approve_the_next_server(tmp_path: Path, is_discarded: bool):
+    env = Environment(tmp_path)
+    env.in_project(first={"command": "true"}, second={"command": "true"})
+    start = "import holdfast.cli.output as output; from holdfast.cli.app import main; "
+    if not is_discarded:
+        start += "output.discard_typed_input = lambda _: None; "
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{start}import sys; sys.argv = ['holdfast', 'servers', 'approve']; main()"],
+        cwd=env.project,
+        env=env.environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        printed = b""
+        while printed.count(b"[y/N]") < 1:
+            printed += os.read(ours, 65536)
+        os.write(ours, b"y\ny\n")
+        while printed.count(b"[y/N]") < 2:
+            printed += os.read(ours, 65536)
+        os.write(ours, b"n\n")
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65536):
+                printed += piece
+        process.wait(30)
+    os.close(ours)
+
+    assert printed.count(b"  approved") == (1 if is_discarded else 2)

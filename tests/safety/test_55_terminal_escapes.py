@@ -97,6 +97,7 @@ COMMANDS = [
     ("servers", "list"),
     ("servers", "list", "--json"),
     ("servers", "explain", "args"),
+    ("servers", "approvals"),
     ("servers", "explain", "url"),
     ("servers", "explain", HOSTILE),
     ("sessions", "list", "--all"),
@@ -140,7 +141,7 @@ def test_every_command_that_prints_is_tried():
 _NO_FOREIGN_TEXT = {"acp", "builtin", "chat", "doctor", "keys"}
 """They speak a protocol, print through `EventPrinter` alone, or print nothing of others."""
 _NOT_RUN_HERE = {
-    ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("servers", "logout"), ("sessions", "move"), ("sessions", "delete"),
+    ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("servers", "logout"), ("servers", "revoke"), ("sessions", "attach"), ("sessions", "watch"), ("sessions", "move"), ("sessions", "delete"),
     ("workspaces", "add"), ("workspaces", "remove"), ("store", "backup"), ("store", "vacuum"), ("settings", "path"), ("audit", "verify"),
 }  # fmt: skip
 """They change something or ask a question. They print through the same functions, as the next test checks."""
@@ -206,16 +207,12 @@ def test_control_printed_without_the_function_the_text_takes_over_the_terminal(
 
 
 async def _hold_a_session(home: Path, project: Path) -> None:
-    from holdfast.agent.manual import ManualAgent
-    from holdfast.session.conversation import Conversation
-
     async with (
         Host(settings=settings.load(home / "config.toml", _environment(home))) as host,
         host.session(cwd=project) as session,
     ):
-        conversation = Conversation(session, ManualAgent())
-        await conversation.prompt([{"type": "text", "text": HOSTILE}])
-        await conversation.prompt([{"type": HOSTILE, "uri": HOSTILE}, {"type": "text", "text": HOSTILE}])
+        await session.prompt([{"type": "text", "text": HOSTILE}])
+        await session.prompt([{"type": HOSTILE, "uri": HOSTILE}, {"type": "text", "text": HOSTILE}])
         await session.call(HOSTILE, {HOSTILE: HOSTILE})
         await session.call("evil.blocks", {HOSTILE: HOSTILE})
         (home / "id").write_text(session.context.session_id)

@@ -110,7 +110,7 @@ async def test_confined_server_is_named_as_confined_and_may_not_open_local_addre
             (await session.call("evil.elicit", _page(url))).text
             for url in ("http://127.0.0.1:1/", "https://169.254.169.254/latest", "https://login.example/")
         ]
-        await host.close_session(session)
+        await session.close()
 
     assert ["was not shown" in answer for answer in answers] == [True, True, False]
     assert [question["message"] for question in door.questions] == [
@@ -127,7 +127,7 @@ async def test_server_has_at_most_three_open_questions(make_host: HostFactory, f
         refused, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         door.answers.set()
         answers = [(await call).text for call in calls]
-        await host.close_session(session)
+        await session.close()
 
     assert len(refused) >= 1
     assert (len(door.questions), sum("open questions" in answer for answer in answers)) == (3, 2)
@@ -242,7 +242,7 @@ async def _ask(
             else await session.call("evil.wants", {"method": "elicitation/create", "params": question})
             for question in questions
         ]
-        await host.close_session(session)
+        await session.close()
     return [answer.text for answer in answers]
 
 

@@ -11,6 +11,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model.trust import Trust
 from holdfast.workspaces.registry import Overlap, Registry
 from tests.connect.conftest import HostFactory, make_host
+from tests.sandbox.support import bind_mount
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -50,6 +51,22 @@ async def test_session_is_no_more_trusted_than_any_workspace_it_can_reach(
 
 
 @pytest.mark.promise("RES-17")
+@pytest.mark.parametrize("shown", ["theirs", "theirs/inner", "."])
+async def test_bind_mount_of_a_workspace_counts_as_the_workspace(
+    make_host: HostFactory, place: Path, shown: str
+):
+    alias = place.parent / "alias"
+    (alias / "inner").mkdir(parents=True)
+    async with make_host({}) as host:
+        host.registry.add(place / "theirs", trust=Trust.SANDBOXED)
+        before = await _trust(host, alias)
+        with bind_mount(place / shown, alias / "inner"):
+            trusts = [await _trust(host, path) for path in (alias, alias / "inner")]
+
+    assert (before, trusts) == (Trust.DIRECT, [Trust.SANDBOXED, Trust.SANDBOXED])
+
+
+@pytest.mark.promise("RES-17")
 async def test_direct_workspace_inside_a_sandboxed_one_is_sandboxed(make_host: HostFactory, place: Path):
     async with make_host({}) as host:
         host.registry.add(place / "theirs", trust=Trust.SANDBOXED)
@@ -80,8 +97,8 @@ async def test_user_is_told_which_workspace_lowers_the_trust(make_host: HostFact
         theirs = host.registry.add(place / "theirs", trust=Trust.SANDBOXED)
         file = host.registry.file_of(theirs.slug)
         session = await host.open(OpenOptions(cwd=place / "mine", roots=(str(place / "theirs" / "inner"),)))
-        warnings = [(warning.server, warning.text) for warning in session.warnings]
-        await host.close_session(session)
+        warnings = [(warning.folder, warning.text) for warning in session.warnings]
+        await session.close()
         file.write_text(file.read_text().replace("sandboxed", "direct"))  # as the warning says
         assert await _trust(host, place / "mine", place / "theirs" / "inner") is Trust.DIRECT
 
@@ -102,7 +119,7 @@ async def test_control_by_the_innermost_workspace_of_its_folder_the_session_is_d
     def none(registry: Registry, roots: Iterable[str]) -> tuple[Overlap, ...]:
         return ()
 
-    monkeypatch.setattr(Registry, "overlapping", none)
+    monkeypatch.setattr(Registry, "find_overlaps", none)
     async with make_host({}) as host:
         host.registry.add(place / "mine", trust=Trust.DIRECT)
         host.registry.add(place / "theirs", trust=Trust.SANDBOXED)
@@ -113,7 +130,7 @@ async def test_control_by_the_innermost_workspace_of_its_folder_the_session_is_d
 
 async def _trust(host: Host, cwd: Path, *also: Path) -> Trust:
     session = await host.open(OpenOptions(cwd=cwd, roots=tuple(map(str, also))))
-    await host.close_session(session)
+    await session.close()
     return session.context.trust_level
 
 

@@ -96,7 +96,7 @@ async def _pid(session: Session) -> int:
 
 
 def _tell_everything(self: ServerStderr, position: int) -> str:
-    return self._lines_since(0)  # as before: whatever is kept, whoever caused it
+    return self._lines_since(0)  # as before: everything that is kept, of all sessions
 
 
 def _spec(lifetime: Lifetime) -> ServerSpec:
