@@ -18,7 +18,7 @@ from tests.sandbox.support import PATH, confined, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
-STARTS = 500  # counting only those that passed the host's check
+STARTS = 250  # counting only those that passed the host's check
 
 
 @contextmanager

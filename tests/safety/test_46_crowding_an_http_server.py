@@ -100,6 +100,7 @@ def send_unfinished_bodies(url: str, pid: int, *, expected: int = 0) -> int:
     Connections take turns, so wait until the server has grown by the expected number of bytes, or until a deadline.
     """
     address = urlsplit(url)
+    initialize(url, 1)  # the first request loads modules
     before, sockets = resident_bytes(pid), list[socket.socket]()
     try:
         for _ in range(UNFINISHED):

@@ -110,6 +110,9 @@ def test_request_after_a_hundred_thousand_notifications_is_answered():
         assert process.ask(1) == response(1)
 
 
+FLOOD = 40_000
+
+
 def test_process_stops_reading_while_its_output_is_not_read():
     question = json.dumps({"jsonrpc": "2.0", "id": "%d", "method": "m", "params": {"a": "x" * 1000}}) + "\n"
     with echo() as process:
@@ -117,18 +120,18 @@ def test_process_stops_reading_while_its_output_is_not_read():
         wrote = threading.Event()
 
         def flood() -> None:
-            for n in range(100_000):
+            for n in range(FLOOD):
                 process.send((question % n).encode())
             wrote.set()
 
         threading.Thread(target=flood, daemon=True).start()
-        # 100 MB take less than 3 s: the pipe is full because the process stopped reading.
+        # 40 MB take less than 3 s: the pipe is full because the process stopped reading.
         stuck = not wrote.wait(3)
         grown = process.peak_bytes() - before
-        answers = [process.read()["id"] for _ in range(100_000)]
+        answers = [process.read()["id"] for _ in range(FLOOD)]
 
         assert (stuck, grown <= 32 * MB) == (True, True)
-        assert sorted(map(int, answers)) == list(range(100_000))
+        assert sorted(map(int, answers)) == list(range(FLOOD))
 
 
 def test_print_does_not_reach_standard_output():
