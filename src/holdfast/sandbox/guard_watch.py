@@ -118,6 +118,8 @@ class GuardWatch:
             if timer is not None:
                 timer.cancel()
         if self._inotify is not None:
+            if self._inotify.fd >= 0:
+                asyncio.get_running_loop().remove_reader(self._inotify.fd)
             self._inotify.close()
             self._inotify = None
 
@@ -142,7 +144,8 @@ class GuardWatch:
             asyncio.get_running_loop().add_reader(self._inotify.fd, self._read)
 
     def _read(self) -> None:
-        assert self._inotify is not None
+        if self._inotify is None:
+            return
         changed = set(self._inotify.read())
         for server in self._servers.values():
             if not changed.isdisjoint(server.watches):
