@@ -41,6 +41,7 @@ async def test_terminal_answers_the_question_of_an_editors_session(home: Path, c
                 screen.until(QUESTION)
                 screen.type("o\n")
                 screen.until("✓")
+                screen.until(READY)
                 screen.type("\x04")
                 return screen.end()
 

@@ -73,7 +73,7 @@ def shown_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Locatio
 def with_aliases(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tuple[str, ...]:
     """These real paths, and all others at which a bind mount shows them or a part of them.
 
-    Whoever compares all of these with another path notices each overlap.
+    A caller that compares all of these with another path notices each overlap.
     """
     known = tuple(mounts)
     found: dict[str, None] = {}

@@ -99,7 +99,7 @@ class Turns:
             raise
 
     def cancel(self, sender: object = None) -> None:
-        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`; without one, all."""
+        """Cancel the running turn, even of another sender, and the waiting prompts of `sender`; without one, all."""
         for pending in self._pending.values():
             if sender is None or pending.is_running or pending.sender is sender:
                 pending.cancel()

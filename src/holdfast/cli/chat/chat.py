@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ class ChatSession(Protocol):
         ...
 
 
-class Chat:
+class Chat(ABC):
     """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
     def __init__(self, settings: Settings) -> None:
@@ -80,9 +81,9 @@ class Chat:
             return 1 if self._has_turn_failed and not self._is_interactive else 0
         return self._exit_code
 
+    @abstractmethod
     async def _run_session(self) -> None:
         """Open the session, and call `_run_prompts`."""
-        raise NotImplementedError
 
     async def _show_event(self, stored: StoredEvent) -> None:
         if decision := self._door.pop_decision_of_others(stored.event):
