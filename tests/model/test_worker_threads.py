@@ -64,9 +64,16 @@ async def test_owner_at_its_limit_gets_no_more_threads() -> None:
 
 async def test_without_a_limit_per_owner_the_other_owner_waits() -> None:
     workers = WorkerThreads("test", threads=4)
-    release = threading.Event()
-    blocked = [asyncio.create_task(workers.run(release.wait, owner="a")) for _ in range(20)]
+    release, all_in_use = threading.Event(), threading.Barrier(5)
+
+    def block() -> None:
+        if not release.is_set():
+            all_in_use.wait(30)
+            release.wait()
+
+    blocked = [asyncio.create_task(workers.run(block, owner="a")) for _ in range(20)]
     try:
+        await WorkerThreads("other", threads=1).run(all_in_use.wait, 30)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(workers.run(lambda: "done", owner="b"), 0.3)
     finally:
