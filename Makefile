@@ -7,6 +7,7 @@ BIN := .venv/bin
 RUN ?= chat
 FUZZ ?= 200000
 FOLDERS ?= 20000
+REPEATS ?= 10
 CYCLES ?= 300
 DOOR_CYCLES ?= 100
 UPDATES ?= 1000000
@@ -14,6 +15,8 @@ IMAGES ?= 2000
 # Some tests wait: one worker more than there are cores keeps the cores busy.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
+# The tests start hundreds of Python processes. Without stored bytecode, each of them would compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test conformance peers test-containers check format bench fuzz soak soak-kill soak-stream powerloss lock clean
@@ -49,9 +52,10 @@ conformance: setup ## Run MCP's official conformance suite against a toolkit ser
 peers: setup ## Test every combination of third-party clients and servers
 	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
 
-fuzz: setup ## Fuzz the wire and project folders at length (FUZZ frames, FOLDERS folders)
+fuzz: setup ## Fuzz the wire and project folders, and repeat random attacks (FUZZ frames, FOLDERS folders, REPEATS)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
 	@HOLDFAST_FOLDERS=$(FOLDERS) $(BIN)/python -m pytest tests/safety -m fuzz -s $(ARGS)
+	@HOLDFAST_REPEATS=$(REPEATS) $(BIN)/python -m pytest $$(grep -l 'import REPEATS' -r tests --include 'test_*.py') --timeout 3600 $(ARGS)
 
 soak: setup ## Stress the links: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers
 	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \
@@ -62,10 +66,11 @@ soak-kill: setup ## Kill store writers and `holdfast acp` at random moments (CYC
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)
 	@$(BIN)/python -m tests.journeys.soak --cycles $(DOOR_CYCLES) $(ARGS)
 
-soak-stream: setup ## Stream a million updates to a slow editor and a slow subscriber; memory must stay flat (UPDATES)
+soak-stream: setup ## Stream a million updates to a slow editor, subscriber and watcher; memory must stay flat (UPDATES)
 	@HOLDFAST_STREAM=$(UPDATES) $(BIN)/python -m benchmarks.agents.slow_reader
-	@HOLDFAST_SUBSCRIBER_EVENTS=$(UPDATES) HOLDFAST_SUBSCRIBER_ROUNDS=50 \
-		$(BIN)/python -m pytest tests/session/test_subscription.py --timeout 3600 $(ARGS)
+	@HOLDFAST_SUBSCRIBER_EVENTS=$(UPDATES) HOLDFAST_SUBSCRIBER_ROUNDS=50 HOLDFAST_WATCHER_EVENTS=100000 \
+		$(BIN)/python -m pytest tests/session/test_subscription.py tests/host/remote/test_watcher_that_stops_reading.py \
+		-n0 -s --timeout 3600 $(ARGS)
 
 powerloss: setup ## Simulate power loss under the store (IMAGES=number of cuts)
 	@$(BIN)/python -m tests.store.powerloss --images $(IMAGES) $(ARGS)

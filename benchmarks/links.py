@@ -1,7 +1,8 @@
 """Links over stdio, compared with the bare wire and with other clients on the same servers.
 
 A call through a link is measured without a store (`connect` alone), and a session's call with everything: it is on
-disk before it returns. Opening is measured with ten servers; `many_sessions` measures more.
+disk before it returns. What such a call cannot do without is the wire and two commits, one before the call is sent and one
+before its result is returned. Opening is measured with ten servers; `many_sessions` measures more.
 """
 
 import asyncio
@@ -25,24 +26,27 @@ from benchmarks.environment import python_of
 from benchmarks.langchain_peer import langchain
 from benchmarks.result import Result
 from benchmarks.turns import local_client, side_by_side
-from benchmarks.wire import ME, SERVERS, TEXT, Call, our_echo, start
+from benchmarks.wire import ME, SERVERS, TEXT, Call, calls_for, our_echo, start
 from holdfast import settings
 from holdfast.connect.call import call
 from holdfast.connect.catalog import build_catalog
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.link_pool import LinkPool
-from holdfast.connect.notifications import Notifications
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import ServerMessages
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
+from holdfast.model.event import ToolStarted
 from holdfast.model.ids import new_session_id
+from holdfast.model.light_event import LightEvent
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
+from holdfast.store.types import NewSession
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
@@ -51,10 +55,12 @@ from holdfast.wire.pipe import connect_pipes
 OURS = [sys.executable, str(SERVERS / "ours.py")]
 ARGUMENTS = {"text": TEXT}
 PROCESSES, WIRE_TURNS, WIRE_SECONDS = 4, 30, 0.03
+OVER_COMMITS_MS = 0.2  # what a durable call may take besides the wire and its two commits
+CALLERS, CALLER_ROUNDS, CALLER_SECONDS = 16, 9, 0.25
 
 
 def results() -> list[Result]:
-    return [_compare_with_bare_wire(), *_compare_clients(), *_compare_opening()]
+    return [_compare_with_bare_wire(), *_compare_clients(), _compare_callers(), *_compare_opening()]
 
 
 def _compare_with_bare_wire() -> Result:
@@ -100,11 +106,11 @@ async def bare_echo(client: Client) -> AsyncIterator[Call]:
 async def link_echo(client: Client) -> AsyncIterator[Call]:
     """`connect.call` alone: no store, no audit."""
     spec = ServerSpec(name="echo", source=Source.USER, transport=Stdio(command=OURS[0]))
-    notifications = Notifications(ServerRequests(spec, None))
+    server_messages = ServerMessages(ServerRequests(spec, None))
 
     @asynccontextmanager
     async def connect(spec: ServerSpec, scope: Scope | None) -> AsyncIterator[Connection]:
-        yield Connection(client, ended=asyncio.Event(), notifications=notifications)
+        yield Connection(client, ended=LightEvent(), server_messages=server_messages)
 
     links = LinkPool(connect)
     scope = Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, cwd="/"))
@@ -123,10 +129,12 @@ async def link_echo(client: Client) -> AsyncIterator[Call]:
 def _compare_clients() -> list[Result]:
     """All clients on the same server, taking turns."""
     python = python_of("langchain")
+    durable = DurableHost()
     clients = {
         "wire": local_client(our_echo),
         "link": local_client(hosted_link_echo),
-        "session": local_client(session_echo),
+        "session": local_client(durable.session_echo),
+        "commit": local_client(durable.commit),
         "memory": local_client(memory_session_echo),
         "mcp SDK client": local_client(sdk_client_echo),
         "FastMCP client": local_client(fastmcp_client_echo),
@@ -149,10 +157,49 @@ def _compare_clients() -> list[Result]:
         compared("call.p50.langchain", "link", "langchain-mcp-adapters", "<= 0.5"),
         compared("call.p50.per_call", "link", "a process per call", "<= 0.02"),
         compared("call.p50.langchain_default", "link", "langchain, a process per call", "<= 0.02"),
-        compared("session.p50.memory", "memory", "wire"),
-        compared("session.p50.durable", "session", "wire"),
+        compared("session.p50.memory", "memory", "wire", "<= 2.5"),
+        Result(
+            name="link.session.p50.durable",
+            ours=p50["session"],
+            peer=p50["wire"] + 2 * p50["commit"] + OVER_COMMITS_MS,
+            peer_name=f"wire ({p50['wire']:.3f}) + two commits of one row ({p50['commit']:.3f} each) + {OVER_COMMITS_MS}",
+            unit="ms",
+            goal="<= 1",
+        ),
         compared("session.p50.sdk", "session", "mcp SDK client"),
     ]
+
+
+def _compare_callers() -> Result:
+    """Callers at once share commits."""
+    one, many = asyncio.run(_measure_callers())
+    return Result(
+        name="session.calls16",
+        ours=many,
+        peer=one,
+        peer_name=f"one caller; ours: {CALLERS} at once in one session, durable",
+        unit="calls/s",
+        goal=">= 3",
+    )
+
+
+async def _measure_callers() -> tuple[float, float]:
+    """The calls per second of one caller and of many, taking turns: the medians."""
+    rounds: list[tuple[float, float]] = []
+    async with open_session(durable=True) as (_, session):
+        echo = _echo_through(session)
+        for number in range(CALLER_ROUNDS + 1):
+            pair = await _calls_per_s(echo, 1), await _calls_per_s(echo, CALLERS)
+            if number:  # the first round warms up
+                rounds.append(pair)
+    one, many = zip(*rounds, strict=True)
+    return statistics.median(one), statistics.median(many)
+
+
+async def _calls_per_s(call: Call, callers: int) -> float:
+    began = time.perf_counter()
+    made = await asyncio.gather(*(calls_for(CALLER_SECONDS, call) for _ in range(callers)))
+    return sum(map(len, made)) / (time.perf_counter() - began)
 
 
 class Block(msgspec.Struct):
@@ -174,11 +221,31 @@ async def hosted_link_echo() -> AsyncIterator[Call]:
         yield echo
 
 
-@asynccontextmanager
-async def session_echo() -> AsyncIterator[Call]:
-    """A session's call: recorded and audited, on disk before the result."""
-    async with open_session(durable=True) as (_, session):
-        yield _echo_through(session)
+class DurableHost:
+    """A host with a store on disk, for calls and for bare commits through the same writer thread."""
+
+    def __init__(self) -> None:
+        self._host: Host
+
+    @asynccontextmanager
+    async def session_echo(self) -> AsyncIterator[Call]:
+        """A session's call: recorded and audited, on disk before the result. Opens the host."""
+        async with open_session(durable=True) as (self._host, session):
+            yield _echo_through(session)
+
+    @asynccontextmanager
+    async def commit(self) -> AsyncIterator[Call]:
+        """A commit of one row, after `session_echo` has opened the host."""
+        store = self._host.store
+        context = SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT)
+        await store.create(NewSession(context=context))
+        hold = await store.acquire(context.session_id)
+
+        async def commit() -> str:
+            await store.append(hold, ToolStarted(call_id="call_1"))
+            return TEXT
+
+        yield commit
 
 
 @asynccontextmanager

@@ -1,14 +1,18 @@
-"""Two hundred sessions, each with its own server: the memory of an idle link and the host's CPU time per call.
+"""Hundreds of sessions, each with its own server: the memory of an idle link and the host's CPU time per call.
 
 CPU time per call is measured twice. First over one link while the others are idle: it must not depend on the number of
 links. Then over all links in turn, where every call wakes another process and finds the caches cold. The machine's share
 of that is measured for comparison, with bytes through bare pipes to the same servers.
+
+Finally, all sessions make a durable call at once.
 """
 
 import asyncio
 import gc
 import itertools
 import os
+import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,17 +25,21 @@ import msgspec
 
 from benchmarks.links import ARGUMENTS, OURS, entry, open_host
 from benchmarks.result import Result
-from benchmarks.wire import start
+from benchmarks.wire import SERVERS, start
 from holdfast.connect.call import call
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.call import ToolCall
+from holdfast.model.permission import Mode
 from holdfast.session.session import Session
 from holdfast.wire.mcp.eras import VERSION_KEY
 
 SESSIONS, CALLS, CONCURRENT, ROUNDS = 200, 1000, 20, 5
 PROCESSES = 3
 MAX_KB = 100.0
+FEW, MANY, AT_ONCE_CALLS = 50, 500, 3000
+LIGHT = [sys.executable, "-I", "-S", str(SERVERS / "light.py")]
+MB_PER_SESSION = 12  # the memory of such a server and of its session, about
 T = TypeVar("T")
 
 
@@ -81,7 +89,48 @@ def results() -> list[Result]:
             unit="x",
             goal="<= 1.2",
         ),
+        _compare_sessions_at_once(),
     ]
+
+
+def _compare_sessions_at_once() -> Result:
+    many = min(MANY, _available_mb() // MB_PER_SESSION)
+    few_cost, many_cost = (
+        run_in_new_process(_measure_calls_at_once, FEW),
+        run_in_new_process(_measure_calls_at_once, many),
+    )
+    fewer = "" if many == MANY else f" (not {MANY}: the memory of this machine is too small)"
+    return Result(
+        name="session.flat500",
+        ours=many_cost * 1000,
+        peer=few_cost * 1000,
+        peer_name=f"CPU per durable call of {FEW} sessions at once; ours: {many} sessions{fewer}",
+        unit="us",
+        goal="<= 1.3",
+    )
+
+
+async def _measure_calls_at_once(count: int) -> float:
+    """CPU milliseconds of the host per call, in the median round: in each, every session makes a durable call."""
+    async with open_host({"echo": entry(LIGHT)}, durable=True) as (host, folder):
+        opened = await _open_many(host, folder, count)
+
+        async def call_once(session: Session) -> None:
+            assert (await session.call("echo.echo", ARGUMENTS)).ok
+
+        costs: list[float] = []
+        for _ in range(1 + AT_ONCE_CALLS // count):
+            began = time.process_time()
+            await asyncio.gather(*map(call_once, opened))
+            costs.append((time.process_time() - began) / count)
+        await asyncio.gather(*(session.close() for session in opened))
+    return statistics.median(costs[1:]) * 1000  # the first round warms up
+
+
+def _available_mb() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (kb,) = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kb) // 1024
 
 
 def take_minimum(costs: Sequence[SessionCosts]) -> SessionCosts:
@@ -111,10 +160,7 @@ async def _measure_sessions(count: int) -> SessionCosts:
         await (await _open(host, folder)).close()  # warm-up: what is created only once
         gc.collect()
         before = _resident_kb()
-        opened: list[Session] = []
-        while len(opened) < count:
-            some = range(min(CONCURRENT, count - len(opened)))
-            opened += await asyncio.gather(*(_open(host, folder) for _ in some))
+        opened = await _open_many(host, folder, count)
         gc.collect()
         kb = (_resident_kb() - before) / count
         calls = [await _make_call(host, session) for session in opened]
@@ -125,8 +171,16 @@ async def _measure_sessions(count: int) -> SessionCosts:
     return cost
 
 
+async def _open_many(host: Host, folder: Path, count: int) -> list[Session]:
+    opened: list[Session] = []
+    while len(opened) < count:
+        some = range(min(CONCURRENT, count - len(opened)))
+        opened += await asyncio.gather(*(_open(host, folder) for _ in some))
+    return opened
+
+
 async def _open(host: Host, folder: Path) -> Session:
-    session = await host.open(OpenOptions(cwd=folder, only_server="echo"))
+    session = await host.open(OpenOptions(cwd=folder, only_server="echo", mode=Mode.AUTO))
     await session.wait_ready()
     return session
 

@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import PeerError, Request
-from holdfast.wire.incoming import ACP_CANCEL
+from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
@@ -72,7 +72,7 @@ async def door_to(answer: Callable[[], Any]) -> AsyncIterator[EditorDoor]:
 )
 async def test_anything_but_a_clear_yes_rejects_the_call(answer: Callable[[], Any], decision: Decision):
     async with door_to(answer) as door:
-        assert await door.request_permission(CALL, "Do it") is decision
+        assert await door.request_permission(CALL, "Do it", can_remember=True) is decision
 
 
 @pytest.mark.promise("ACP-09", "SES-03")
@@ -81,7 +81,9 @@ async def test_editor_that_disconnects_while_asked_has_not_answered():
     async with connect_memory(ours, theirs := Peer(cancel_method=ACP_CANCEL)):
         await theirs.close()
         with pytest.raises(HoldfastError) as closed:
-            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(CALL, "Do it")
+            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(
+                CALL, "Do it", can_remember=True
+            )
 
     assert closed.value.code is codes.CONNECTION_CLOSED
 
@@ -96,7 +98,7 @@ async def test_questions_wait_until_the_editor_knows_the_session():
     ours = Peer(cancel_method=ACP_CANCEL)
     async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
         door = EditorDoor(ours, ClientCapabilities())
-        asking = asyncio.create_task(door.request_permission(CALL, "Do it"))
+        asking = asyncio.create_task(door.request_permission(CALL, "Do it", can_remember=True))
         done, _ = await asyncio.wait([asking], timeout=0.01)
         door.set_session_id("s")
         await asking
@@ -110,7 +112,9 @@ async def test_question_that_is_too_long_raises_instead_of_rejecting():
     long = ToolCall(call_id="c1", server="s", tool="t", arguments=b'{"text":"' + b"x" * 1024 + b'"}')
     async with connect_memory(ours, Peer(cancel_method=ACP_CANCEL)):
         with pytest.raises(HoldfastError) as refused:
-            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(long, "Do it")
+            await EditorDoor(ours, ClientCapabilities(), "s").request_permission(
+                long, "Do it", can_remember=True
+            )
 
     assert refused.value.code is codes.TOO_LARGE
 

@@ -1,104 +1,58 @@
-"""Two editors on one live session of a host: both see everything, either answers, and each can leave."""
+"""Two editors on one live session: both see everything, either answers, and each can leave.
+
+They are connected to one host, or to two hosts with one data folder. Then the second is attached through the first's socket.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from holdfast.acp.messages import InitializeParams
-from holdfast.acp.methods import SessionMethods
-from holdfast.acp.serve import SessionDefaults
 from holdfast.host.host import Host
 from holdfast.model.event import Decision
-from holdfast.wire.frame import Notification, PeerError, Request
-from holdfast.wire.incoming import ACP_CANCEL
-from holdfast.wire.memory import connect_memory
-from holdfast.wire.peer import Peer
-from tests.connect.conftest import HostFactory, counter_entry, make_host
+from holdfast.wire.frame import PeerError
+from tests.acp.zed import Zed, connected
+from tests.connect.conftest import HostFactory, make_host
 
 __all__ = ["make_host"]
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-01")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.promise("SES-01"),
+    pytest.mark.parametrize("hosts", [1, 2], ids=["one host", "two hosts"]),
+]
 
-COUNT = "/call c.count"
-
-
-class Zed:
-    """An editor that is connected to a host in this process."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        self.is_asked = asyncio.Event()
-        self.answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self.withdrawn = asyncio.Event()
-        self.peer = Peer(
-            on_request=self._answer, on_notification=self._on_notification, cancel_method=ACP_CANCEL
-        )
-
-    async def request(self, method: str, **params: Any) -> Any:
-        return msgspec.json.decode(await self.peer.request(method, params))
-
-    async def prompt(self, session: str, text: str) -> str:
-        params: Any = {"sessionId": session, "prompt": [{"type": "text", "text": text}]}
-        return (await self.request("session/prompt", **params))["stopReason"]
-
-    def shown(self, kind: str) -> list[str]:
-        """The texts of the messages of this kind, one for each message."""
-        texts: dict[str, str] = {}
-        for update in self.received:
-            if update["sessionUpdate"] == kind:
-                texts[update["messageId"]] = texts.get(update["messageId"], "") + update["content"]["text"]
-        return [*texts.values()]
-
-    def statuses(self) -> list[str]:
-        return [update["status"] for update in self.received if "toolCallId" in update]
-
-    async def _answer(self, request: Request) -> Any:
-        self.is_asked.set()
-        try:
-            decision = await asyncio.shield(self.answer)
-        except asyncio.CancelledError:
-            self.withdrawn.set()
-            raise
-        return {"outcome": {"outcome": "selected", "optionId": decision}}
-
-    def _on_notification(self, notification: Notification) -> None:
-        self.received.append(msgspec.json.decode(notification.params)["update"])
+WRITE = '/call files.write {"path": "note", "text": "hi"}'
 
 
 @asynccontextmanager
-async def connected(host: Host) -> AsyncIterator[Zed]:
-    """An editor with a connection of its own."""
+async def editors(make_host: HostFactory, hosts: int) -> AsyncIterator[tuple[Host, Zed, Zed]]:
+    """Two editors; the host is that of the first."""
     async with AsyncExitStack() as stack:
-        zed, client = Zed(), InitializeParams(protocol_version=1)
-
-        async def handle(request: Request) -> Any:
-            return await methods.handle(request, client)
-
-        ours = Peer(on_request=handle, cancel_method=ACP_CANCEL)
-        methods = SessionMethods(host, SessionDefaults(), ours)
-        await stack.enter_async_context(connect_memory(ours, zed.peer))
-        yield zed
-        await methods.stop()
-        await methods.leave_all()
+        opened = [await stack.enter_async_context(make_host({}, durable=hosts > 1)) for _ in range(hosts)]
+        one = await stack.enter_async_context(connected(opened[0]))
+        two = await stack.enter_async_context(connected(opened[-1]))
+        yield opened[0], one, two
 
 
 @asynccontextmanager
-async def two_editors(make_host: HostFactory, folder: Path) -> AsyncIterator[tuple[Host, str, Zed, Zed]]:
+async def two_editors(
+    make_host: HostFactory, folder: Path, hosts: int
+) -> AsyncIterator[tuple[Host, str, Zed, Zed]]:
     """A session that one editor opened and another loaded."""
-    async with make_host({"c": counter_entry()}) as host, connected(host) as one, connected(host) as two:
-        opened = await one.request("session/new", cwd=str(folder), mcpServers=[])
-        session = opened["sessionId"]
+    async with editors(make_host, hosts) as (host, one, two):
+        session = (await one.request("session/new", cwd=str(folder), mcpServers=[]))["sessionId"]
         await two.request("session/load", sessionId=session, cwd=str(folder), mcpServers=[])
         yield host, session, one, two
 
 
-async def test_both_editors_see_everything_and_prompt_in_order(make_host: HostFactory, tmp_path: Path):
-    async with two_editors(make_host, tmp_path) as (_, session, one, two):
+async def test_both_editors_see_everything_and_prompt_in_order(
+    make_host: HostFactory, tmp_path: Path, hosts: int
+):
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, one, two):
         reasons = await asyncio.gather(one.prompt(session, "/servers"), two.prompt(session, "/help"))
+        await one.wait_until(lambda zed: len(zed.shown("agent_message_chunk")) == 2)
         one_shows, two_shows = one.shown("user_message_chunk"), two.shown("user_message_chunk")
 
         assert reasons == ["end_turn"] * 2
@@ -108,10 +62,10 @@ async def test_both_editors_see_everything_and_prompt_in_order(make_host: HostFa
 
 @pytest.mark.promise("SES-03")
 async def test_a_question_is_answered_by_either_editor_and_withdrawn_from_the_other(
-    make_host: HostFactory, tmp_path: Path
+    make_host: HostFactory, tmp_path: Path, hosts: int
 ):
-    async with two_editors(make_host, tmp_path) as (_, session, one, two):
-        turn = asyncio.create_task(one.prompt(session, COUNT))
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, one, two):
+        turn = asyncio.create_task(one.prompt(session, WRITE))
         await asyncio.gather(one.is_asked.wait(), two.is_asked.wait())
         two.answer.set_result(Decision.ALLOW_ONCE)
         reason = await turn
@@ -123,10 +77,10 @@ async def test_a_question_is_answered_by_either_editor_and_withdrawn_from_the_ot
 
 @pytest.mark.promise("SES-03")
 async def test_an_editor_that_disconnects_while_asked_leaves_the_question_to_the_other(
-    make_host: HostFactory, tmp_path: Path
+    make_host: HostFactory, tmp_path: Path, hosts: int
 ):
-    async with two_editors(make_host, tmp_path) as (_, session, one, two):
-        turn = asyncio.create_task(two.prompt(session, COUNT))
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, one, two):
+        turn = asyncio.create_task(two.prompt(session, WRITE))
         await asyncio.gather(one.is_asked.wait(), two.is_asked.wait())
         await one.peer.close()
         two.answer.set_result(Decision.ALLOW_ONCE)
@@ -136,11 +90,11 @@ async def test_an_editor_that_disconnects_while_asked_leaves_the_question_to_the
 
 @pytest.mark.promise("SES-03")
 async def test_an_editor_that_loads_the_session_while_a_question_is_open_is_asked_too(
-    make_host: HostFactory, tmp_path: Path
+    make_host: HostFactory, tmp_path: Path, hosts: int
 ):
-    async with make_host({"c": counter_entry()}) as host, connected(host) as one, connected(host) as two:
+    async with editors(make_host, hosts) as (_, one, two):
         session = (await one.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
-        turn = asyncio.create_task(one.prompt(session, COUNT))
+        turn = asyncio.create_task(one.prompt(session, WRITE))
         await one.is_asked.wait()
         await two.request("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         await two.is_asked.wait()
@@ -150,19 +104,26 @@ async def test_an_editor_that_loads_the_session_while_a_question_is_open_is_aske
         assert (await turn, before) == ("end_turn", ["pending"])
 
 
-async def test_a_session_is_closed_when_the_last_editor_closes_it(make_host: HostFactory, tmp_path: Path):
-    async with two_editors(make_host, tmp_path) as (host, session, one, two):
+async def test_a_session_is_closed_when_the_last_editor_closes_it(
+    make_host: HostFactory, tmp_path: Path, hosts: int
+):
+    async with two_editors(make_host, tmp_path, hosts) as (host, session, one, two):
         await one.request("session/close", sessionId=session)
         with pytest.raises(PeerError):
             await one.prompt(session, "/help")
         reason, live = await two.prompt(session, "/help"), host.find_live(session)
         await two.request("session/close", sessionId=session)
+        async with asyncio.timeout(10):
+            while host.find_live(session) is not None:  # the first host closes it when the second is gone
+                await asyncio.sleep(0.01)
 
-        assert (reason, live is not None, host.find_live(session)) == ("end_turn", True, None)
+        assert (reason, live is not None) == ("end_turn", True)
 
 
-async def test_deleting_a_session_closes_it_for_the_other_editor(make_host: HostFactory, tmp_path: Path):
-    async with two_editors(make_host, tmp_path) as (_, session, one, two):
+async def test_deleting_a_session_closes_it_for_the_other_editor(
+    make_host: HostFactory, tmp_path: Path, hosts: int
+):
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, one, two):
         await one.request("session/delete", sessionId=session)
         with pytest.raises(PeerError) as refused:
             await two.prompt(session, "/help")
@@ -172,8 +133,10 @@ async def test_deleting_a_session_closes_it_for_the_other_editor(make_host: Host
         assert again["sessionId"] != session
 
 
-async def test_both_editors_are_told_that_the_mode_changed(make_host: HostFactory, tmp_path: Path):
-    async with two_editors(make_host, tmp_path) as (_, session, one, two):
+async def test_both_editors_are_told_that_the_mode_changed(
+    make_host: HostFactory, tmp_path: Path, hosts: int
+):
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, one, two):
         await one.request("session/set_mode", sessionId=session, modeId="read-only")
         await two.prompt(session, "/help")
         kinds = [
@@ -190,7 +153,9 @@ async def test_both_editors_are_told_that_the_mode_changed(make_host: HostFactor
         assert kinds[0][1]["configOptions"][0]["currentValue"] == "read-only"
 
 
-async def test_the_same_connection_cannot_open_a_session_twice(make_host: HostFactory, tmp_path: Path):
-    async with two_editors(make_host, tmp_path) as (_, session, _, two):
+async def test_the_same_connection_cannot_open_a_session_twice(
+    make_host: HostFactory, tmp_path: Path, hosts: int
+):
+    async with two_editors(make_host, tmp_path, hosts) as (_, session, _, two):
         with pytest.raises(PeerError):
             await two.request("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])

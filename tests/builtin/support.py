@@ -82,7 +82,7 @@ class Buffers:
             raise HoldfastError(codes.PEER_ERROR, "Not in the project")
         self.texts[path] = text
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         return Decision.REJECT
 
     async def elicit(self, params: JsonObject) -> JsonObject:

@@ -9,7 +9,7 @@ import pytest
 from holdfast import settings
 from holdfast.audit.audit import verify_store
 from holdfast.audit.chain import Verdict
-from holdfast.builtin.files.roots import ProtectedPaths
+from holdfast.builtin.files.roots import PathSet
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.trust import Trust
@@ -120,7 +120,7 @@ async def _verdict(host: Host, data: Path) -> Verdict:
 
 
 def test_path_and_everything_below_it_is_protected():
-    protected = ProtectedPaths.of(["/home/me/.holdfast", "/home/me/config.toml"])
+    protected = PathSet.of(["/home/me/.holdfast", "/home/me/config.toml"])
 
     found = {path: protected.contains(path) for path in (
         "/home/me/.holdfast", "/home/me/.holdfast/keys/k", "/home/me/.holdfast-not", "/home/me",
@@ -135,7 +135,7 @@ def test_path_and_everything_below_it_is_protected():
 def test_folder_is_protected_under_another_mount_path(tmp_path: Path):
     (tmp_path / "own").mkdir()
     (tmp_path / "other").mkdir()
-    protected = ProtectedPaths.of([str(tmp_path / "own")])
+    protected = PathSet.of([str(tmp_path / "own")])
 
     assert protected.contains("/mnt/elsewhere", (tmp_path / "own").stat())
     assert not protected.contains("/mnt/elsewhere", (tmp_path / "other").stat())

@@ -9,7 +9,6 @@ import pytest
 from holdfast import settings
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.json import Json
 from holdfast.model.resolution import Stage
 from holdfast.model.trust import Trust
 from holdfast.store.memory import MemoryStore
@@ -28,7 +27,7 @@ def host(tmp_path: Path) -> Host:
         "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
     }
     loaded = settings.load(tmp_path / "home" / "config.toml", environ)
-    same_names: dict[str, Json] = {name: {"command": sys.executable} for name in ("files", "tasks")}
+    same_names = {name: {"command": sys.executable} for name in ("files", "tasks")}
     return Host(settings=loaded, store=MemoryStore(), servers=same_names)
 
 

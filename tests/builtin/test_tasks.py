@@ -34,7 +34,7 @@ def client(data: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
         yield connected
 
 
-def test_dots_in_tool_names_become_underscores():
+def test_names_of_the_task_tools():
     assert sorted(tasks_toolbox(Path).tools) == [
         "task_add",
         "task_done",

@@ -50,12 +50,31 @@ def test_a_failure_of_a_built_in_tool_is_printed_as_error_and_hint(tmp_path: Pat
     )
 
 
-def test_arguments_that_do_not_fit_the_schema_are_explained(tmp_path: Path):
-    done = run(tmp_path, "call", "files.read", '{"lines": "many"}')
+@pytest.mark.promise("SES-05")
+@pytest.mark.parametrize("flag", [[], ["--json"]], ids=["text", "json"])
+def test_arguments_that_do_not_fit_the_schema_are_an_error_of_usage(tmp_path: Path, flag: list[str]):
+    done = run(tmp_path, "call", *flag, "files.read", '{"lines": "many"}')
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "files.read was not called: its arguments do not fit its schema." in done.stderr
-    assert "path" in done.stderr
+    assert done.returncode == 2
+    if flag:
+        assert (json.loads(done.stdout)["code"], done.stderr) == ("BAD_ARGUMENT", "")
+    else:
+        problem = "Error: files.read was not called: its arguments do not fit its schema. "
+        assert (done.stdout, done.stderr.startswith(problem)) == ("", True)
+        assert done.stderr.endswith("Hint: Its input schema is in: holdfast tools files --json\n")
+
+
+def test_arguments_that_are_not_json_are_an_error_of_usage(tmp_path: Path):
+    done = run(tmp_path, "call", "files.read", "README.md")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: The arguments are not a JSON object: ")
+
+
+def test_arguments_that_the_tool_itself_refuses_are_a_failure(tmp_path: Path):
+    done = run(tmp_path, "call", "files.read", '{"path": "../x"}')
+
+    assert (done.returncode, done.stderr.startswith("Error: ")) == (1, True)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -93,6 +112,6 @@ def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):
     answers = [run(tmp_path, "call", *said, "tools.wait", waiting) for said in ([], ["--timeout", "0.5"])]
 
     assert [(done.returncode, done.stdout + done.stderr) for done in answers] == [
-        (1, "TIMEOUT: tools.wait did not answer within 1 s.\n"),
-        (1, "TIMEOUT: tools.wait did not answer within 0.5 s.\n"),
+        (1, f"Error: tools.wait did not answer within {seconds} s.\nHint: {codes.TIMEOUT.hint}\n")
+        for seconds in (1, 0.5)
     ]

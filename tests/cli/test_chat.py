@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -34,12 +35,16 @@ from holdfast.model.event import (
     ToolEnded,
     TurnEnded,
 )
+from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.session.attachment import Attachment
 from holdfast.session.permission import stored_mode
+from holdfast.session.subscription import EventFeed
 from holdfast.session.turns import INTERNAL_ERROR_REPLY, TurnResult
+from holdfast.store.sqlite import SqliteStore
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
+from tests.store.disks import FailingReads
 
 __all__ = ["home"]
 
@@ -90,14 +95,36 @@ def test_completion_offers_no_control_characters():
     ],
 )
 async def test_only_a_clear_yes_allows_a_call(typed: list[str | None], decision: Decision):
-    assert await TerminalDoor(_typing(typed)).request_permission(CALL, "Write a file") is decision
+    assert (
+        await TerminalDoor(_typing(typed)).request_permission(CALL, "Write a file", can_remember=True)
+        is decision
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("SES-04")
+async def test_always_is_not_an_answer_after_an_ask_rule():
+    questions: list[str] = []
+    answers = iter(["a", "always", "o"])
+
+    async def ask(question: str, about: str) -> str | None:
+        questions.append(question)
+        return next(answers)
+
+    decision = await TerminalDoor(ask).request_permission(CALL, "Send a mail", can_remember=False)
+
+    expected = "  Send a mail needs your permission for every call. [o]nce, [r]eject? "
+    assert (decision, questions) == (Decision.ALLOW_ONCE, [expected] * 3)
 
 
 @pytest.mark.anyio
 async def test_without_a_user_every_request_is_rejected():
     door = TerminalDoor(None)
 
-    assert (door.capabilities.permission, await door.request_permission(CALL, "")) == (False, Decision.REJECT)
+    assert (door.capabilities.permission, await door.request_permission(CALL, "", can_remember=True)) == (
+        False,
+        Decision.REJECT,
+    )
 
 
 def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[str]):
@@ -260,7 +287,9 @@ async def test_a_permission_question_shows_all_arguments():
         return next(answers)
 
     await TerminalDoor(ask).request_permission(
-        ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode()), ""
+        ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode()),
+        "",
+        can_remember=True,
     )
 
     first, viewed, again = asked
@@ -410,3 +439,19 @@ def _typing(lines: list[str | None]) -> Ask:
         return next(given)
 
     return ask
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("SES-02")
+async def test_chat_says_that_the_rest_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    loaded = settings.load(tmp_path / "config.toml", environment(tmp_path))
+    async with SqliteStore(tmp_path / "holdfast.db") as store:
+        feed = EventFeed(new_session_id(), store)
+        feed.advance(1)  # an event is stored, and not in memory
+        FailingReads(store, code=sqlite3.SQLITE_CORRUPT, times=1)
+        chat = OwnChat(ChatOptions(settings=loaded, open_options=OpenOptions()))
+        await chat._show_events(feed.subscribe())
+
+    error, hint = capsys.readouterr().err.strip().splitlines()
+    assert error.startswith("Error: The rest of this session cannot be shown: its events could not be read.")
+    assert hint == "Hint: Leave with /quit. To continue the session later: holdfast chat --resume"

@@ -143,7 +143,7 @@ def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Envi
     refused = env.run("call", "c.add")
     changed = env.run("servers", "approve", "--yes").stdout
 
-    assert ("  program:   server.py\n" in first, '"readOnlyHint": true' in first) == (True, True)
+    assert ('  program:   "server.py"\n' in first, '"readOnlyHint": true' in first) == (True, True)
     assert again == "Nothing awaits approval.\n"
     assert "Its program is not as it was approved: server.py changed." in refused.stderr
     assert "since you approved it: server.py changed" in changed
@@ -183,6 +183,7 @@ def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path:
     env.run("servers", "import", "--from", "vscode", "--file", str(file))
 
     assert "would be added" in dry.stdout
+    assert "set the environment variable X_KEY: VS Code asked you for this value" in dry.stdout
     assert untouched == {"mcpServers": {"mine": {"command": "ours"}}}
     assert json.loads(env.user_file.read_text()) == {
         "mcpServers": {
@@ -194,7 +195,7 @@ def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("program", "content"),
+    ("app", "content"),
     [
         ("claude-desktop", {"mcpServers": {"a": {"command": "x"}}}),
         ("claude-code", {"projects": {"/p": {"mcpServers": {"a": {"command": "x"}}}}}),
@@ -202,13 +203,13 @@ def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path:
         ("vscode", {"mcp": {"servers": {"a": {"command": "x", "type": "stdio"}}}}),
     ],
 )
-def test_import_finds_the_configuration_of_each_program(
-    env: Environment, tmp_path: Path, program: str, content: Any
+def test_import_finds_the_configuration_of_each_client(
+    env: Environment, tmp_path: Path, app: str, content: Any
 ):
     file = tmp_path / "theirs.json"
     file.write_text(json.dumps(content))
 
-    env.run("servers", "import", "--from", program, "--file", str(file))
+    env.run("servers", "import", "--from", app, "--file", str(file))
 
     assert json.loads(env.user_file.read_text())["mcpServers"]["a"]["command"] == "x"
 
@@ -258,7 +259,7 @@ def test_a_sandboxed_call_gets_only_servers_marked_for_it(env: Environment):
 
     done = env.run("call", "c.count", "--trust", "sandboxed")
 
-    assert (done.returncode, "for direct sessions only" in done.stderr) == (1, True)
+    assert (done.returncode, "Only direct sessions may use it" in done.stderr) == (1, True)
 
 
 def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:

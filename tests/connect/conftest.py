@@ -1,8 +1,11 @@
 """Hosts and server entries for tests of links."""
 
+import hashlib
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from holdfast import settings
 from holdfast.connect.connection import ConnectOptions
 from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
+from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
 from tests.connect import counter_server
 
@@ -43,6 +48,17 @@ def hostile_entry(kind: str, *size: int) -> dict[str, Any]:
     }
 
 
+@asynccontextmanager
+async def open_for_block(host: Host, options: OpenOptions) -> AsyncIterator[Session]:
+    """A session with options that only front ends use, such as the servers that a client brings."""
+    session = await host.open(options)
+    try:
+        await session.wait_for_servers()
+        yield session
+    finally:
+        await session.close()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder for sessions, outside the host's data folder."""
@@ -53,7 +69,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_host(tmp_path: Path) -> HostFactory:
-    """Makes a host with these servers and an in-memory store (unless `durable`). It ignores this machine's config."""
+    """Makes a host with these servers, from the operator's list, and an in-memory store (unless `durable`).
+
+    It ignores this machine's config.
+    """
 
     def make(
         servers: dict[str, Any],
@@ -64,16 +83,18 @@ def make_host(tmp_path: Path) -> HostFactory:
     ) -> Host:
         config = tmp_path / "config"
         config.mkdir(exist_ok=True)
+        names = hashlib.sha256("\0".join(servers).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        host_file = config / f"host-{names}.json"
+        host_file.write_text(json.dumps({"mcpServers": servers}))
         environ = {
             "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
             "HOLDFAST_SERVERS_USER_FILE": str(config / "mcp.json"),
-            "HOLDFAST_SERVERS_HOST_FILE": str(config / "host.json"),
+            "HOLDFAST_SERVERS_HOST_FILE": str(host_file),
             **variables,
         }
         loaded = settings.load(_empty_config(config), environ)
         return Host(
             settings=loaded,
-            servers=servers,
             # A store may run a write again: the functions of all our code must allow that.
             store=None if durable else MemoryStore(run_twice=True),
             connect_options=options or ConnectOptions(end_seconds=0.5),

@@ -14,7 +14,7 @@ from holdfast.model.context import META_KEY
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.frame import Notification, Request
-from holdfast.wire.incoming import RequestHandler
+from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result

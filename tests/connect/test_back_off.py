@@ -1,5 +1,6 @@
 """A server that keeps failing is started again with growing delays. Starts of real processes are counted."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast.connect.back_off import NO_BACK_OFF, BackOff
 from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.link import Link, LinkState
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
@@ -60,10 +62,21 @@ async def call_and_count(session: Session, starts: Path, tool: str = "c.crash") 
     return (await session.call(tool)).code, count(starts)
 
 
-async def wait_for_stderr(session: Session) -> None:
-    """Wait until the standard error of the server that crashed has been read to its end."""
+def link_of(session: Session) -> Link:
     link = session._servers._deps.links._find(session.scope, session.server("c"))
     assert link is not None
+    return link
+
+
+async def wait_for_end(session: Session) -> None:
+    """Wait until the link has noted when the server that crashed has ended."""
+    while link_of(session).state is LinkState.LIVE:
+        await asyncio.sleep(0)
+
+
+async def wait_for_stderr(session: Session) -> None:
+    """Wait until the standard error of the server that crashed has been read to its end."""
+    link = link_of(session)
     stderr = link._ready.result().stderr
     assert stderr is not None
     await stderr.closed.wait()
@@ -85,6 +98,7 @@ async def test_server_that_crashes_at_every_call_is_started_with_growing_delays(
     ):
         seen = [await call_and_count(session, starts) for _ in range(4)]
         for delay in (0.5, 1, 2):
+            await wait_for_end(session)
             clock.now += delay - 0.1
             seen.append(await call_and_count(session, starts))
             clock.now += 0.1
@@ -128,12 +142,13 @@ async def test_delayed_call_says_why_and_when_and_the_user_is_not_asked(
         session.attach(user)
         for _ in range(2):
             await session.call("c.crash")
+        await wait_for_end(session)
         clock.now += 0.2
         await wait_for_stderr(session)
         delayed = await session.call("c.fine")  # a third question would fail
 
     assert delayed.message == (
-        "'c' is not running: it failed 2 times in a row. It will be started again by the first call in 0.3 s or later. "
+        "'c' is not running: it failed 2 times in a row. The first call after 0.3 s starts it again. "
         "It wrote to stderr:\n| out of memory"
     )
     assert delayed.outcome == "refused"
@@ -172,6 +187,7 @@ async def test_server_that_stayed_up_for_a_while_is_restarted_without_delay(
     ):
         for _ in range(2):
             await session.call("c.crash")
+        await wait_for_end(session)
         clock.now += 0.5
         assert (await session.call("c.fine")).ok
         clock.now += uptime
@@ -238,7 +254,7 @@ async def test_remote_server_that_cannot_be_reached_is_delayed(
     assert (down[0], down[-1], after.ok) == ("CONNECTION_CLOSED", "RESTART_DELAYED", True)
 
 
-async def test_login_that_is_missing_delays_nothing(make_host: HostFactory, folder: Path, clock: Clock):
+async def test_missing_login_delays_nothing(make_host: HostFactory, folder: Path, clock: Clock):
     port = free_port()
     async with make_host({"web": http_entry(f"http://127.0.0.1:{port}")}, options=clock.options) as host:
         async with serve(ScriptedServer(), port):

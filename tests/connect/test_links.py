@@ -238,7 +238,10 @@ async def test_tool_error_and_protocol_error_both_become_results(make_host: Host
         failed, refused = await session.call("c.fail"), await session.call("c.refuse")
 
     assert (failed.ok, failed.code, failed.text) == (False, "", "it did not work")
-    assert (refused.code, refused.message) == ("PEER_ERROR", "c.refuse was refused: not like this (-32602)")
+    assert (refused.code, refused.message) == (
+        "PEER_ERROR",
+        "The server answered c.refuse with an error: not like this (-32602)",
+    )
 
 
 @pytest.mark.promise("LNK-16")
@@ -339,8 +342,8 @@ async def test_number_of_links_is_limited(make_host: HostFactory, tmp_path: Path
     ):
         assert [refusal.reason for refusal in session.refusals] == [
             (
-                "'c2' was not connected: this session has 2 connected servers, and only 1 more may be connected at once,"
-                " which are kept for other sessions. Close a session, or raise links.max_open."
+                "'c2' was not connected: this session has 2 connected servers, and the 1 that may still be"
+                " connected are kept for other sessions. Close a session, or raise links.max_open."
             )
         ]
 

@@ -72,7 +72,7 @@ async def test_running_call_fails_and_the_servers_of_a_run_are_closed(make_host:
 
 
 @pytest.mark.promise("RES-04")
-async def test_spec_looked_up_before_cannot_be_connected(make_host: HostFactory, folder: Path):
+async def test_spec_from_before_the_change_cannot_be_connected(make_host: HostFactory, folder: Path):
     async with make_host(both_servers()) as host, host.session(cwd=folder) as session:
         specs = [session.server(name) for name in ("c", "direct")]
         await session.lower_trust()

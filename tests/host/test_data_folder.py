@@ -7,7 +7,7 @@ import pytest
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
-from holdfast.resolve.protected import folders_hidden_from_sandboxes
+from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.settings import Settings, load
 
 
@@ -58,6 +58,6 @@ def test_links_on_the_way_to_the_data_folder_are_hidden_from_sandboxes(tmp_path:
     project.mkdir()
     (project / "link").symlink_to("../real")
 
-    hidden = folders_hidden_from_sandboxes(load_settings(tmp_path, project / "link" / "data"))
+    hidden = paths_hidden_from_sandboxes(load_settings(tmp_path, project / "link" / "data"))
 
     assert {str(real / "data"), str(project / "link")} <= set(hidden)

@@ -9,7 +9,6 @@ from holdfast import settings
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.allowlist import Allowlist
-from holdfast.model.json import Json
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.resolve.select import Restriction
@@ -32,7 +31,7 @@ def host(tmp_path: Path) -> Host:
         "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "mcp.json"),
         "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
     }
-    servers: dict[str, Json] = {name: {"command": sys.executable} for name in "abc"}
+    servers = {name: {"command": sys.executable} for name in "abc"}
     return Host(
         settings=settings.load(tmp_path / "config.toml", environ), store=MemoryStore(), servers=servers
     )
@@ -41,7 +40,7 @@ def host(tmp_path: Path) -> Host:
 @pytest.mark.promise("RES-12")
 async def test_restriction_of_an_agent_narrows_what_the_workspace_allows(host: Host, tmp_path: Path):
     project = tmp_path / "project"
-    agent = Restriction(imposed_by="the agent reviewer", servers=allow("b", "c"), tools=allow("read"))
+    agent = Restriction(imposed_by="the agent reviewer", servers=allow("b", "c"), tool_names=allow("read"))
     async with host:
         host.registry.add(project, trust=Trust.DIRECT, servers=allow("a", "b"))
         _, resolution = await host.plan(OpenOptions(cwd=project, restriction=agent))

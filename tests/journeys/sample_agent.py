@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from holdfast import settings, telemetry
 from holdfast.acp.serve import SessionDefaults, serve
 from holdfast.agent.agent import TurnContext
-from holdfast.agent.manual import ManualAgent
+from holdfast.agent.slash_commands import ManualAgent
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification, Request
-from holdfast.wire.incoming import RequestHandler
+from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp.eras import Implementation, PeerInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
@@ -110,7 +110,7 @@ def without_discovery(handle: RequestHandler) -> RequestHandler:
 
 async def main() -> None:
     if "--mute" in sys.argv:
-        await asyncio.sleep(600)
+        sys.stdin.read()  # answers nothing, and ends with its input
     if "--slow" in sys.argv:
         await asyncio.sleep(1.5)
     service = Service()

@@ -30,8 +30,9 @@ def publish_first() -> None:
     append = Appender.append
 
     async def publish_then_append(self: Appender, event: Event, **more: Any) -> PendingEvent:
-        feed: EventFeed = getattr(self._on_stored, "__self__")  # noqa: B009  the type of a bound method is not known
-        feed.publish([StoredEvent(seq=feed.last + 1, microseconds=0, event=event)], [0])
+        feed = self._feed
+        assert isinstance(feed, EventFeed)
+        feed.publish([StoredEvent(seq=feed.last + 1, at_microseconds=0, event=event)], [0])
         return await append(self, event, **more)
 
     Appender.append = publish_then_append

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.editor import Editor, always_choose, editor, environment
+from tests.journeys.editor import Editor, RpcError, always_choose, editor, environment, tools_server
 from tests.journeys.terminal import PATIENCE, Terminal, terminal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-01", "SES-03")]
@@ -101,6 +101,73 @@ async def test_terminal_that_is_killed_while_asked_changes_nothing_for_the_edito
             assert await zed.prompt(session, WRITE) == "end_turn"
 
     assert (cwd / "note").read_text() == "hi"
+
+
+@pytest.mark.promise("ACP-04", "ACP-06")
+async def test_editor_loads_a_session_that_another_editors_process_has_open(home: Path, cwd: Path):
+    async with editor(home) as zed, editor(home) as vim:
+        session = await zed.new(cwd)
+        zed.unanswered.add(PERMISSION)
+        turn = zed.start_prompt(session, WRITE)
+        await asked(zed)
+        await vim.load(session, cwd)  # the question is open, and vim answers it
+        ended = await turn
+        await vim.wait_until(lambda it: it.call_statuses(session) == zed.call_statuses(session))
+        await vim.prompt(session, "/servers")
+        await zed.wait_until(lambda it: it.updates(session, "user_message_chunk"))
+
+        assert (ended["stopReason"], (cwd / "note").read_text()) == ("end_turn", "hi")
+        shown = [
+            [update["content"]["text"] for update in it.updates(session, "user_message_chunk")]
+            for it in (zed, vim)
+        ]
+        assert shown == [["/servers"], [WRITE]]
+        await zed.wait_until(lambda it: it.reply_text(session) == vim.reply_text(session))
+
+
+async def test_editor_continues_a_session_whose_process_was_killed(home: Path, cwd: Path):
+    started = cwd / "started"
+    async with editor(home) as vim:
+        async with editor(home) as zed:
+            session = await zed.new(cwd, tools_server())
+            await zed.prompt(session, "/call tools.echo {}")
+            await vim.load(session, cwd)
+            turn = vim.start_prompt(session, f'/call tools.wait {{"started": "{started}"}}')
+            await vim.wait_until(lambda it: "in_progress" in dict(it.call_statuses(session)).values())
+            zed.process.kill()
+            await zed.process.wait()
+            with pytest.raises(RpcError) as lost:
+                await turn
+        with pytest.raises(RpcError) as not_open:
+            await vim.prompt(session, "/help")
+        vim.received.clear()
+        await vim.load(session, cwd)
+
+        assert (lost.value.code, not_open.value.code) == (-32005, -32602)
+        assert f"was open in process {zed.process.pid} " in lost.value.message
+        assert len(vim.updates(session, "user_message_chunk")) == 2
+        assert [status for _, status in vim.call_statuses(session)][-1] == "failed"
+        assert await vim.prompt(session, "/help") == "end_turn"
+
+
+async def test_editor_that_is_killed_changes_nothing_for_the_process_that_has_the_session(
+    home: Path, cwd: Path
+):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        zed.unanswered.add(PERMISSION)
+        async with editor(home) as vim:
+            vim.unanswered.add(PERMISSION)
+            await vim.load(session, cwd)
+            vim.start_prompt(session, WRITE).add_done_callback(lambda turn: turn.exception())
+            await asyncio.gather(asked(zed), asked(vim))
+            vim.process.kill()
+            await vim.process.wait()
+        turn = zed.start_prompt(session, "/servers")
+        zed.notify("session/cancel", {"sessionId": session})  # vim's turn went on, and waits for an answer
+
+        assert (await turn)["stopReason"] == "cancelled"
+        assert await zed.prompt(session, "/servers") == "end_turn"
 
 
 async def test_watch_prints_the_events_until_the_session_is_closed(home: Path, cwd: Path):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.host.remote.sockets import SOCKETS_FOLDER
 from tests.journeys.editor import HOLDFAST, RpcError, editor, prompt_params, tools_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
@@ -112,6 +113,8 @@ async def test_only_an_unknown_session_is_reported_as_not_found(home: Path, cwd:
         await refused("unknown", "session/load", sessionId="sess_00000000000000000000000000000000")
         await refused("no id", "session/resume", sessionId="../../etc/passwd")
         await refused("elsewhere", "session/load", cwd=str(other))
+        for socket in (home / "data" / SOCKETS_FOLDER).iterdir():
+            socket.unlink()  # the owner cannot be reached, so vim cannot be attached
         await refused("held", "session/load")
         await refused("held, to close", "session/close")
         await refused("unknown, to close", "session/close", sessionId="sess_0")

@@ -45,7 +45,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_every_python_block_of_the_page_is_run():
     assert (len(re.findall("```python", PAGE)), set(PROGRAMS)) == (
         len(PROGRAMS),
-        {"counter.py", "first.py", "agents.py", "app.py", "results.py", "threads.py"},
+        {
+            *("counter.py", "first.py", "options.py", "agents.py", "agent.py", "app.py"),
+            *("results.py", "threads.py"),
+        },
     )
 
 

@@ -196,3 +196,31 @@ def test_masking_a_long_line_is_fast() -> None:
     line = "password" * 20_000 + "://" * 20_000 + "bearer " * 20_000
 
     assert Mask().mask_all(line)
+
+
+secret_texts = st.sampled_from(["hunter22", "x hunter22 y", "plain", "", "https://u:pass@host/hunter22"])
+secret_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from([1234567890, 1234567890.0]) | secret_texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            secret_texts | st.sampled_from(["api_key", "name", "value", "token"]), inner, max_size=3
+        )
+    ),
+)
+
+
+@pytest.mark.promise("AUD-03")
+@given(value=secret_values, by_name=st.booleans())
+def test_one_search_in_all_texts_masks_the_same_as_one_in_each(value: Json, by_name: bool) -> None:
+    mask = Mask.of(["hunter22", "1234567890"])
+
+    masked = mask.mask_all_in_json(value) if by_name else mask.mask_known_in_json(value)
+
+    assert masked == mask._mask_json(value, by_name=by_name)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_json_without_secrets_is_not_copied() -> None:
+    value: Json = {"a": ["b", {"c": 1}]}
+
+    assert Mask.of(["hunter22"]).mask_known_in_json(value) is value

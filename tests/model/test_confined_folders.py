@@ -1,9 +1,18 @@
 """Which folders the running confined servers can write."""
 
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.process import Confinement
+from tests.sandbox.support import copy_source
 
 
 def test_folder_counts_until_the_last_server_in_it_has_ended():
@@ -41,3 +50,102 @@ def test_root_of_the_file_system_contains_everything():
 
     with folders.running(Confinement(roots=("/",))):
         assert folders.contain(str(Path("/etc/passwd")))
+
+
+# The folder of the locks, for a user who has neither a runtime folder nor a home
+
+AS_USER = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+from holdfast.model.confined_folders import lock_root, locks_folder, is_confined_server_running_in
+from holdfast.model.errors import HoldfastError
+
+root = sys.argv[3]
+found = [str(locks_folder())]
+try:
+    locks = lock_root(root, [os.stat(root)])
+    found += ["locked", is_confined_server_running_in(root)]
+    locks.running.close()
+    locks.setup.close()
+except HoldfastError as error:
+    found += [error.message, is_confined_server_running_in(root)]
+print(json.dumps(found))
+"""
+UID = 3_000_000 + os.getpid()  # no account has this number
+
+
+def _nothing(folder: Path) -> None:
+    pass
+
+
+def _own(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, UID, UID)
+
+
+def _anothers(folder: Path) -> None:
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+
+
+def _open_to_others(folder: Path) -> None:
+    _own(folder)
+    folder.chmod(0o755)
+
+
+def _link(folder: Path) -> None:
+    target = folder.with_name(f"{folder.name}-target")
+    _own(target)
+    folder.symlink_to(target)
+
+
+def _file(folder: Path) -> None:
+    folder.touch()
+
+
+_SAYS = "Confined servers cannot be started: the folder of their locks"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that every user can run")
+@pytest.mark.parametrize(
+    ("prepare", "says", "runs"),
+    [
+        (_nothing, "locked", True),
+        (_own, "locked", True),
+        (_anothers, _SAYS, True),
+        (_open_to_others, _SAYS, True),
+        (_link, _SAYS, True),
+        (_file, _SAYS, False),
+    ],
+)
+def test_folder_of_the_locks_in_tmp_is_used_only_if_it_is_the_users_own(
+    prepare: Callable[[Path], None], says: str, runs: bool, source: str
+):
+    folder = Path(f"/tmp/holdfast-{UID}")
+    prepare(folder)
+    try:
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", "-c", AS_USER, source, str(UID), "/usr"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        for path in (folder, folder.with_name(f"{folder.name}-target")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    found_folder, message, found_running = json.loads(done.stdout)
+    assert (found_folder, message.startswith(says), found_running) == (str(folder), True, runs)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[str]:
+    """The source, where every user can read it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield copy_source(Path(folder))

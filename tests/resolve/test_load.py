@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import Source
-from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.load import CLIENT_ORIGIN, ConfigFile, LoadedEntries, load, read_config_file
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.wire.strict_json import StrictJsonError
 
 
 def config_file(content: Any, source: Source = Source.USER, path: str = "/home/me/mcp.json") -> ConfigFile:
-    return ConfigFile(source=source, path=path, text=json.dumps(content).encode())
+    return ConfigFile(source=source, path=path, content=json.dumps(content).encode())
 
 
 @pytest.mark.promise("RES-01")
@@ -61,7 +61,7 @@ def test_source_of_an_entry_is_where_it_came_from_not_what_it_claims():
 )
 @pytest.mark.promise("RES-02")
 def test_invalid_file_is_refused_and_the_others_still_load(text: bytes, reason: str):
-    broken = ConfigFile(source=Source.PROJECT, path="/p/.mcp.json", text=text)
+    broken = ConfigFile(source=Source.PROJECT, path="/p/.mcp.json", content=text)
 
     assert load([broken, config_file({"mcpServers": {"a": {"command": "x"}}})]) == LoadedEntries(
         entries=(
@@ -102,13 +102,13 @@ def test_client_servers_are_loaded_one_by_one():
 def test_comments_and_trailing_commas_are_accepted():
     text = b'\xef\xbb\xbf{ // a comment, "with": quotes\n "url": "http://x//y", /* { */ "a": [1, 2,], "c": ",}",\n}'
 
-    assert read_json(text) == {"url": "http://x//y", "a": [1, 2], "c": ",}"}
+    assert decode_json_with_comments(text) == {"url": "http://x//y", "a": [1, 2], "c": ",}"}
 
 
 @pytest.mark.parametrize("text", [b'{"a": 1} /* no end', b'{"a": 1} /*/', b'{"a": "no end', b'{"a": 1,, }'])
 def test_unclosed_comments_and_strings_stay_errors(text: bytes):
     with pytest.raises(StrictJsonError):
-        read_json(text)
+        decode_json_with_comments(text)
 
 
 @pytest.mark.promise("RES-02")
@@ -133,8 +133,8 @@ def test_project_file_over_a_limit_is_refused_with_the_limit(tmp_path: Path):
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_read_json_reads_plain_json_unchanged(content: dict[str, str]):
-    assert read_json(json.dumps(content).encode()) == content
+def test_plain_json_is_decoded_unchanged(content: dict[str, str]):
+    assert decode_json_with_comments(json.dumps(content).encode()) == content
 
 
 def test_digest_depends_on_content_name_and_origin_but_not_on_key_order():

@@ -51,7 +51,12 @@ def test_tool_changed_after_approval_is_not_offered(change: dict[str, Any]):
 
     assert (found.offered, [(tool.name, tool.reason) for tool in found.withheld]) == (
         (),
-        [("add", "It has changed since it was approved. To review it, run: holdfast servers approve")],
+        [
+            (
+                "add",
+                "It has changed since it was first used or approved. To review it, run: holdfast servers approve",
+            )
+        ],
     )
     assert screen_tools([after], approved(after)).offered == (after,)
 

@@ -129,7 +129,7 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
             server="s",
             stage=Stage.VALIDATE,
             text=f"These keys have no effect in /{source}.json: trust_level, lifetime, network. "
-            "Only the config files of the host and the user can set them.",
+            "Only the operator's list, your own list and `Host(servers=…)` can set them.",
         ),
     )
 
@@ -142,7 +142,7 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         (
             {"command": "x", "asks": ["tools"]},
             (
-                'asks[0]: The value is not one of the allowed ones. "asks" says which requests the server may send to its client: '
+                'asks[0]: This value is not allowed. "asks" says which requests the server may send to its client: '
                 '"all", "none", or a list of "roots", "sampling" and "elicitation". Correct it in /user.json.'
             ),
         ),
@@ -162,6 +162,21 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         (
             {"command": "x", "network": ["http://x"]},
             "network[0] is not a host name. Write example.org or example.org:443.",
+        ),
+        (
+            {"command": "x", "network": ["example.org:443", "example.org:65536"]},
+            "network[1] is not a host name. Write example.org or example.org:443.",
+        ),
+        (
+            {"command": "x", "network": ["example.org:0"]},
+            "network[0] is not a host name. Write example.org or example.org:443.",
+        ),
+        *(
+            (
+                {"command": "x", "network": [wildcard]},
+                "network[0] contains a *, but a grant names one host. List each host: api.example.org, example.org:443.",
+            )
+            for wildcard in ("*.example.org", "*.example.org:443", "*", "api.*.org")
         ),
         ({"url": "ftp://x"}, '"url" is not an http or https URL.'),
         ({"url": "http://"}, '"url" is not an http or https URL.'),
@@ -279,7 +294,7 @@ def test_sandboxed_session_gets_only_marked_servers_and_its_clients_own():
             Refusal(
                 server="direct",
                 stage=Stage.ADMIT,
-                reason="It is for direct sessions only and this one is sandboxed. To let sandboxed sessions use it, "
+                reason="Only direct sessions may use it, and this session is sandboxed. To let sandboxed sessions use it, "
                 'set "trust_level": "sandboxed" in /x.json.',
             ),
         ),
@@ -313,7 +328,7 @@ def test_restrictions_narrow_and_never_widen():
     agent = Restriction(
         imposed_by="the agent reviewer",
         servers=Allowlist(frozenset({"b", "c"})),
-        tools=Allowlist(frozenset({"y", "z"})),
+        tool_names=Allowlist(frozenset({"y", "z"})),
     )
 
     assert select(resolution, workspace, agent) == Resolution(

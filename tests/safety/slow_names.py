@@ -57,7 +57,7 @@ async def main(is_protected: bool, attacker: str, folder: Path) -> None:
     async with server, Host(settings=settings, servers={}, store=MemoryStore()) as host:
         attack = asyncio.create_task(_attack(host, attacker, folder))
         await _wait_for_packets()
-        opening = asyncio.create_task(_reach(host, OpenOptions(cwd=folder, servers=(good,)), reached))
+        opening = asyncio.create_task(_reach(host, OpenOptions(cwd=folder, client_servers=(good,)), reached))
         done, _ = await asyncio.wait([opening], timeout=20 if is_protected else 1)
         print("reached" if done else "not reached", flush=True)
         if not done:
@@ -77,7 +77,7 @@ async def _reach(host: Host, options: OpenOptions, reached: asyncio.Event) -> No
 async def _attack(host: Host, attacker: str, folder: Path) -> None:
     if attacker == "client":
         brought = tuple(_brought(f"s{number}", name) for number, name in enumerate(NAMES))
-        await host.open(OpenOptions(cwd=folder, servers=brought))
+        await host.open(OpenOptions(cwd=folder, client_servers=brought))
     else:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             proxy = EgressProxy(Confinement(network=tuple(NAMES)))

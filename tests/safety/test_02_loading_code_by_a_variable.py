@@ -40,7 +40,7 @@ def client_server(folder: Path) -> Any:
 async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, tmp_path: Path):
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        session = await host.open(OpenOptions(cwd=tmp_path, client_servers=(client_server(tmp_path),)))
         await session.wait_ready()
         (refusal,) = session.refusals
         await session.close()
@@ -66,7 +66,7 @@ async def test_control_without_the_check_the_code_is_loaded(
     monkeypatch.setattr(stage, "risky_variable_reason", harmless)
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(OpenOptions(cwd=tmp_path, servers=(client_server(tmp_path),)))
+        session = await host.open(OpenOptions(cwd=tmp_path, client_servers=(client_server(tmp_path),)))
         await session.wait_ready()
         await session.close()
 

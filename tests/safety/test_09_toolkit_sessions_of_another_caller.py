@@ -165,7 +165,7 @@ def test_anonymous_callers_never_share_a_driven_session():
 
 def browsers() -> tuple[Toolbox, SessionManager[str], list[str]]:
     box, disposed = Toolbox("browsers"), list[str]()
-    driven: SessionManager[str] = box.drive(SessionManager(disposed.append))
+    driven: SessionManager[str] = box.dispose_at_end(SessionManager(disposed.append))
 
     @box.tool()
     async def launch() -> None:

@@ -1,4 +1,4 @@
-"""Attack 10: guess a hundred thousand session ids."""
+"""Attack 10: guess session ids (`make fuzz`: a hundred thousand)."""
 
 import json
 import secrets
@@ -13,8 +13,9 @@ import pytest
 from holdfast.acp.unknown_id_limit import BURST, UnknownIdLimit
 from holdfast.model.errors import HoldfastError
 from tests.journeys.editor import HOLDFAST, environment
+from tests.safety.repeats import REPEATS
 
-TRIES = 100_000
+TRIES = 10_000 * REPEATS
 BATCH = 100  # fits into a pipe
 DELETION = b'{"jsonrpc":"2.0","id":%d,"method":"session/delete","params":{"sessionId":"sess_%b"}}\n'
 GUESS = b'{"jsonrpc":"2.0","id":%d,"method":"session/load","params":{"sessionId":"sess_%b",%b}\n'

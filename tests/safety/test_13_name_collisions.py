@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.connect.catalog import build_catalog
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.select import select
 from holdfast.wire.mcp.tools import Tool
-from tests.connect.conftest import HostFactory, counter_entry, make_host
+from tests.connect.conftest import HostFactory, counter_entry, make_host, open_for_block
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -79,12 +80,12 @@ async def test_variables_of_a_workspace_are_not_for_a_clients_server_of_the_same
     folder.mkdir()
     text = f"import os; open({str(seen)!r}, 'w').write(os.environ.get('TOKEN', 'nothing'))"
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-Ic", text]}
-    brought: list[Any] = [{"name": "github", **entry}] if source == "client" else []
+    brought: tuple[Any, ...] = ({"name": "github", **entry},) if source == "client" else ()
     async with make_host({} if brought else {"github": entry}) as host:
         workspace = host.registry.add(folder, trust=Trust.DIRECT)
         with host.registry.file_of(workspace.slug).open("a") as file:
             file.write('\n[env.github]\nTOKEN = "secret"\n')
-        async with host.session(cwd=folder, servers=brought) as session:
+        async with open_for_block(host, OpenOptions(cwd=folder, client_servers=brought)) as session:
             warned = [warning.text[:46] for warning in session.warnings]
 
     told = {"client": ["It does not get the workspace's variables for "], "user": []}

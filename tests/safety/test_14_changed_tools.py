@@ -17,7 +17,6 @@ from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.resolve.approval_store import MAX_CLIENT_SERVERS, read_tool_pins
-from holdfast.resolve.inputs import INLINE_ORIGIN
 from holdfast.resolve.server_entry import server_identity
 from holdfast.store.memory import MemoryStore
 from holdfast.store.types import Approval
@@ -114,7 +113,7 @@ async def test_control_without_pinning_the_changed_tool_is_offered_at_once(
 
 async def withheld_tools(host: Host, folder: Path, user: str, entry: dict[str, Any]) -> list[str]:
     """The tools that await approval if this user's client brings this server as `t`."""
-    options = OpenOptions(cwd=folder, user_id=user, servers=({"name": "t", "env": [], **entry},))
+    options = OpenOptions(cwd=folder, user_id=user, client_servers=({"name": "t", "env": [], **entry},))
     session = await host.open(options)
     try:
         await session.wait_for_servers()
@@ -170,14 +169,14 @@ async def test_control_with_one_owner_for_all_the_first_users_pins_hold_for_the_
 async def test_pins_of_an_earlier_version_still_count(make_host: HostFactory, tmp_path: Path):
     tools = tmp_path / "tools.json"
     async with make_host({"t": changing_tools_server(tools)}) as host:
-        key = json.dumps(["tool", INLINE_ORIGIN, "t", "add"])
+        key = json.dumps(["tool", str(host.settings.servers.host_file), "t", "add"])
         old = Approval(key=key, content_hash="of another definition", by="first use", at=datetime.now(UTC))
         await host.store.write(lambda tx: tx.approve(old))
         tools.write_text(json.dumps([ADD]))
         async with host.session(cwd=tmp_path) as session:
             (withheld,) = session.awaiting_approval["t"]
 
-    assert withheld.reason.startswith("It has changed since it was approved.")
+    assert withheld.reason.startswith("It has changed since it was first used or approved.")
 
 
 @pytest.mark.promise("LNK-17")

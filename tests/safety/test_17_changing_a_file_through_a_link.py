@@ -79,7 +79,7 @@ class Asking(Buffers):
         self.swapped = swapped
         self.capabilities = DoorCapabilities(permission=True)
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.asked.append(call)
         self.swapped.unlink(missing_ok=True)
         self.swapped.symlink_to(".envrc")

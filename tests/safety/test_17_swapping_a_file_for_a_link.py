@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.builtin.support import Files
+from tests.safety.repeats import REPEATS
 from tests.safety.swapping import swapping
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "a secret"
-ROUNDS = 1500
+ROUNDS = 300 * REPEATS
 
 
 @pytest.fixture

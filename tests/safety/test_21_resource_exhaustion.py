@@ -16,12 +16,12 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec, Quota
-from holdfast.sandbox import start_slots
-from holdfast.sandbox.held_path import PathHolder
+from holdfast.sandbox import start_confined
 from holdfast.sandbox.keeper import client
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.start_slots import StartSlots
+from holdfast.sandbox.opened_path import PathOpener
+from holdfast.sandbox.start_confined import StartSlots
 from tests.sandbox.support import PATH, confined, python, read_line, run, started, wait_unlocked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -254,7 +254,7 @@ async def test_start_fails_at_once_if_no_socket_can_be_watched(
 async def test_session_that_starts_many_servers_leaves_descriptors_for_another(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(start_slots, "descriptor_limit", lambda: limit)
+    monkeypatch.setattr(start_confined, "descriptor_limit", lambda: limit)
     slots, release = StartSlots(), asyncio.Event()
     running: list[str] = []
 
@@ -280,9 +280,9 @@ async def test_deep_path_takes_one_descriptor(tmp_path: Path) -> None:
     deep = tmp_path.resolve().joinpath(*"d" * 300)
     deep.mkdir(parents=True)
     (deep / "link").symlink_to("../" * 100 + "d/" * 10)
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         before = len(os.listdir("/proc/self/fd"))
-        found = PathHolder(opened).open(f"{deep}/link", links="follow")
+        found = PathOpener(stack).open(f"{deep}/link", links="follow")
         parents = list(found.self_and_parents())
         taken = len(os.listdir("/proc/self/fd")) - before
         naive = [os.open(step.path, os.O_PATH) for step in parents]
@@ -299,15 +299,15 @@ async def test_folder_on_the_way_that_was_replaced_is_not_opened_again(tmp_path:
     file = tmp_path.resolve() / "a" / "b" / "file"
     file.parent.mkdir(parents=True)
     file.touch()
-    with ExitStack() as opened:
-        holder = PathHolder(opened)
-        folder = holder.open(str(file), links="refuse").folder
+    with ExitStack() as stack:
+        opener = PathOpener(stack)
+        folder = opener.open(str(file), links="refuse").folder
         assert folder is not None
-        assert holder.reopen(folder).identity == folder.identity  # the control
+        assert opener.reopen(folder).identity == folder.identity  # the control
         file.parent.rename(tmp_path / "a" / "c")
         file.parent.mkdir()
         with pytest.raises(OSError, match="replaced"):
-            holder.reopen(folder)
+            opener.reopen(folder)
 
 
 @pytest.mark.promise("BOX-03")

@@ -19,20 +19,23 @@ from holdfast.connect.link_pool import LinkPool
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.model.process import ProcessSpec
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper import client, keeper_process
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.store import query as query_module
 from holdfast.store.memory import MemoryStore
-from holdfast.store.query import ALL_SESSIONS, SessionQuery
+from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_BYTES, SessionQuery
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
 from holdfast.testing.store_contract.factories import create_session
-from holdfast.wire import incoming
+from holdfast.wire import incoming_requests
 from holdfast.wire.frame import Raw, Request
-from holdfast.wire.incoming import ACP_CANCEL
+from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.sandbox.support import PATH
@@ -132,13 +135,12 @@ async def test_session_with_many_servers_leaves_connections_for_another(
         greedy = await host.open(OpenOptions(cwd=tmp_path))
         await greedy.wait_ready()
         other = await host.open(OpenOptions(cwd=tmp_path, only_server="c0"))
+        await other.wait_ready()
 
         assert (len(greedy.refusals), len(other.refusals)) == (0, 1)  # the control
 
 
 def _only_the_total(self: Any, spec: Any, owner: Any) -> None:
-    from holdfast.model.errors import HoldfastError
-
     if sum(link.is_usable and link.spec.name != "files" for link in self._iter_links()) >= self._max_links:
         raise HoldfastError(codes.TOO_MANY_LINKS, "The limit is reached.")
 
@@ -246,11 +248,13 @@ async def asks_while_others_wait(*, sessions: int, wait_seconds: float) -> bool:
         greedy = [EditorDoor(ours, ClientCapabilities(), f"greedy {number}") for number in range(sessions)]
         neighbour = EditorDoor(ours, ClientCapabilities(), "neighbour")
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(each.request_permission(call, "t")) for each in greedy for _ in range(100)
+            asyncio.create_task(each.request_permission(call, "t", can_remember=True))
+            for each in greedy
+            for _ in range(100)
         ]
         for _ in range(3):
             await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(neighbour.request_permission(call, "t")))
+        tasks.append(asyncio.create_task(neighbour.request_permission(call, "t", can_remember=True)))
         tasks.append(asyncio.create_task(neighbour.read_text("/f")))
         try:
             async with asyncio.timeout(wait_seconds):
@@ -282,7 +286,7 @@ async def test_control_with_any_number_of_questions_the_others_use_all_slots(mon
 
 async def unread_bytes(monkeypatch: pytest.MonkeyPatch, *, limit: int, batches: int) -> int:
     """How many bytes of answers are written for a remote peer that sends 50 requests and reads nothing."""
-    monkeypatch.setattr(incoming, "MAX_UNREAD_BYTES", limit)
+    monkeypatch.setattr(incoming_requests, "MAX_UNREAD_BYTES", limit)
 
     async def answer(request: Request) -> Any:
         return {"text": "x" * 100_000}
@@ -314,7 +318,13 @@ async def test_control_limited_in_number_only_the_answers_have_any_size(monkeypa
     assert await unread_bytes(monkeypatch, limit=10**9, batches=1) > 5_000_000
 
 
-async def test_page_of_sessions_with_long_folders_has_a_limited_size(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("limit", "pages_expected"), [(MAX_PAGE_BYTES, [3, 3, 3, 1]), (10**9, [10])], ids=["attack", "control"]
+)
+async def test_page_of_sessions_with_long_folders_has_a_limited_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, pages_expected: list[int]
+):
+    monkeypatch.setattr(query_module, "MAX_PAGE_BYTES", limit)
     long_roots = tuple(f"/{number}{'d' * 4000}" for number in range(20))
     stores: list[Store] = [MemoryStore(), SqliteStore(tmp_path / "holdfast.db")]
     for each in stores:
@@ -326,7 +336,40 @@ async def test_page_of_sessions_with_long_folders_has_a_limited_size(tmp_path: P
             while pages[-1].cursor:
                 pages.append(await store.sessions(replace(query, cursor=pages[-1].cursor)))
 
-        assert [len(page.items) for page in pages] == [3, 3, 3, 1]
+        assert [len(page.items) for page in pages] == pages_expected
+
+
+async def test_session_with_folders_that_fill_a_page_is_not_opened(make_host: HostFactory, tmp_path: Path):
+    def roots(number: int) -> tuple[str, ...]:
+        return tuple(f"/{index}{'d' * 4000}" for index in range(number))
+
+    async with make_host({}) as host:
+        with pytest.raises(HoldfastError, match="characters together; the maximum is 65536"):
+            await host.open(OpenOptions(cwd=tmp_path, roots=roots(20)))
+        few = await host.open(OpenOptions(cwd=tmp_path, roots=roots(10)))
+        page = await host.store.sessions(SessionQuery(visibility=ALL_SESSIONS))
+        await few.close()
+
+    assert [len(stored.context.roots) for stored in page.items] == [11]
+
+
+async def test_built_in_servers_of_a_session_share_its_threads(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    owners: list[str] = []
+    run = PARSE_THREADS.run
+
+    async def record(function: Any, *args: Any, owner: str = "") -> Any:
+        owners.append(owner)
+        return await run(function, *args, owner=owner)
+
+    monkeypatch.setattr(PARSE_THREADS, "run", record)
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        written = await session.call("files.write", {"path": "long", "text": "x\n" * 100_000})
+        read = await session.call("files.read", {"path": "long"})
+        session_id = session.context.session_id
+
+    assert (written.ok, read.ok, set(owners)) == (True, True, {session_id})
 
 
 # Ending many servers

@@ -14,7 +14,7 @@ from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.sandbox import DetectedSandbox, Sandbox, detect_sandbox
+from holdfast.sandbox.sandbox import DetectedSandbox, SandboxBackend, detect_sandbox
 from tests.sandbox.support import PATH, confined, run
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ def programs(folder: Path, **stubs: str) -> str:
     return str(folder)
 
 
-async def refusal(sandbox: Sandbox | None, root: Path) -> str:
+async def refusal(sandbox: SandboxBackend | None, root: Path) -> str:
     async with Keeper(sandbox) as keeper:
         with pytest.raises(HoldfastError) as caught:
             await keeper.spawn(confined(marker(root), root))

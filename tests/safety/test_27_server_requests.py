@@ -30,7 +30,7 @@ class AnswersEverything:
     def __init__(self) -> None:
         self.requests: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         return Decision.ALLOW_ONCE
 
     async def elicit(self, params: JsonObject) -> JsonObject:

@@ -23,7 +23,7 @@ from holdfast.connect.http.login import log_in
 from holdfast.connect.http.oauth import LoginProvider
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import UnreachableError
-from holdfast.connect.http.url import read_url
+from holdfast.connect.http.url import parse_url
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
@@ -131,9 +131,9 @@ async def test_name_whose_address_changes_after_the_check_is_not_reached():
 
     async with inner() as (inside, asked):
         port = int(inside.rpartition(":")[2])
-        policy = AddressPolicy(is_guarded=True, reachable=("evil.example.com",))
+        policy = AddressPolicy(public_only=True, reachable=("evil.example.com",))
         pool = Pool(policy, ssl.create_default_context(), look_up=look_up)
-        url = read_url(f"http://evil.example.com:{port}/")
+        url = parse_url(f"http://evil.example.com:{port}/")
         with pytest.raises(UnreachableError):
             await pool.request("GET", url, headers={}, connect_seconds=0.3)
         await pool.close()

@@ -64,7 +64,7 @@ async def _find_stored(make_host: HostFactory, folder: Path, words: Iterable[str
     client: Any = {"command": "cat", "env": [{"name": "SOME_TOKEN", "value": NAMELESS}]}
     async with make_host({}, durable=True) as host:
         _write(folder / "config" / "mcp.json", {"command": 5, "env": {"API_KEY": BROKEN}})
-        session = await host.open(OpenOptions(cwd=cwd, servers=(client,)))
+        session = await host.open(OpenOptions(cwd=cwd, client_servers=(client,)))
         await session.wait_for_servers()
         assert len(session.refusals) == 3
         await session.call("files.read", {"path": ".mcp.json"})

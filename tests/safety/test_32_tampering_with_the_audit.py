@@ -22,12 +22,13 @@ from holdfast.store.types import AuditRow
 from tests.audit.records import record
 from tests.cli.test_servers import Environment
 from tests.connect.conftest import HostFactory, make_host
+from tests.safety.repeats import REPEATS
 
 __all__ = ["make_host"]
 
 ROWS = 40
 ATTACKS = 2000
-EDITS = 200
+EDITS = 50 * REPEATS
 
 
 @pytest.fixture
@@ -238,6 +239,25 @@ async def test_older_copy_of_rows_and_anchor_is_found_by_events_or_by_a_known_he
     assert "an older copy of the store and its anchor was put back" in by_head.output
     assert _audit(used, "verify", "--expect", head).exit_code == 0
     assert _audit(used, "verify", "--expect", "40:zz").exit_code == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("AUD-05")
+async def test_records_removed_with_anchor_and_events_are_found_by_a_known_head_alone(
+    make_host: HostFactory, tmp_path: Path
+) -> None:
+    used = await _use_a_session(make_host, tmp_path)
+    head = json.loads(_audit(used, "verify", "--json").output)["head"]
+    with closing(sqlite3.connect(used, isolation_level=None)) as db:
+        db.execute("DELETE FROM audit")
+        db.execute("DELETE FROM events")
+    FileAnchor.for_database(used).path.unlink()
+
+    unknown, by_head = _audit(used, "verify"), _audit(used, "verify", "--json", "--expect", head)
+
+    assert [done.exit_code for done in (unknown, by_head)] == [0, 1]
+    report = json.loads(by_head.output)
+    assert (report["good"], report["seq"], report["head"]) == (False, int(head.partition(":")[0]), "")
 
 
 @pytest.mark.anyio

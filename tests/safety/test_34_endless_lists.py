@@ -14,7 +14,7 @@ from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http import param_headers
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Raw, Request
-from holdfast.wire.incoming import RequestHandler
+from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, Client, ServerInfo
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.mcp.tools import Tool
@@ -137,7 +137,7 @@ async def test_schemas_of_a_remote_server_are_parsed_after_the_check_and_off_the
     threads: list[str],
 ):
     seen: list[str] = []
-    find = param_headers._find_all_marked  # pyright: ignore[reportPrivateUsage]
+    find = param_headers._find_marked_in_tools  # pyright: ignore[reportPrivateUsage]
 
     def spy(tools: Sequence[Tool]) -> Any:
         if tools:
@@ -150,7 +150,7 @@ async def test_schemas_of_a_remote_server_are_parsed_after_the_check_and_off_the
         body = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (message["id"], page)
         return Response(body, media_type="application/json")
 
-    monkeypatch.setattr(param_headers, "_find_all_marked", spy)
+    monkeypatch.setattr(param_headers, "_find_marked_in_tools", spy)
     scripted = ScriptedServer(answer)
     async with (
         serve(scripted) as url,
@@ -168,7 +168,7 @@ def test_control_without_a_limit_the_cost_of_parsing_grows_with_the_page():
     def parse(arguments: int) -> None:
         page = page_of_many_arguments(arguments).replace(b"x-mcp-header", b"x-other")
         tool = Tool(name="go", input_schema=Raw(page[page.index(b'{"type"') : -3]))
-        param_headers._find_all_marked([tool])  # pyright: ignore[reportPrivateUsage]
+        param_headers._find_marked_in_tools([tool])  # pyright: ignore[reportPrivateUsage]
 
     assert any(_seconds(parse, 60_000) > 4 * _seconds(parse, 6000) for _ in range(3))
 

@@ -1,5 +1,6 @@
 """Attack 36: a program, link, `#!` line or `pyvenv.cfg` inside a root makes the sandbox mount something outside."""
 
+import json
 import os
 import random
 import shutil
@@ -26,7 +27,7 @@ def other(root: Path) -> Path:
     folder = root.parent / "other"
     for path in ("venv/bin/python", "node_modules/.bin/tool", "deploy"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text("#!/bin/sh\n")
+        (folder / path).write_text("#!/bin/sh\necho deployed\n")
         (folder / path).chmod(0o755)
     (folder / "venv" / "lib").mkdir()
     (folder / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
@@ -50,14 +51,43 @@ def _environment(program: Path, other: Path) -> None:
     (program.parent.parent / "pyvenv.cfg").write_text(f"home = {other}/venv/bin\n")
 
 
+def _package(program: Path, other: Path) -> None:
+    shutil.copy(other / "deploy", program)
+    package = {
+        "bin": {"server": f"{other}/deploy"},
+        "main": f"{other}/deploy",
+        "dependencies": {"x": f"file:{other}"},
+    }
+    (program.parent.parent / "package.json").write_text(json.dumps(package))
+    (program.parent.parent / "node_modules").symlink_to(other / "node_modules")
+
+
+ENV_FORMS = [
+    "{deploy}",
+    "-S {deploy}",
+    "-S\t{deploy}",
+    '-S "{deploy}"',
+    "--split-string={deploy}",
+    "-vS {deploy}",
+    "-iS {deploy}",
+    "-S -i {deploy}",
+    "-S A=b {deploy}",
+    "-S -C {other} ./deploy",
+    "-S /usr/bin/env {deploy}",
+]
+"""Arguments of `env` in a `#!` line that make it execute a program of another project."""
 ATTACKS = {
     "the environment of another project in a #! line": _script("#!{other}/venv/bin/python"),
     "a path through another project's node_modules": _script("#!{other}/node_modules/.bin/tool"),
     "any executable as an option of env": _script("#!/usr/bin/env -S -u {other}/deploy python3"),
-    "any executable by env -S": _script("#!/usr/bin/env -S {other}/deploy"),
+    **{
+        f"env {form}": _script(f"#!/usr/bin/env {form}".replace("{deploy}", "{other}/deploy"))
+        for form in ENV_FORMS
+    },
     "a link": _link("venv/bin/python"),
     "a link to a file": _link("deploy"),
     "the base of an environment": _environment,
+    "a package file": _package,
 }
 
 
@@ -71,8 +101,33 @@ def test_program_in_a_root_mounts_nothing_outside(root: Path, other: Path, attac
     assert [path for path in mounted(program, root) if path.startswith(str(other))] == []
 
 
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize("form", ENV_FORMS)
+def test_path_after_env_is_ignored_outside_of_the_roots_too(root: Path, other: Path, form: str) -> None:
+    program = root.parent / "server"
+    ATTACKS[f"env {form}"](program, other)
+
+    with ExitStack() as opened:
+        spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root))
+        assert find_runtime(spec, NO_ROOTS, opened).paths == (str(program),)
+
+
+@pytest.mark.parametrize("form", ENV_FORMS)
+def test_control_env_executes_the_other_program(root: Path, other: Path, form: str) -> None:
+    program = root.parent / "server"
+    ATTACKS[f"env {form}"](program, other)
+
+    done = subprocess.run([program], env=PATH, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "deployed\n"
+
+
 @pytest.mark.parametrize(
-    "attack", sorted(set(ATTACKS) - {"any executable as an option of env", "any executable by env -S"})
+    "attack",
+    sorted(
+        set(ATTACKS)
+        - {"any executable as an option of env", "a package file", *(f"env {form}" for form in ENV_FORMS)}
+    ),
 )
 def test_believing_what_lies_in_a_root_mounts_the_other_project(root: Path, other: Path, attack: str) -> None:
     program = root / "env" / "bin" / "server"

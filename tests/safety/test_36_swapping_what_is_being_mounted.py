@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_folders import runs_confined_server
+from holdfast.model.confined_folders import is_confined_server_running_in
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
@@ -45,7 +45,7 @@ class SwappedSandbox:
         return (
             prepared
             if self._checks_mounts
-            else replace(prepared, finish_setup=_check_nothing, guarded_roots=())
+            else replace(prepared, wait_and_check=_check_nothing, guarded_roots=())
         )
 
 
@@ -152,13 +152,15 @@ async def test_server_of_another_process_counts_until_that_process_has_ended(
     assert other.stdout is not None
     other.stdout.readline()
 
-    counted = [runs_confined_server(str(path)) for path in (root, inner, inner / "missing", root.parent)]
+    counted = [
+        is_confined_server_running_in(str(path)) for path in (root, inner, inner / "missing", root.parent)
+    ]
     with pytest.raises(HoldfastError, match="runs in a folder above it"):
         await run(keeper, confined(WAIT, inner))
     other.kill()
     other.communicate()
 
-    assert (counted, runs_confined_server(str(inner))) == ([True, True, True, False], False)
+    assert (counted, is_confined_server_running_in(str(inner))) == ([True, True, True, False], False)
     assert (await run(keeper, confined(WAIT, inner))).out == "ready\n"
 
 

@@ -15,7 +15,7 @@ from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.resolution import Stage
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
-from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.server_names import skeleton, why_bad_name
 from holdfast.wire.strict_json import StrictJsonError, check_json
 from tests.connect.conftest import HostFactory, make_host
@@ -34,7 +34,7 @@ def old_strip(text: bytes) -> None:
 
 def strip(text: bytes) -> None:
     with pytest.raises(StrictJsonError):
-        read_json(text)
+        decode_json_with_comments(text)
 
 
 def old_find_references(text: bytes) -> None:

@@ -89,7 +89,7 @@ async def test_refusal_of_an_approved_entry_names_its_variables_and_not_their_va
 
 async def test_control_expansion_before_admission_reads_the_environment(tmp_path: Path):
     text = (_project(tmp_path) / ".mcp.json").read_bytes()
-    loaded = load([ConfigFile(source=Source.PROJECT, path="/p/.mcp.json", text=text)])
+    loaded = load([ConfigFile(source=Source.PROJECT, path="/p/.mcp.json", content=text)])
 
     resolution = expand_servers(validate(loaded), {"SOME_VALUE": SECRET})
     quoted = [f"{server.transport!r}"[:100] for server in resolution.servers]  # as the old messages did

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -15,9 +16,9 @@ import pytest
 from holdfast import settings
 from holdfast.cli.chat.history import load_history
 from holdfast.connect.http.login_store import read_login
-from holdfast.model import file_access
+from holdfast.model import file_timeout
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.server import Source
 from holdfast.resolve import inputs
 from holdfast.resolve.load import LoadedEntries, load_file, read_config_file
@@ -44,6 +45,30 @@ def endless(path: Path) -> None:
 def huge(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(100 * 1024**3)  # sparse: it takes no space
+
+
+def socket_file(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o755)
+
+
+def device(path: Path) -> None:
+    """A device file of the folder's own, like /dev/zero."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("may not create device files")
+
+
+def link_loop(path: Path) -> None:
+    for name, target in ((path.name, "a"), ("a", "b"), ("b", "a")):
+        (path.parent / name).symlink_to(target)
+
+
+def long_chain_of_links(path: Path) -> None:
+    (path.parent / "link 0").write_text("{}")
+    for number in range(100):
+        (path.parent / f"link {number + 1}").symlink_to(f"link {number}")
+    path.symlink_to("link 100")
 
 
 def environment_of_the_host(path: Path) -> None:
@@ -136,7 +161,21 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("make", [fifo, endless, huge, environment_of_the_host, folder, leased])
+@pytest.mark.parametrize(
+    "make",
+    [
+        fifo,
+        endless,
+        huge,
+        environment_of_the_host,
+        folder,
+        leased,
+        socket_file,
+        device,
+        link_loop,
+        long_chain_of_links,
+    ],
+)
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_blocks_or_reads_without_bound(make: Callable[[Path], None], reader: str, tmp_path: Path):
     place = tmp_path.resolve() / "place"
@@ -205,7 +244,7 @@ async def test_config_file_on_such_a_file_system_is_left_out(
         return load_file(source, path)
 
     monkeypatch.setattr(inputs, "load_file", read)
-    monkeypatch.setattr(file_access.run_with_file_timeout, "__kwdefaults__", {"seconds": 0.5})
+    monkeypatch.setattr(file_timeout.run_with_file_timeout, "__kwdefaults__", {"seconds": 0.5})
     try:
         async with asyncio.timeout(SECONDS), make_host({}) as host, host.session(cwd=tmp_path) as session:
             assert session.available == ("files",)
@@ -219,7 +258,7 @@ async def test_config_file_on_such_a_file_system_is_left_out(
 def test_process_ends_although_a_file_system_does_not_respond():
     script = (
         "import asyncio, threading\n"
-        "from holdfast.model.file_access import run_with_file_timeout\n"
+        "from holdfast.model.file_timeout import run_with_file_timeout\n"
         "async def main():\n"
         "    try:\n"
         "        await run_with_file_timeout(threading.Event().wait, path='/stuck', seconds=0.1)\n"
@@ -250,8 +289,9 @@ def test_control_an_ordinary_read_blocks(make: Callable[[Path], None], tmp_path:
         reading.kill()
 
 
-def test_control_an_ordinary_read_of_an_endless_file_reads_on(tmp_path: Path):
-    endless(tmp_path / "file")
+@pytest.mark.parametrize("make", [endless, device, huge])
+def test_control_an_ordinary_read_of_an_endless_file_reads_on(make: Callable[[Path], None], tmp_path: Path):
+    make(tmp_path / "file")
     with (tmp_path / "file").open("rb") as file:
         assert len(file.read(10 * 1024**2)) == 10 * 1024**2
 

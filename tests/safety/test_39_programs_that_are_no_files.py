@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def _fifo(program: Path) -> None:
 
 def _device(program: Path) -> None:
     program.symlink_to("/dev/zero")
+
+
+def _socket(program: Path) -> None:
+    os.mknod(program, stat.S_IFSOCK | 0o755)
+
+
+def _link_loop(program: Path) -> None:
+    for name, target in ((program.name, "a"), ("a", "b"), ("b", "a")):
+        (program.parent / name).symlink_to(target)
 
 
 def _fifo_as_configuration(program: Path) -> None:
@@ -48,7 +58,16 @@ def _endless_configuration(program: Path) -> None:
 @pytest.mark.promise("BOX-06")
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize(
-    "attack", [_fifo, _device, _fifo_as_configuration, _endless_line, _endless_configuration]
+    "attack",
+    [
+        _fifo,
+        _device,
+        _socket,
+        _link_loop,
+        _fifo_as_configuration,
+        _endless_line,
+        _endless_configuration,
+    ],
 )
 async def test_other_servers_start_while_one_has_no_regular_program(
     keeper: Keeper, root: Path, where: str, attack: object

@@ -270,7 +270,7 @@ async def test_editor_is_asked_if_other_processes_are_not_looked_at(
     cwd: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Control."""
-    monkeypatch.setattr(editor_files, "runs_confined_server", lambda path: False)  # pyright: ignore
+    monkeypatch.setattr(editor_files, "is_confined_server_running_in", lambda path: False)  # pyright: ignore
     editor = EditorByName()
 
     with server_of_another_process(cwd):

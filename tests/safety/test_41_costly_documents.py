@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.commands import MAX_COMMANDS, MAX_LINES, parse_commands
-from holdfast.agent.tool_schema import describe_arguments
+from holdfast.agent.describe_arguments import describe_arguments
+from holdfast.agent.parse_commands import MAX_COMMANDS, MAX_LINES, parse_commands
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.connect import call
 from holdfast.connect.call import ToolResult
@@ -22,13 +22,13 @@ from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, STORED, Budget, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE_BUDGET, STORED_BUDGET, Budget, Limits
 from holdfast.resolve.load import load
 from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
 from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.tools import CallResult, Tool
-from holdfast.wire.strict_json import has_more_values, is_over
-from tests.agent.test_manual import FakeTurn, run
+from holdfast.wire.strict_json import exceeds_budget, has_more_values
+from tests.agent.test_slash_commands import FakeTurn, run
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import Watcher
 
@@ -101,7 +101,7 @@ def test_document_of_many_values_is_recognised(raw: bytes):
 
 @pytest.mark.parametrize("text", [", [ {", '","', "\\", '\\",[', "ü,"])
 def test_punctuation_in_a_text_does_not_count_as_values(text: str):
-    assert not is_over(msgspec.json.encode([text * 50_000]), Budget(bytes=10**7, values=100))
+    assert not exceeds_budget(msgspec.json.encode([text * 50_000]), Budget(bytes=10**7, values=100))
 
 
 # Through a session
@@ -213,25 +213,25 @@ async def test_large_arguments_are_sent_whole_but_not_stored(
         host.session(cwd=tmp_path) as session,
         Watcher(session.record.events) as watcher,
     ):
-        assert (await session.call("s.small", {"a": "x://" * (STORED.bytes // 4)})).ok
+        assert (await session.call("s.small", {"a": "x://" * (STORED_BUDGET.bytes // 4)})).ok
         stored = await watcher.caught_up()
 
     (called,) = [event for event in stored if isinstance(event, ToolCalled)]
-    assert called.arguments == {"too_large": f"{STORED.bytes + 8} bytes"}
+    assert called.arguments == {"too_large": f"{STORED_BUDGET.bytes + 8} bytes"}
 
 
 async def test_server_with_a_huge_handshake_is_refused(make_host: HostFactory, entry: Entry, tmp_path: Path):
-    servers = {"s": entry(HANDSHAKE.bytes), "ok": entry(1000)}
+    servers = {"s": entry(HANDSHAKE_BUDGET.bytes), "ok": entry(1000)}
     async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
-        assert (refusal.server, f"more than {HANDSHAKE.bytes} bytes" in refusal.reason) == ("s", True)
+        assert (refusal.server, f"more than {HANDSHAKE_BUDGET.bytes} bytes" in refusal.reason) == ("s", True)
         assert (await session.call("ok.small")).ok
 
 
 # Results that the agent shows
 
 
-LONG_TEXT = "x \u00e9" * (STORED.bytes // 8)
+LONG_TEXT = "x \u00e9" * (STORED_BUDGET.bytes // 8)
 RESULTS: dict[str, dict[str, Any]] = {
     "text": {"content": [{"type": "text", "text": LONG_TEXT * 3}]},
     "error": {"content": [{"type": "text", "text": LONG_TEXT * 3}], "isError": True},
@@ -365,7 +365,7 @@ async def test_session_of_a_client_with_too_many_servers_opens_without_them(
 ):
     async with make_host({}) as host:
         servers = tuple(client_entry(number) for number in range(2000))
-        session = await host.open(OpenOptions(cwd=tmp_path, servers=servers))
+        session = await host.open(OpenOptions(cwd=tmp_path, client_servers=servers))
         assert [refusal.server for refusal in session.refusals] == ["mcpServers"]
         await session.close()
 

@@ -13,14 +13,11 @@ import pytest
 
 from holdfast.connect.http.event_stream import EventParser, ServerSentEvent, StreamPosition
 from holdfast.connect.http.server_stream import ResumePauses
-from holdfast.connect.notifications import Notifications
-from holdfast.connect.server_requests import ServerRequests
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.session.session import Session
 from holdfast.wire import loop_throttle
-from holdfast.wire.frame import Notification, Raw
+from holdfast.wire.frame import Notification
 from holdfast.wire.lines import LineSplitter, LongLines, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
 from tests.connect.conftest import counter_entry, make_host
@@ -106,15 +103,17 @@ async def test_flood_of_events_does_not_slow_other_sessions(make_host: Any, tmp_
     folder = tmp_path / "folder"
     folder.mkdir()
     unbearable: dict[str, tuple[float, float]] = {}
-    for transport, kind in CASES:
-        async with (
-            flooding_server(transport, kind) as entry,
-            host_with_neighbours(make_host, folder, {"flood": entry}) as (host, neighbours),
-        ):
+    async with AsyncExitStack() as stack:
+        servers = {
+            f"flood{number}": await stack.enter_async_context(flooding_server(*case))
+            for number, case in enumerate(CASES)
+        }
+        host, neighbours = await stack.enter_async_context(host_with_neighbours(make_host, folder, servers))
+        for server, (transport, kind) in zip(servers, CASES, strict=True):
             calm = flooded = 0.0
             for _ in range(ATTEMPTS):
                 calm = await p99_during(host, folder, neighbours)
-                flooded = await p99_during(host, folder, neighbours, "flood")
+                flooded = await p99_during(host, folder, neighbours, server)
                 print(f"{transport}, {kind}: {flooded:.1f} ms, without it {calm:.1f} ms")
                 if flooded - calm < MAX_MS:
                     break
@@ -136,7 +135,7 @@ async def test_control_without_pauses_the_flood_slows_other_sessions(
         for _ in range(ATTEMPTS):
             protected = await p99_during(host, folder, neighbours, "flood")
             with monkeypatch.context() as patch:
-                patch.setattr(LoopThrottle, "count", lambda self, started, may_wait=False: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+                patch.setattr(LoopThrottle, "charge_since", lambda self, started, may_wait=False: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
                 unprotected = await p99_during(host, folder, neighbours, "flood")
             print(f"{unprotected:.1f} ms without pauses, {protected:.1f} ms with them")
             if unprotected > 2 * protected:
@@ -153,14 +152,14 @@ async def test_long_names_and_ids_of_events_are_not_decoded(field: bytes):
     assert (len(event.name) <= 1024, len(event.id) <= 1025, event.data) == (True, True, b"1")
 
 
-async def test_piece_of_work_counts_in_full():
+async def test_long_piece_of_work_is_charged_in_full():
     throttle = LoopThrottle()
-    must_rest = throttle.add(0.3)
+    must_pause = throttle.charge(0.3)
 
-    assert (must_rest, throttle.begin_rest() > 0.5) == (True, True)
+    assert (must_pause, throttle.begin_pause() > 0.5) == (True, True)
 
 
-async def test_large_notifications_of_a_local_server_rest():
+async def test_reading_pauses_between_costly_notifications_of_a_local_server():
     received = 0
 
     def receive(notification: Notification) -> None:
@@ -285,7 +284,7 @@ async def test_connection_with_little_to_say_is_not_starved_by_the_others_of_its
     session, received = LoopThrottle("session"), asyncio.Event()
 
     def work(notification: Notification) -> None:
-        session.add(0.001)
+        session.charge(0.001)
 
     def receive(notification: Notification) -> None:
         received.set()
@@ -324,39 +323,3 @@ def test_unfinished_lines_of_a_session_share_its_memory():
 
     assert (kept <= 2_000_000, isinstance(dropped, OversizedLine), short) == (True, True, [b"short"])
     assert (again, control) == (600_000, 12 * 600_000)
-
-
-# What is decoded on the event loop
-
-
-def test_long_progress_is_ignored():
-    notifications, progress = Notifications(server_requests()), list[Any]()
-    with notifications.listen_for_progress(progress.append) as token:
-        for text in ("short", "x" * 1_000_000):
-            params = b'{"progressToken":%d,"message":"%b"}' % (token, text.encode())
-            notifications.receive(Notification("notifications/progress", Raw(params)))
-
-    assert progress == [{"progressToken": 1, "message": "short"}]
-
-
-async def test_requests_of_a_server_count_for_its_session():
-    requests = server_requests()
-    answered = 0
-
-    async def ask() -> None:
-        nonlocal answered
-        await requests.answer("ping", Raw(b"{}"))
-        answered += 1
-
-    tasks = [asyncio.create_task(ask()) for _ in range(1000)]
-    await asyncio.sleep(0)
-    at_once = answered
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-
-    assert 0 < at_once < 300  # the others wait for their turn
-
-
-def server_requests() -> ServerRequests:
-    return ServerRequests(ServerSpec(name="s", transport=Stdio(command="s"), source=Source.HOST), None)

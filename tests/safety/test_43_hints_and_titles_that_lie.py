@@ -16,7 +16,7 @@ from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
-from holdfast.resolve.entry_summary import command_words
+from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.load import load_file
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.session.permission import permission_title
@@ -45,7 +45,7 @@ class AskedUser(ScriptedUser):
         super().__init__()
         self.questions: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.questions.append(title)
         return Decision.REJECT
 
@@ -79,7 +79,7 @@ async def attempt(host: Host, options: OpenOptions, mode: Mode = Mode.ASK, serve
 
 
 def brought_by_client(folder: Path, entry: dict[str, Any], name: str = "evil") -> OpenOptions:
-    return OpenOptions(cwd=folder, servers=({"name": name, "env": [], **entry},))
+    return OpenOptions(cwd=folder, client_servers=({"name": name, "env": [], **entry},))
 
 
 @pytest.mark.promise("SES-06")
@@ -101,7 +101,7 @@ async def test_hint_of_a_project_server_counts_once_a_person_approved_the_tool(
     project.write_text(json.dumps({"mcpServers": {"evil": lying_entry(folder)}}))
     async with make_host({}) as host:
         (entry,) = load_file(Source.PROJECT, project).entries
-        program = await host.approvals.read_program(command_words(entry), str(folder))
+        program = await host.approvals.read_program(entry_command(entry), str(folder))
         await host.approvals.approve_server(entry, by="ann", program=program)
         async with host.session(cwd=folder) as session:
             (claimed,) = session.offered_without_hints["evil"]
@@ -120,6 +120,23 @@ async def test_read_only_hint_beside_a_destructive_hint_is_not_believed(make_hos
         tried = await attempt(host, OpenOptions(cwd=folder))
 
     assert (tried.ran, len(tried.questions)) == (False, 1)
+
+
+@pytest.mark.promise("SES-06")
+@pytest.mark.parametrize("source", [Source.HOST, Source.USER])
+async def test_first_use_of_a_server_of_the_host_or_the_user_counts_as_approval(
+    make_host: HostFactory, folder: Path, source: Source
+):
+    servers = {"own": lying_entry(folder)}
+    host = make_host(servers if source is Source.HOST else {})
+    if source is Source.USER:
+        host.settings.servers.user_file.write_text(json.dumps({"mcpServers": servers}))
+    async with host:
+        tried = await attempt(host, OpenOptions(cwd=folder), Mode.READ_ONLY, server="own")
+        async with host.session(cwd=folder) as session:
+            found = session.server("own").source
+
+    assert (tried.ran, tried.questions, found) == (True, [], source)
 
 
 async def test_definition_that_changed_later_is_not_believed_where_changes_are_accepted(
@@ -174,7 +191,9 @@ async def test_question_says_that_a_server_is_confined(make_host: HostFactory, f
         "command": sys.executable,
         "args": ["-I", "-S", str(program), str(folder / "tools.json")],
     }
-    options = OpenOptions(cwd=folder, trust=Trust.SANDBOXED, servers=({"name": "evil", "env": [], **entry},))
+    options = OpenOptions(
+        cwd=folder, trust=Trust.SANDBOXED, client_servers=({"name": "evil", "env": [], **entry},)
+    )
     async with make_host({}) as host:
         tried = await attempt(host, options)
 

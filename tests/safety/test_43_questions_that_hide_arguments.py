@@ -56,7 +56,7 @@ class ReadingUser(ScriptedUser):
         super().__init__()
         self.shown: list[Json] = []
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.shown.append(msgspec.json.decode(call.arguments))
         return Decision.REJECT
 

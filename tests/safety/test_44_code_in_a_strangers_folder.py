@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
@@ -95,10 +96,14 @@ def own_entries(own: Path) -> dict[str, dict[str, Any]]:
 
 async def where(host: Host, folder: Path, names: list[str], **options: Any) -> dict[str, str]:
     """The working folder of each server."""
-    async with host.session(cwd=folder, **options) as session:
+    session = await host.open(OpenOptions(cwd=folder, **options))
+    try:
+        await session.wait_for_servers()
         refused = [refusal.reason for refusal in session.refusals if refusal.server in names]
         assert not refused
         return {name: (await session.call(f"{name}.where")).text for name in names}
+    finally:
+        await session.close()
 
 
 @pytest.mark.promise("RES-07")
@@ -125,7 +130,7 @@ async def test_neither_do_the_servers_that_a_client_brings(
         if name in ("text", "npx")
     ]
     async with make_host({}) as host:
-        folders = await where(host, folder, ["text", "npx"], servers=brought)
+        folders = await where(host, folder, ["text", "npx"], client_servers=tuple(brought))
 
     assert {str(Path(path).parent) for path in folders.values()} == {str(tmp_path / "data" / "empty")}
     assert not marker.exists()

@@ -17,11 +17,11 @@ import pytest
 from holdfast.host.host import Host
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
-from holdfast.resolve.entry_summary import command_words
+from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
 from holdfast.resolve.load import load_file
 from holdfast.resolve.program import describe_change, read_program
-from holdfast.resolve.program_imports import module_files
+from holdfast.resolve.program_imports import python_module_candidates
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.sandbox.support import bind_mount
 
@@ -56,7 +56,7 @@ async def approve_project(host: Host, folder: Path, *args: str) -> None:
     file = folder / ".mcp.json"
     file.write_text(json.dumps({"mcpServers": {"theirs": {"command": sys.executable, "args": [*args]}}}))
     (entry,) = load_file(Source.PROJECT, file).entries
-    program = await host.approvals.read_program(command_words(entry), str(folder))
+    program = await host.approvals.read_program(entry_command(entry), str(folder))
     await host.approvals.approve_server(entry, by="ann", program=program)
 
 
@@ -211,7 +211,7 @@ async def test_confined_server_cannot_write_where_an_approved_program_lies(
     assert (written, control) == (["Read-only file system"] * len(paths), "written")
     assert warning.server == "w"
     assert warning.text == (
-        f"It can read {folder} but not change it: you approved a server that runs programs of this folder with your rights."
+        f"It can read {folder} but not change it: you approved a server that runs programs in this folder with your rights."
         ' To let it write there, add "writable": ["."] to its entry in your own list of servers.'
     )
     assert "ssl.py is new" in changed
@@ -265,7 +265,7 @@ async def test_neither_can_the_file_tools_of_a_sandboxed_session(make_host: Host
         changed = await open_and_call(host, project)
 
     assert (written, approved, control, lowered.ok) == ([False, False, True], "run ran", True, False)
-    assert "a sandboxed session cannot change them" in lowered.text
+    assert "a sandboxed session cannot change it" in lowered.text
     assert "helper.py changed" in changed
 
 
@@ -415,7 +415,7 @@ def test_program_with_more_imports_than_are_checked_says_so(tmp_path: Path, sour
 
 def test_cost_of_a_long_module_name_is_limited():
     def cost(name: str) -> int:
-        return sum(map(len, module_files("/folder", name)))
+        return sum(map(len, python_module_candidates("/folder", name)))
 
     def old_cost(name: str) -> int:
         parts = name.split(".")
@@ -425,7 +425,7 @@ def test_cost_of_a_long_module_name_is_limited():
 
     assert cost(short) == cost(long)
     assert old_cost(long) > 10 * old_cost(short)
-    assert not [*module_files("/folder", f"{'m' * 256}.x")]
+    assert not [*python_module_candidates("/folder", f"{'m' * 256}.x")]
 
 
 @pytest.mark.promise("RES-15")
@@ -439,7 +439,7 @@ def test_changed_source_is_not_searched_for_imports(tmp_path: Path):
     def cost(known: Mapping[str, Collection[str]] | None) -> tuple[float, str]:
         start = time.thread_time()
         found = read_program(command, str(tmp_path), approved=known)
-        return time.thread_time() - start, found.unknown_part
+        return time.thread_time() - start, found.unapproved_part
 
     (stopped, changed), (control, _) = cost(approved), cost(None)
 

@@ -15,10 +15,10 @@ import pytest
 from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, ProcessSpec
-from holdfast.resolve.protected import folders_hidden_from_sandboxes
+from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.start_confined import wait_released
+from holdfast.sandbox.start_confined import wait_for_cleanups
 from holdfast.settings import load
 from tests.sandbox.support import PATH, confined, copy_source, read_line, run, started, wait_until
 
@@ -105,7 +105,7 @@ async def test_placeholders_are_there_while_a_server_runs_and_gone_afterwards(
         achieved = await attack(keeper, project, files=MISSING)
         (project / ".idea" / "mine").write_text("put there by a person")
         during = {path.name for path in project.iterdir()}
-    await wait_released()
+    await wait_for_cleanups()
 
     assert (achieved, during) == (set(), before | set(GUARDED_NAMES))
     assert {path.name for path in project.iterdir()} == before | {".idea"}
@@ -119,7 +119,7 @@ async def test_server_that_gives_itself_the_permission_leaves_nothing_behind(
     spec = ProcessSpec(argv=("sh", "-c", attempt), env=PATH, cwd=str(root))
 
     confined_run = await run(keeper, confined(spec, root))
-    await wait_released()
+    await wait_for_cleanups()
     left = sorted(path.name for path in root.rglob("*"))
     for name in (".idea", ".vscode", ".claude"):
         (root / name).mkdir()
@@ -177,7 +177,7 @@ sys.path.insert(0, sys.argv[1])
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.start_confined import wait_released
+from holdfast.sandbox.start_confined import wait_for_cleanups
 
 CREATE = "chmod 755 .; mkdir -p .vscode; echo evil > .vscode/tasks.json; echo evil > new; chmod {after:o} .; true"
 async def run(keeper, root, after=0o755, confine=True):
@@ -186,7 +186,7 @@ async def run(keeper, root, after=0o755, confine=True):
     await child.wait()
     await child.end(1)
     child.close()
-    await wait_released()
+    await wait_for_cleanups()
     left = os.stat(root).st_mode & 0o777
     os.chmod(root, 0o755)
     return oct(left), sorted(str(path.relative_to(root)) for path in root.rglob("*"))
@@ -345,7 +345,7 @@ async def test_folder_with_a_file_that_holdfast_obeys_is_refused(
             (root / "link").symlink_to(config)
             environ["HOLDFAST_SERVERS_HOST_FILE"] = str(root / "link" / "mcp.json")
     (root / target).write_text("")
-    hidden = folders_hidden_from_sandboxes(load(config / "config.toml", environ))
+    hidden = paths_hidden_from_sandboxes(load(config / "config.toml", environ))
 
     with pytest.raises(HoldfastError, match="overlaps with Holdfast's own files"):
         await attack(keeper, root, files=(target,), protected=hidden)
@@ -430,7 +430,7 @@ async def test_server_is_ended_when_a_guard_vanishes_and_what_it_wrote_is_set_as
         change(root)
         async with asyncio.timeout(20):
             code = await child.wait()
-    await wait_released()
+    await wait_for_cleanups()
 
     assert code != 0
     assert not (root / ".vscode" / "evil").exists()
@@ -447,7 +447,7 @@ async def test_control_without_the_watch_a_server_writes_the_name_itself(
         await read_line(child)
         remove_the_placeholder(root)
         await wait_until((root / ".vscode" / "evil").exists)
-    await wait_released()
+    await wait_for_cleanups()
 
     assert sorted(path.name for path in root.iterdir()) == [".vscode.from-sandbox-1"]
 
@@ -461,7 +461,7 @@ async def test_server_with_a_grant_cannot_unguard_another_one(keeper: Keeper, ro
         granted = await run(keeper, confined(remove, root, writable=(".vscode",)))
         async with asyncio.timeout(20):
             await child.wait()
-    await wait_released()
+    await wait_for_cleanups()
 
     assert (granted.code, (root / ".vscode" / "evil").exists()) == (0, False)
 
@@ -479,11 +479,11 @@ async def test_host_of_another_user_does_not_remove_the_placeholders(keeper: Kee
         )
         assert other.stdout is not None
         other.stdout.readline()
-    await wait_released()
+    await wait_for_cleanups()
     during = {path.name for path in root.iterdir()}
     other.communicate()
     await attack(keeper, root, files=())
-    await wait_released()
+    await wait_for_cleanups()
 
     assert (during, [*root.iterdir()]) == ({*GUARDED_NAMES}, [])
 

@@ -90,10 +90,12 @@ async def test_control_without_masking_every_secret_is_stored(
 @pytest.mark.promise("AUD-04")
 def test_no_secret_is_listed_and_the_options_stay_readable(tmp_path: Path):
     env = Environment(tmp_path)
-    env.own(leaky=ENTRY, remote=REMOTE)
+    unknown = {"UNKNOWN_NAME": "Zk3Pq8Wn5Rt2Xv7Lc4Hd"}
+    env.own(leaky={**ENTRY, "env": {**ENTRY["env"], **unknown}}, remote=REMOTE)
 
     listed = env.run("servers", "list").stdout + env.run("servers", "explain", "leaky").stdout
 
+    assert (unknown["UNKNOWN_NAME"] in listed, 'UNKNOWN_NAME = "[masked]"' in listed) == (False, True)
     assert [name for name, canary in CANARIES.items() if canary in listed] == []
     for part in (
         "leaky_server.py",

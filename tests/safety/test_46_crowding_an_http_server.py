@@ -457,3 +457,46 @@ async def test_connections_of_a_caller_share_its_time(monkeypatch: pytest.Monkey
 
     (ann, throttle), (other, same), (_, of_bob) = identified
     assert (ann is not other, throttle is same, of_bob is not same) == (True, True, True)
+
+
+@pytest.mark.anyio
+async def test_connections_without_a_caller_share_the_time_of_their_address(monkeypatch: pytest.MonkeyPatch):
+    throttles: dict[str, set[LoopThrottle]] = {}
+    start = http_server.BoundedConnection.request_started
+
+    def record(self: http_server.BoundedConnection, *, is_chunked: bool) -> None:
+        throttles.setdefault(self.peername[0], set()).add(self.throttle)
+        start(self, is_chunked=is_chunked)
+
+    monkeypatch.setattr(http_server.BoundedConnection, "request_started", record)
+    async with serve(HttpLimits()) as (port, _):
+        for address in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+            writer.write(PIPELINED)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+            writer.close()
+
+    (first,), (second,) = throttles["127.0.0.1"], throttles["127.0.0.2"]
+    assert first is not second
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_that_one_client_can_use_share_a_throttle(address: str, network: str):
+    assert http_server._network_of(address) == network  # pyright: ignore[reportPrivateUsage]
+
+
+def test_number_of_addresses_that_are_remembered_is_limited():
+    connections = Connections(FEW)
+    throttles = [connections.throttle_of(f"10.0.{number // 256}.{number % 256}") for number in range(2000)]
+
+    assert len(connections._throttles) == 1024  # pyright: ignore[reportPrivateUsage]
+    assert connections.throttle_of("10.0.7.207") is throttles[-1]

@@ -94,6 +94,16 @@ def test_tool_named_like_another_but_for_case_is_not_offered():
     assert [tool.name for tool in screened.offered] == ["read_file"]
 
 
+@pytest.mark.promise("RES-16")
+@pytest.mark.parametrize(
+    "name", ["re\u0430d", "\uff52ead", "rea\u217e", "read ", "re\u200bad", "read\ufe0e", "réad"]
+)
+def test_tool_whose_name_looks_like_another_in_other_letters_is_not_offered(name: str):
+    screened = screen_tools([Tool(name="read"), Tool(name=name)], ApprovedTools())
+
+    assert [tool.name for tool in screened.offered] == ["read"]
+
+
 @pytest.mark.anyio
 async def test_control_if_names_are_compared_as_written_the_look_alike_is_accepted(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

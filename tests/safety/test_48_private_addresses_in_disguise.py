@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.pools import Pool
-from holdfast.connect.http.url import read_url
+from holdfast.connect.http.url import parse_url
 from holdfast.model.address import IpAddress, why_address_blocked, why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
@@ -85,7 +85,7 @@ def test_disguised_address_is_refused_for_links_and_for_confined_servers(address
     assert policy.why_address_refused(endpoint, address) is not None
     assert why_host_blocked(address) is not None
     with pytest.raises(HoldfastError, match="may not be reached"):
-        AddressPolicy(is_guarded=True).select("evil.example", 443, [address])
+        AddressPolicy(public_only=True).select("evil.example", 443, [address])
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -146,23 +146,25 @@ async def private_service() -> AsyncIterator[tuple[int, list[bytes]]]:
         yield server.sockets[0].getsockname()[1], asked
 
 
-@pytest.mark.parametrize("is_guarded", [True, False])
-async def test_service_on_this_machine_is_not_reached_by_a_mapped_address_unless_unguarded(is_guarded: bool):
+@pytest.mark.parametrize("public_only", [True, False])
+async def test_service_on_this_machine_is_not_reached_by_a_mapped_address_if_only_public_ones_are_allowed(
+    public_only: bool,
+):
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     async with private_service() as (port, asked):
-        policy = AddressPolicy(is_guarded=is_guarded)
+        policy = AddressPolicy(public_only=public_only)
         pool = Pool(policy, ssl.create_default_context(), look_up=resolve_to("::ffff:127.0.0.1"))
         try:
-            if is_guarded:
+            if public_only:
                 with pytest.raises(HoldfastError, match="may not be reached"):
                     await pool.request(
-                        "GET", read_url(f"http://evil.example:{port}/"), headers={}, connect_seconds=5
+                        "GET", parse_url(f"http://evil.example:{port}/"), headers={}, connect_seconds=5
                     )
             else:  # the control
-                url = read_url(f"http://evil.example:{port}/")
+                url = parse_url(f"http://evil.example:{port}/")
                 (await pool.request("GET", url, headers={}, connect_seconds=5)).close()
         finally:
             await pool.close()
 
-    assert len(asked) == (0 if is_guarded else 1)
+    assert len(asked) == (0 if public_only else 1)

@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
+from holdfast.cli.servers.approve import _describe_program, user_name
 from holdfast.cli.servers.describe_entry import ascii_host, describe_briefly, describe_entry
 from holdfast.cli.text import WRAP_MARK, format_arguments, shorten, wrap
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.model.server import Source
 from holdfast.resolve.entry_summary import EntrySummary, summarize
+from holdfast.resolve.program import Program, describe_change
 from holdfast.resolve.server_entry import ServerEntry
 from tests.cli.test_servers import HOLDFAST, Environment
 
@@ -148,6 +150,39 @@ def test_control_wrapped_by_the_terminal_only_forged_rows_are_on_the_screen():
     ]
 
 
+FORGED_FILE = "none of the project's files is checked"
+
+
+def test_names_in_a_review_cannot_pose_as_other_names_or_as_words_of_holdfast(tmp_path: Path):
+    env = Environment(tmp_path)
+    env.project = tmp_path.resolve() / "mine\u202e\u2028\x1b[2J\u200b"
+    env.project.mkdir()
+    server = "we\u0430ther"  # a Cyrillic letter
+    (env.project / FORGED_FILE).touch()
+    env.in_project(**{server: {"command": "python3", "args": [FORGED_FILE]}})
+
+    shown = "\n".join(_screen_at_the_question(env)).replace(f"\n{WRAP_MARK}", "")
+
+    assert f"{json.dumps(server)}, from {json.dumps(str(env.project / '.mcp.json'))}\n" in shown
+    assert f"  program:   {json.dumps(FORGED_FILE)}\n" in shown
+    assert shown.isascii()
+
+
+def test_control_without_quotation_marks_the_name_of_a_file_is_a_line_of_ours():
+    assert [*_describe_program(Program(files={}))] == [f"program:   {FORGED_FILE}"]
+
+
+@pytest.mark.parametrize(
+    "path", ["a.py is new, b.py", "s\u0435rver.py", "x\u2028server.py changed", "\x1b[2J"]
+)
+def test_change_of_a_program_quotes_unusual_names(path: str):
+    before = {"server.py": "1", path: "1"}
+    after = Program(files={"server.py": "1", path: "2"})
+
+    assert describe_change(before, after) == f"{json.dumps(path)} changed"
+    assert describe_change({"server.py": "2"}, Program(files={"server.py": "3"})) == "server.py changed"
+
+
 def test_short_description_says_how_much_it_leaves_out():
     summary = EntrySummary(name="a", origin="b", command=("sh", "x" * 100, *(["y"] * 20)))
 
@@ -247,3 +282,11 @@ def test_answer_that_was_typed_ahead_does_not_approve_the_next_server(tmp_path: 
     os.close(ours)
 
     assert printed.count(b"  approved") == (1 if is_discarded else 2)
+
+
+def test_user_without_an_account_approves_as_a_number(monkeypatch: pytest.MonkeyPatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_321_987)  # no account has this number
+
+    assert user_name() == "uid 4321987"

@@ -51,7 +51,7 @@ class RecordingDoor:
         self.questions: list[JsonObject] = []
         self.answers = asyncio.Event()
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         return Decision.ALLOW_ONCE
 
     async def elicit(self, params: JsonObject) -> JsonObject:
@@ -150,7 +150,7 @@ def test_other_addresses_are_refused(url: Any):
 
 @pytest.mark.parametrize("url", ["https://bank.example/pay?id=1", "http://localhost:8080/x", "http://[::1]/"])
 def test_https_and_this_machine_are_allowed_for_a_direct_server(url: str):
-    shown = sanitize_elicitation(_spec(), _raw(_page(url)), is_confined=False)
+    shown = sanitize_elicitation(_spec(), _raw(_page(url)), is_restricted=False)
 
     assert shown["url"] == url
 
@@ -166,7 +166,7 @@ def test_https_and_this_machine_are_allowed_for_a_direct_server(url: str):
     ],
 )
 def test_local_addresses_are_refused_for_a_confined_server(url: str):
-    assert "was not shown" in _refusal(_page(url), is_confined=True)
+    assert "was not shown" in _refusal(_page(url), is_restricted=True)
 
 
 @pytest.mark.promise("RES-18")
@@ -190,7 +190,7 @@ def test_field_that_asks_for_a_secret_is_refused(field: JsonObject):
     ],
 )  # fmt: skip
 def test_other_fields_are_shown(field: JsonObject):
-    assert sanitize_elicitation(_spec(), _raw(_form({"value": field})), is_confined=False)[
+    assert sanitize_elicitation(_spec(), _raw(_form({"value": field})), is_restricted=False)[
         "requestedSchema"
     ] == {
         "type": "object",
@@ -222,7 +222,7 @@ def test_huge_hidden_or_malformed_questions_are_refused(question: Any):
 def test_remote_server_is_named_as_remote():
     spec = _spec(Http(url="https://evil.example/mcp"), name="evil\u202e\n'x'")
 
-    message = sanitize_elicitation(spec, _raw(POSING), is_confined=False)["message"]
+    message = sanitize_elicitation(spec, _raw(POSING), is_restricted=False)["message"]
 
     assert str(message).startswith(
         "A question from the remote MCP server \"evil 'x'\", not from Holdfast:\n| "
@@ -258,13 +258,13 @@ def _raw(question: Any) -> Raw:
     return Raw(msgspec.json.encode(question))
 
 
-def _refusal(question: Any, *, is_confined: bool = False) -> str:
+def _refusal(question: Any, *, is_restricted: bool = False) -> str:
     with pytest.raises(HoldfastError) as refused:
-        sanitize_elicitation(_spec(), _raw(question), is_confined=is_confined)
+        sanitize_elicitation(_spec(), _raw(question), is_restricted=is_restricted)
     return refused.value.message
 
 
-def _pass_on(spec: ServerSpec, params: Raw, *, is_confined: bool) -> JsonObject:
+def _pass_on(spec: ServerSpec, params: Raw, *, is_restricted: bool) -> JsonObject:
     return msgspec.json.decode(params)
 
 

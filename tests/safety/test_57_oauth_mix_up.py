@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holdfast.connect.http import oauth
 from holdfast.connect.http.login import log_in
-from holdfast.connect.http.login_origin import check_encrypted
-from holdfast.connect.http.url import read_url
+from holdfast.connect.http.login_checks import check_encrypted
+from holdfast.connect.http.url import parse_url
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import ScriptedServer, serve
@@ -225,8 +225,8 @@ async def test_redirect_of_the_token_address_to_another_server_is_not_followed(t
 @pytest.mark.parametrize("url", ["http://example.com/token", "http://127.0.0.1:1/token"])
 def test_login_of_an_encrypted_server_is_not_sent_unencrypted(url: str):
     with pytest.raises(HoldfastError, match="not encrypted"):
-        check_encrypted(read_url(url), read_url("https://example.com/mcp"))
+        check_encrypted(parse_url(url), parse_url("https://example.com/mcp"))
 
 
 def test_server_that_the_user_reaches_without_encryption_may_log_in_without_it():
-    check_encrypted(read_url("http://nas.example/token"), read_url("http://nas.example/mcp"))
+    check_encrypted(parse_url("http://nas.example/token"), parse_url("http://nas.example/mcp"))

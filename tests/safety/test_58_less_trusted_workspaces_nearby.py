@@ -83,6 +83,22 @@ async def test_workspace_with_an_invalid_file_counts_as_sandboxed(make_host: Hos
         assert await _trust(host, place / "mine", place / "theirs") is Trust.SANDBOXED
 
 
+@pytest.mark.promise("RES-17")
+async def test_workspace_that_was_added_later_counts_when_a_session_is_opened_again(
+    make_host: HostFactory, place: Path
+):
+    options = OpenOptions(cwd=place / "mine", roots=(str(place / "theirs" / "inner"),))
+    async with make_host({}) as host:
+        session = await host.open(options)
+        before = session.context.trust_level
+        await session.close()
+        host.registry.add(place / "theirs", trust=Trust.SANDBOXED)
+        again = await host.reopen(session.context.session_id, options)
+        await again.close()
+
+    assert (before, again.context.trust_level) == (Trust.DIRECT, Trust.SANDBOXED)
+
+
 async def test_folders_that_only_look_alike_change_nothing(make_host: HostFactory, place: Path):
     (place / "theirs-too").mkdir()
     async with make_host({}) as host:
@@ -106,8 +122,8 @@ async def test_user_is_told_which_workspace_lowers_the_trust(make_host: HostFact
         (
             str(place / "theirs" / "inner"),
             (
-                f"This folder belongs to the workspace 'theirs' ({place / 'theirs'}), which is sandboxed, so the session is"
-                f' sandboxed, too. For a direct session, use other folders, or write trust = "direct" in {file}'
+                f"This folder belongs to the workspace 'theirs' ({place / 'theirs'}), which is sandboxed. So the session is"
+                f' sandboxed, too. For a direct session, use another folder, or write trust = "direct" in {file}'
             ),
         )
     ]

@@ -24,7 +24,7 @@ async def test_failure_of_a_shared_server_says_nothing_of_its_stderr(make_host: 
 
     assert answer == (
         "TIMEOUT: c.mutter did not answer within 0.3 s.\n"
-        "What it wrote to stderr is in the log only, because sessions share it."
+        "Its output to stderr is only in the log, because several sessions share the server."
     )
 
 

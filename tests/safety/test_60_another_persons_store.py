@@ -65,14 +65,14 @@ async def test_control_a_command_that_follows_the_link_changes_its_target(
     def check_nothing(_: Path) -> None:
         pass
 
-    follow = private_files._close_to_others
+    follow = private_files._make_private
 
     def follow_links(path: Path, **_: object) -> None:
         follow(path)
 
     monkeypatch.setattr(private_files, "check_side_files", check_nothing)
     monkeypatch.setattr(database_module, "check_side_files", check_nothing)
-    monkeypatch.setattr(private_files, "_close_to_others", follow_links)
+    monkeypatch.setattr(private_files, "_make_private", follow_links)
     old_store.with_name(f"{old_store.name}-shm").symlink_to(program)
 
     with pytest.raises(HoldfastError):

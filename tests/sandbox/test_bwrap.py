@@ -25,7 +25,7 @@ from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
-from tests.sandbox.support import PATH, Completed, confined, copy_source, python, run, started
+from tests.sandbox.support import PATH, Completed, confined, copy_source, python, read_line, run, started
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -60,6 +60,35 @@ print(json.dumps({
         "in reach", [root.name], False, [], ["0", "1", "2"], "sandbox", 1,
     )  # fmt: skip
     assert (len(found["pids"]), found["interfaces"]) == (2, 1)
+
+
+REACH = """
+import json, os, sys
+seen, own, *folders = sys.argv[1:]
+with open(own, 'w') as file: file.write('mine')
+print(json.dumps({'sees': os.path.exists(seen), 'kept': open(own).read(), 'writable': [f for f in folders if os.access(f, os.W_OK)]}))
+"""
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("confine", [True, False], ids=["attack", "control"])
+async def test_tmp_is_private_and_system_and_runtime_are_read_only(
+    keeper: Keeper, root: Path, *, confine: bool
+) -> None:
+    folders = ("/usr", "/etc", sys.prefix, sys.base_prefix, str(Path(os.__file__).parent))
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        seen, own = Path(folder) / "seen", Path(f"{folder}-own")
+        seen.touch()
+        spec = python(REACH, str(seen), str(own), *folders, cwd=str(root))
+        found = json.loads((await run(keeper, confined(spec, root) if confine else spec)).out)
+        left = own.exists()
+        own.unlink(missing_ok=True)
+
+    if confine:
+        assert (found, left) == ({"sees": False, "kept": "mine", "writable": []}, False)
+    else:
+        assert (found["sees"], found["kept"], left) == (True, "mine", True)
+        assert os.geteuid() or found["writable"] == [*folders]
 
 
 @pytest.mark.promise("CTX-11")
@@ -184,6 +213,28 @@ async def test_server_does_not_get_the_group_of_its_folder(keeper: Keeper, anns_
     assert completed.out == f"{owner.pw_uid} {owner.pw_gid} []\n"
 
 
+@pytest.mark.promise("BOX-01")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a plain user's servers run as this user")
+@pytest.mark.parametrize("confine", [True, False], ids=["attack", "control"])
+async def test_root_host_runs_a_server_without_roots_as_nobody(keeper: Keeper, *, confine: bool) -> None:
+    # Seen from outside: inside the sandbox, a server that runs as root is shown as nobody, too.
+    spec = ProcessSpec(
+        argv=("/bin/sh", "-c", "echo started; read line"),
+        env=PATH,
+        cwd="/",
+        confinement=Confinement() if confine else None,
+    )
+
+    async with started(keeper, spec) as child:
+        await read_line(child)
+        status = Path(f"/proc/{child.pid}/status").read_text().splitlines()
+
+    ids = {name: values.split() for name, _, values in (line.partition(":") for line in status)}
+    expected = ["65534"] * 4 if confine else ["0"] * 4
+    assert (ids["Uid"], ids["Gid"]) == (expected, expected)
+    assert not confine or ids["Groups"] == []
+
+
 @pytest.mark.promise("BOX-03")
 async def test_root_host_limits_processes_for_any_owner(
     keeper: Keeper, anns_folder: Path, root: Path
@@ -280,6 +331,8 @@ async def test_calls_that_few_programs_need_are_denied(keeper: Keeper, root: Pat
 
     if not confine:  # the control: what depends on the kernel is left out
         assert (found["audit"], found["setuid"]) == ("opened", "0o4000")
+        if "Operation not permitted" in (found["landlock"], found["memfd_secret"]):
+            pytest.skip("this machine denies some of the calls to all programs")
         return
     nothing, denied, protocol = (
         "Function not implemented",

@@ -6,9 +6,9 @@ from holdfast.sandbox.bwrap.arguments import (
     Mount,
     add_proxy_variables,
     build_arguments,
-    limit_command,
+    prlimit_command,
 )
-from holdfast.sandbox.server_limits import server_limits
+from holdfast.sandbox.rlimits import rlimits
 
 
 def arguments(*mounts: Mount) -> list[str]:
@@ -57,7 +57,7 @@ def test_folders_are_bound_by_descriptor_from_the_outside_in() -> None:
 def test_quota_becomes_a_prlimit_command() -> None:
     quota = Quota(memory_bytes=1, processes=2, file_bytes=3, descriptors=100)
 
-    assert limit_command("prlimit", quota, server_limits(quota)) == [
+    assert prlimit_command("prlimit", quota, rlimits(quota)) == [
         *("prlimit", "--nproc=2", "--data=1", "--fsize=3", "--nofile=100", "--core=0"),
         *("--sigpending=1024", "--msgqueue=0", "--memlock=65536", "--"),
     ]

@@ -88,7 +88,7 @@ async def test_granted_name_with_a_loopback_address_is_refused() -> None:
         )
 
     assert (answer.startswith(b"HTTP/1.1 403 Forbidden"), requests) == (True, [])
-    assert b"a loopback address. The host's settings can allow it: servers.reachable." in answer
+    assert b"a loopback address. To allow it, add it to servers.reachable in the settings." in answer
 
 
 async def test_proxy_connects_to_the_address_that_it_checked() -> None:

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import MountPoint, parse_mountinfo, with_aliases
-from holdfast.sandbox.held_path import PathHolder
+from holdfast.model.mounts import MountPoint, parse_mountinfo, with_bind_mounts
+from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.protected_folders import ProtectedFolders
 
 ROOT = MountPoint(device="8:1", source="/", path="/")
 
 
 def is_refused(shown: Path, protected: Path, *mounts: MountPoint) -> bool:
-    with ExitStack() as opened:
-        folders = ProtectedFolders([str(protected)], opened, mounts or (ROOT,))
-        held = PathHolder(opened).open(str(shown), links="refuse")
+    with ExitStack() as stack:
+        folders = ProtectedFolders([str(protected)], stack, mounts or (ROOT,))
+        opened = PathOpener(stack).open(str(shown), links="refuse")
         try:
-            folders.check(held)
+            folders.check(opened)
         except HoldfastError:
             return True
     return False
@@ -84,6 +84,6 @@ def test_path_has_an_alias_for_each_mount_that_shows_it_or_a_part_of_it() -> Non
         MountPoint(device="8:2", source="/", path="/disk"),
     )
 
-    assert with_aliases(["/home/ann/work"], mounts) == (
+    assert with_bind_mounts(["/home/ann/work"], mounts) == (
         *("/home/ann/work", "/mnt/ann/work", "/srv/code", "/home/ann/work/data", "/disk/x"),
     )

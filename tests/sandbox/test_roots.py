@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.held_path import PathHolder
+from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.roots import NOBODY, open_root, owner_ids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="O_PATH needs Linux")
 
 
 def try_root(path: str) -> None:
-    with ExitStack() as opened:
-        open_root(path, PathHolder(opened))
+    with ExitStack() as stack:
+        open_root(path, PathOpener(stack))
 
 
 def test_real_folder_is_opened(root: Path) -> None:
-    with ExitStack() as opened:
-        held = open_root(str(root), PathHolder(opened))
-        assert os.fstat(held.fd).st_ino == root.stat().st_ino
+    with ExitStack() as stack:
+        opened = open_root(str(root), PathOpener(stack))
+        assert os.fstat(opened.fd).st_ino == root.stat().st_ino
 
 
 @pytest.mark.parametrize("where", ["last", "middle"])

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.container.seccomp import seccomp_profile
-from holdfast.sandbox.denied_syscalls import RESTRICTED, Architecture, find_architecture
+from holdfast.sandbox.denied_syscalls import RESTRICTED_CALLS, Architecture, find_architecture
 
 ALLOWED = "allowed"
 ARCHITECTURES = ["x86_64", "aarch64"]
@@ -58,6 +58,15 @@ def test_common_calls_are_allowed_and_listed_ones_denied(machine: str) -> None:
     assert {run_filter(arch, number) for number in needed} == {ALLOWED}
     assert {run_filter(arch, number) for number in arch.denied} == {"EPERM"}
     assert len(arch.denied) > 50
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_landlock_and_secret_memory_are_denied(machine: str) -> None:
+    arch = architecture(machine)
+    landlock, memfd_secret, memfd_create = (444, 445, 446), 447, {"x86_64": 319, "aarch64": 279}[machine]
+
+    assert {run_filter(arch, number) for number in (*landlock, memfd_secret)} == {"EPERM"}
+    assert run_filter(arch, memfd_create) == ALLOWED
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
@@ -122,7 +131,7 @@ def test_calls_of_other_architectures_and_x32_get_enosys() -> None:
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_unknown_numbers_get_enosys(machine: str) -> None:
     arch = architecture(machine)
-    unknown = (arch.last_of_its_own + 1, 400, 423, 457, 463, 467, 469, 500, 5000, 0x40000000, 0xFFFFFFFF)
+    unknown = (arch.last_specific_number + 1, 400, 423, 457, 463, 467, 469, 500, 5000, 0x40000000, 0xFFFFFFFF)
 
     assert {run_filter(arch, number) for number in unknown} == {"ENOSYS"}
     assert {run_filter(arch, number) for number in (424, 434, 449, 456)} == {ALLOWED}
@@ -135,4 +144,4 @@ def test_unknown_machine_has_no_filter() -> None:
 def test_container_profile_names_every_restricted_call() -> None:
     text = repr(seccomp_profile())
 
-    assert [name for name in sorted(RESTRICTED) if f"'{name}'" not in text] == []
+    assert [name for name in sorted(RESTRICTED_CALLS) if f"'{name}'" not in text] == []

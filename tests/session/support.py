@@ -29,7 +29,7 @@ class ScriptedUser:
     def __init__(self, *decisions: Decision) -> None:
         self._decisions = [*decisions]
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         return self._decisions.pop(0)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
@@ -82,7 +82,7 @@ async def failing_host(make_host: HostFactory, tmp_path: Path) -> AsyncIterator[
     disk = FailingDisk()
     async with (
         SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
-        Host(settings=make_host({}).settings, servers={"c": counter_entry()}, store=store) as host,
+        Host(settings=make_host({"c": counter_entry()}).settings, store=store) as host,
     ):
         yield host, disk
         disk.fails_with = 0

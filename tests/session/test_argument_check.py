@@ -34,7 +34,7 @@ class AgreeingUser(ScriptedUser):
         super().__init__()
         self.asked: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.asked.append(f"{call.server}.{call.tool}")
         return Decision.ALLOW_ONCE
 

@@ -33,7 +33,7 @@ async def test_running_call_ends_with_its_session_and_only_once(
         running = asyncio.Event()
 
         class SilentUser(ScriptedUser):
-            async def request_permission(self, call: ToolCall, title: str) -> Decision:
+            async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
                 running.set()
                 return await asyncio.Future()
 

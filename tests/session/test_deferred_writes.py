@@ -21,6 +21,7 @@ from holdfast.model.event import (
     ToolStarted,
 )
 from holdfast.model.permission import Mode
+from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.record import Record
 from holdfast.session.session import Session
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
@@ -63,9 +64,9 @@ async def test_session_that_could_not_be_opened_is_deleted_once_there_is_space(
     async with failing_host(make_host, tmp_path) as (host, disk):
         open_session = Session.open
 
-        async def open_on_a_full_disk(session: Session) -> None:
+        async def open_on_a_full_disk(session: Session, first: OpeningEvents, *, stored_seq: int) -> None:
             disk.fails_with = sqlite3.SQLITE_FULL
-            await open_session(session)
+            await open_session(session, first, stored_seq=None)  # stores the first events again
 
         monkeypatch.setattr(Session, "open", open_on_a_full_disk)
         with raises_code(codes.STORE_FULL):
@@ -163,7 +164,7 @@ async def test_deferred_writes_are_retried_even_without_another_write(
 async def test_unknown_tools_called_on_a_full_disk_use_limited_memory_and_displace_no_other_records(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.audit._MAX_LATE", 3)
+    monkeypatch.setattr("holdfast.audit.audit._MAX_POSTPONED", 3)
     async with failing_host(make_host, tmp_path) as (host, disk):
         session = await host.open(OpenOptions(cwd=tmp_path))
         await session.wait_for_servers()
@@ -216,9 +217,9 @@ async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
 
         class FillsTheDisk(ScriptedUser):
-            async def request_permission(self, call: ToolCall, title: str) -> Decision:
+            async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
                 disk.fails_with = sqlite3.SQLITE_FULL
-                return await super().request_permission(call, title)
+                return await super().request_permission(call, title, can_remember=can_remember)
 
         session.attach(FillsTheDisk(Decision.ALLOW_ONCE))
         session.permission.mode = Mode.ASK

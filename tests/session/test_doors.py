@@ -44,7 +44,7 @@ class User(ScriptedUser):
         self.answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self.log: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         return await self._ask()
 
     async def elicit(self, params: JsonObject) -> JsonObject:
@@ -71,7 +71,7 @@ def doors() -> Doors:
 @asynccontextmanager
 async def asking(doors: Doors, *asked: User) -> AsyncIterator["asyncio.Task[Decision]"]:
     """Ask for permission; the block begins when these users are asked."""
-    question = asyncio.create_task(doors.request_permission(CALL, "title"))
+    question = asyncio.create_task(doors.request_permission(CALL, "title", can_remember=True))
     for user in asked:
         await user.is_asked.wait()
     yield question
@@ -131,7 +131,7 @@ async def test_a_question_without_a_door_that_may_answer_fails_at_once(doors: Do
     watching = User()
     doors.attach(watching, may_answer=False)
     with raises_code(codes.NO_ANSWER):
-        await doors.request_permission(CALL, "title")
+        await doors.request_permission(CALL, "title", can_remember=True)
 
     assert (watching.log, doors.capabilities.permission) == ([], False)
 
@@ -165,7 +165,7 @@ async def test_a_question_waits_for_a_door_and_for_another_if_that_leaves():
 async def test_a_question_waits_no_longer_than_the_setting_says():
     doors = Doors(EventFeed(new_session_id(), MemoryStore()), wait_seconds=0.01)
     with raises_code(codes.NO_ANSWER):
-        await doors.request_permission(CALL, "title")
+        await doors.request_permission(CALL, "title", can_remember=True)
 
 
 async def test_error_of_the_only_door_is_the_answer(doors: Doors):
@@ -188,6 +188,34 @@ async def test_an_elicitation_goes_to_every_door_that_can_show_it(doors: Doors):
 
     assert await question == {"action": "accept", "content": {"answer": "allow_once"}}
     assert (two.log, cannot.log) == (["asked", "told that it is settled"], [])
+
+
+async def test_a_door_that_leaves_an_elicitation_changes_nothing_and_with_none_left_it_fails(doors: Doors):
+    one, two = User(elicitation=True), User(elicitation=True)
+    attached = {user: doors.attach(user) for user in (one, two)}
+    question = asyncio.create_task(doors.elicit({}))
+    for user in (one, two):
+        await user.is_asked.wait()
+    doors.detach(attached[one])
+    await asyncio.sleep(0)
+    before = question.done()
+    doors.detach(attached[two])
+
+    with raises_code(codes.NO_ANSWER):
+        await question
+    assert (before, one.log, two.log) == (False, *[["asked", "told that it is settled"]] * 2)
+
+
+async def test_of_two_answers_at_the_same_time_one_counts(doors: Doors):
+    one, two = User(), User()
+    for user in (one, two):
+        doors.attach(user)
+    async with asking(doors, one, two) as question:
+        two.answer.set_result(Decision.REJECT)
+        one.answer.set_result(Decision.ALLOW_ALWAYS)
+
+        assert await question is Decision.REJECT
+        assert len(doors._questions) == 0
 
 
 async def test_files_are_opened_by_the_first_door_that_can(doors: Doors):
@@ -262,7 +290,7 @@ async def test_a_call_from_python_passes_the_policy_like_any_other(make_host: Ho
 
     assert _refusal(alone) == (
         "c.count needs permission. No terminal or editor that may answer is attached to this session. "
-        "Allow all tools with --mode auto, or answer at a terminal or in an editor."
+        "Allow all tools with the mode auto, or answer at a terminal or in an editor."
     )
     assert "Each terminal and editor that was asked has left without an answer." in _refusal(left)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.manual import ManualAgent
+from holdfast.agent.slash_commands import ManualAgent
 from holdfast.audit.record import AuditKind
 from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.host import Host

@@ -69,11 +69,11 @@ class SlowUser(ScriptedUser):
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.questions += 1
         self.is_asked.set()
         await self.may_answer.wait()
-        return await super().request_permission(call, title)
+        return await super().request_permission(call, title, can_remember=can_remember)
 
 
 async def test_mode_read_only_refuses_a_tool_that_was_always_allowed(make_host: HostFactory, tmp_path: Path):

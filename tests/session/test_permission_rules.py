@@ -48,9 +48,11 @@ READ_ONLY_HINT = Raw(b'{"readOnlyHint": true}')
 LEAST_FIRST = (Access.REFUSED, Access.MUST_ASK, Access.ALLOWED)
 
 
-def make_tool(server: str, name: str, *, read_only: bool = False) -> CatalogTool:
+def make_tool(
+    server: str, name: str, *, read_only: bool = False, source: Source = Source.USER
+) -> CatalogTool:
     return CatalogTool(
-        server=ServerSpec(name=server, transport=Stdio(command="x"), source=Source.USER),
+        server=ServerSpec(name=server, transport=Stdio(command="x"), source=source),
         definition=Tool(name=name, annotations=READ_ONLY_HINT if read_only else UNSET),
         name=f"{server}.{name}",
         model_name=f"{server}__{name}",
@@ -135,6 +137,7 @@ def test_a_decision_names_the_rule_who_made_it_and_what_to_do() -> None:
         step=Step.MODE,
         reason="git.commit may change something, and the workspace 'blog' limits the mode to read-only. Change that"
         " limit to allow it.",
+        by="mode read-only",
     )
 
 
@@ -142,6 +145,52 @@ def test_only_a_question_because_of_the_mode_can_be_answered_for_all_calls() -> 
     by_mode, by_rule = decide(PUSH, Mode.ASK), decide(PUSH, Mode.ASK, make_rules(ask="git.push"))
 
     assert (by_mode.can_remember, by_rule.can_remember) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("tool", "mode", "summary"),
+    [
+        (PUSH, Mode.READ_ONLY, "refused: mode read-only"),
+        (PUSH, Mode.ASK, "must ask: mode ask"),
+        (PUSH, Mode.AUTO, "allowed: mode auto"),
+        (READ, Mode.ASK, "allowed: it only reads"),
+        (make_tool("mail", "send"), Mode.AUTO, "must ask: ask rule 'mail.*' of the workspace 'blog'"),
+        (make_tool("git", "drop"), Mode.AUTO, "refused: deny rule '*.drop' of the settings"),
+        (make_tool("git", "status"), Mode.ASK, "allowed: allow rule 'git.status' of the settings"),
+        (make_tool("git", "fetch"), Mode.ASK, "allowed: remembered answer"),
+    ],
+)
+def test_a_summary_says_in_a_few_words_what_decides(tool: CatalogTool, mode: Mode, summary: str) -> None:
+    rules = make_rules(deny="*.drop", allow="git.status").restrict(
+        PermissionRestriction(ask=make_patterns("mail")), "the workspace 'blog'"
+    )
+
+    assert decide(tool, mode, rules, {("git", "fetch")}).summary == summary
+
+
+def test_an_allow_rule_does_not_apply_to_a_server_that_a_client_brings() -> None:
+    rules = make_rules(allow="git.push")
+
+    decisions = {
+        source: decide(make_tool("git", "push", source=source), Mode.ASK, rules) for source in Source
+    }
+
+    others = [source for source in Source if decisions[source].step is not Step.ALLOW]
+    assert others == [Source.CLIENT]
+    assert decisions[Source.CLIENT] == AccessDecision(
+        access=Access.MUST_ASK,
+        step=Step.MODE,
+        reason="git.push may change something, and this session's mode is ask. The rule 'git.push' of the settings does"
+        " not allow it, as the client brought the server.",
+        by="mode ask, as allow rule 'git.push' is not for servers that a client brings",
+    )
+
+
+@pytest.mark.parametrize("rules", [make_rules(deny="git"), make_rules(ask="git")], ids=["deny", "ask"])
+def test_rules_that_restrict_apply_to_a_server_that_a_client_brings(rules: PermissionRules) -> None:
+    theirs = make_tool("git", "push", source=Source.CLIENT)
+
+    assert decide(theirs, Mode.AUTO, rules).step is decide(PUSH, Mode.AUTO, rules).step
 
 
 def test_rules_go_by_the_names_of_server_and_tool_not_by_the_displayed_name() -> None:

@@ -12,19 +12,22 @@ import pytest
 
 from holdfast.audit.audit import Audit
 from holdfast.masking.mask import Mask
+from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Prompted, Replied
 from holdfast.model.ids import new_call_id, new_session_id
 from holdfast.model.trust import Trust
+from holdfast.session import subscription
 from holdfast.session.record import Record
 from holdfast.session.subscription import EventFeed, Subscription
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Store
 from holdfast.store.types import NewSession, StoredEvent
-from tests.store.disks import FailingDisk
+from tests.store.disks import FailingDisk, FailingReads
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-02")]
 
@@ -56,11 +59,32 @@ async def test_subscribers_get_what_the_store_has_from_any_number_on(tmp_path: P
         await append_many(record, 3000)
         late, middle = record.events.subscribe(), record.events.subscribe(after=1234)
         await append_many(record, 3000)
-        await record.close()
+        await record.close("closed")
         stored = [one async for one in store.events(record.hold.session_id)]
 
         assert await early == await read_all(late) == stored
         assert await read_all(middle) == stored[1234:]
+
+
+async def test_subscriber_of_numbers_to_come_gets_nothing_before_them():
+    async with MemoryStore() as store, open_record(store) as record:
+        await append_many(record, 3)
+        ahead = record.events.subscribe(after=6)
+        await append_many(record, 5)
+        await record.close("closed")
+
+        assert [stored.seq for stored in await read_all(ahead)] == [7, 8, 9]
+
+
+async def test_each_of_many_subscribers_gets_every_event_once_and_in_order():
+    async with MemoryStore() as store, open_record(store) as record:
+        readers = [asyncio.create_task(read_all(record.events.subscribe())) for _ in range(500)]
+        await append_many(record, 50)
+        await record.close("closed")
+        stored = [one async for one in store.events(record.hold.session_id)]
+
+        assert all(read == stored for read in await asyncio.gather(*readers))
+        assert [one.seq for one in stored] == [*range(1, 52)]
 
 
 async def test_subscriber_that_stops_reading_delays_neither_the_writer_nor_the_others():
@@ -73,10 +97,10 @@ async def test_subscriber_that_stops_reading_delays_neither_the_writer_nor_the_o
         await append_many(record, 20_000)
         await reading.wait_handled(20_001)
         behind = record.events.last - stopped.position
-        await record.close()
+        await record.close("closed")
 
-        assert (len(first), behind, len(await others)) == (1, 20_000, 20_001)
-        assert len(await read_all(stopped)) == 20_000
+        assert (len(first), behind, len(await others)) == (1, 20_000, 20_002)
+        assert len(await read_all(stopped)) == 20_001
 
 
 async def test_memory_stays_flat_while_a_subscriber_is_slow(tmp_path: Path):
@@ -94,7 +118,12 @@ async def test_memory_stays_flat_while_a_subscriber_is_slow(tmp_path: Path):
             last = batch[-1].seq
         grown = max(grown, resident_bytes() - before)
 
+    print(f"{SLOW_EVENTS} events to a slow subscriber: {grown / 1e6:.1f} MB growth")
     assert grown < 40_000_000 <= SLOW_EVENTS * 1000 / 2
+
+
+def kept_events(record: Record) -> int:
+    return len(record.events._recent or ())
 
 
 def resident_bytes() -> int:
@@ -103,18 +132,40 @@ def resident_bytes() -> int:
 
 async def test_memory_is_limited_by_the_size_of_the_events():
     async with MemoryStore() as store, open_record(store) as record:
+        subscription = record.events.subscribe()
         await append_many(record, 100, "x" * 1_000_000)
         await append_many(record, 10)
 
-        assert len(record.events._recent) < 10 + 5
+        assert 10 <= kept_events(record) < 10 + 5
+        subscription.close()
+
+
+async def test_no_event_is_kept_in_memory_without_a_subscriber():
+    async with MemoryStore() as store, open_record(store) as record:
+        await append_many(record, 10)
+        before = kept_events(record)
+        closed, dropped, late = [record.events.subscribe() for _ in range(3)]
+        await append_many(record, 10)
+        during = kept_events(record)
+        closed.close()
+        closed.close()
+        del dropped
+        late_events = len(await late.next_batch())
+        late.close()
+        await append_many(record, 10)
+
+        assert (before, during, late_events, kept_events(record)) == (0, 10, 20, 0)
+        assert not record.events.has_subscribers
 
 
 async def test_control_a_feed_without_limits_keeps_every_event():
     async with MemoryStore() as store, open_record(store) as record:
         record.events._max_bytes = record.events._max_events = 10**9
+        subscription = record.events.subscribe()
         await append_many(record, 5000, "x" * 1000)
 
-        assert len(record.events._recent) == 5000
+        assert kept_events(record) == 5000
+        subscription.close()
 
 
 async def test_events_after_a_gap_are_read_from_the_store():
@@ -124,11 +175,11 @@ async def test_events_after_a_gap_are_read_from_the_store():
         await append_many(record, 3)
         await store.append(record.hold, Replied(message_id="m", text="of another writer"))
         await append_many(record, 3)
-        await record.close()
+        await record.close("closed")
         stored = [one async for one in store.events(record.hold.session_id)]
 
         assert await read_all(subscription) == stored
-        assert len(stored) == 7
+        assert len(stored) == 8
 
 
 async def test_event_that_is_stored_late_reaches_a_waiting_subscriber():
@@ -178,6 +229,63 @@ async def test_a_hidden_prompt_is_left_out_and_others_are_not():
     assert [stored.seq for stored in batch] == [2, 3]
 
 
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR], ids=["busy", "io error"])
+async def test_read_that_fails_for_a_moment_is_repeated(tmp_path: Path, code: int):
+    async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
+        record.events._max_events = 1
+        await append_many(record, 100)
+        reads = FailingReads(store, code=code, times=3)
+        read = await record.events.subscribe().next_batch()
+
+    assert ([stored.seq for stored in read], reads.times) == ([*range(1, 101)], 0)
+
+
+@pytest.mark.parametrize(
+    ("retries", "code", "expected", "attempts"),
+    [
+        (3, sqlite3.SQLITE_IOERR, codes.STORE_FAILED, 4),
+        (
+            0,
+            sqlite3.SQLITE_IOERR,
+            codes.STORE_FAILED,
+            1,
+        ),  # control: without retries, the first failure ends it
+        (3, sqlite3.SQLITE_CORRUPT, codes.STORE_CORRUPT, 1),
+    ],
+    ids=["keeps failing", "control", "damaged"],
+)
+async def test_read_that_keeps_failing_raises_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int, code: int, expected: Code, attempts: int
+):
+    monkeypatch.setattr(subscription, "RETRY_SECONDS", (0.0,) * retries)
+    async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
+        record.events._max_events = 1
+        await append_many(record, 100)
+        reads = FailingReads(store, code=code, times=100)
+        with pytest.raises(HoldfastError) as failed:
+            await record.events.subscribe().next_batch()
+        reads.times, failures = 0, 100 - reads.times
+
+    assert (failed.value.code, failures) == (expected, attempts)
+
+
+async def test_subscription_that_is_closed_while_reads_fail_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(subscription, "RETRY_SECONDS", (3600.0,))
+    async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
+        record.events._max_events = 1
+        await append_many(record, 100)
+        reads = FailingReads(store, code=sqlite3.SQLITE_BUSY, times=1)
+        reader = record.events.subscribe()
+        reading = asyncio.create_task(reader.next_batch())
+        while reads.times:
+            await asyncio.sleep(0.001)
+        reader.close()
+
+        assert await asyncio.wait_for(reading, 10) == ()
+
+
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_nothing_is_lost_or_doubled_between_replay_and_live(tmp_path: Path, seed: int):
     """Subscribers come and pause at random, while events, and ends of calls on a disk that fails at times, are stored."""
@@ -196,9 +304,9 @@ async def test_nothing_is_lost_or_doubled_between_replay_and_live(tmp_path: Path
                 readers.append((after, asyncio.create_task(_pausing(record.events.subscribe(after), slow))))
             await _write_something(record, disk, chance)
         disk.fails_with = 0
-        await store.write(lambda tx: None)  # late writes go first
+        await store.write(lambda tx: None)  # postponed writes go first
         await record.add(Replied(message_id="m", text="last"))
-        await record.close()
+        await record.close("closed")
         stored = [one async for one in store.events(record.hold.session_id)]
         read = [(after, await reader) for after, reader in readers]
 
@@ -239,9 +347,9 @@ async def _pausing(subscription: Subscription, chance: random.Random) -> list[St
 
 
 def _stored(seq: int) -> StoredEvent:
-    return StoredEvent(seq=seq, microseconds=0, event=Replied(message_id="m", text="x"))
+    return StoredEvent(seq=seq, at_microseconds=0, event=Replied(message_id="m", text="x"))
 
 
 def _prompted(seq: int, message_id: str) -> StoredEvent:
     event = Prompted(turn_id=f"turn_{seq}", message_id=message_id, blocks=())
-    return StoredEvent(seq=seq, microseconds=0, event=event)
+    return StoredEvent(seq=seq, at_microseconds=0, event=event)

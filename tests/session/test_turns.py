@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.slash_commands import ManualAgent
 from holdfast.host.host import Host
+from holdfast.model.codes import BUSY
 from holdfast.model.event import Prompted, StopReason, Titled, TurnEnded
+from holdfast.session import turns
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import ScriptedUser, WaitingAgent, text_prompt
@@ -116,3 +119,22 @@ async def test_prompt_that_is_already_cancelled_is_stored_and_not_answered(
         assert turn.reason is StopReason.CANCELLED
         assert agent.prompts == []
         assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
+
+
+@pytest.mark.parametrize("limit", [turns.MAX_WAITING_PROMPTS, 1000], ids=["attack", "control"])
+async def test_prompts_that_wait_are_limited(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+):
+    monkeypatch.setattr(turns, "MAX_WAITING_PROMPTS", limit)
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        session.agent = agent = WaitingAgent()
+        prompts = [asyncio.create_task(session.prompt(text_prompt(f"{index}"))) for index in range(30)]
+        await agent.started.wait()
+        refused = [prompt for prompt in prompts if prompt.done()]
+        session.cancel()
+        await asyncio.wait(prompts)
+
+        codes = {prompt.exception().code for prompt in refused}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        assert (len(refused), codes) == ((13, {BUSY}) if limit == 16 else (0, set()))
+        session.agent = ManualAgent()
+        assert (await session.prompt(text_prompt("/help"))).reason is StopReason.END_TURN

@@ -83,3 +83,34 @@ class FailingDisk:
 
     def close(self) -> None:
         self._db.close()
+
+
+class FailingReads:
+    """Makes the next `times` reads of events fail with this SQLite error code. The connections are real."""
+
+    def __init__(self, store: SqliteStore, *, code: int, times: int) -> None:
+        self.code = code
+        self.times = times
+        read_snapshot = store._readers._read_snapshot
+        store._readers._read_snapshot = lambda db, work: read_snapshot(_FailingReader(self, db), work)
+
+
+class _FailingReader:
+    def __init__(self, failing: FailingReads, db: Database) -> None:
+        self._failing = failing
+        self._db = db
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._db.in_transaction
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        if "seq, at, kind, body" in sql and self._failing.times:
+            self._failing.times -= 1
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self._failing.code
+            raise error
+        return self._db.execute(sql, parameters)
+
+    def close(self) -> None:
+        self._db.close()

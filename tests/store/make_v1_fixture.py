@@ -15,40 +15,25 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.audit.anchor import FileAnchor
+from v1_events import EVENTS, INTERRUPTED, REFUSAL, ROOTS, SHOP
 
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, AuditRecord
 from holdfast.model.context import SessionContext
 from holdfast.model.event import (
-    Decision,
-    ModeChanged,
-    Outcome,
     PermissionDecided,
-    Planned,
     Prompted,
-    Replied,
     ServersResolved,
-    SessionClosed,
     SessionOpened,
-    StopReason,
-    Thought,
-    Titled,
     ToolCalled,
     ToolEnded,
     ToolStarted,
-    TrustLowered,
-    TurnEnded,
 )
-from holdfast.model.ids import SessionId
-from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store.maintenance import vacuum
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.types import Approval, NewSession, SessionChange
 
-SHOP = SessionId("sess_00000000000000000000000000000001")
-INTERRUPTED = SessionId("sess_00000000000000000000000000000002")
-FOLDER = "/home/ada/shop"
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 _seconds = count(int(START.timestamp()))
 
@@ -73,38 +58,12 @@ async def _complete_session(store: SqliteStore, audit: Audit) -> None:
         session_id=SHOP,
         trust_level=Trust.DIRECT,
         workspace_id="shop",
-        cwd=FOLDER,
-        roots=(FOLDER, "/srv/prices"),
+        cwd=ROOTS[0],
+        roots=ROOTS,
     )
-    refusal = Refusal(server="shell", stage=Stage.ADMIT, reason="Not for this session.")
     await store.create(NewSession(context=context, title="", tags=("spring",), source="acp"))
     await store.acquire(SHOP)
-    events = (
-        SessionOpened(cwd=FOLDER, roots=context.roots, trust_level=Trust.DIRECT),
-        ServersResolved(servers=("files",), refusals=(refusal,)),
-        Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "What do roses cost?"},)),
-        Titled(title="Price of roses"),
-        Thought(message_id="msg_2", text="The price list will say."),
-        Planned(entries=({"content": "Read the list", "status": "pending"},)),
-        ToolCalled(call_id="call_1", server="files", tool="read", arguments={"path": "prices.txt"}, kind="read"),
-        PermissionDecided(call_id="call_1", decision=Decision.ALLOW_ALWAYS),
-        ToolStarted(call_id="call_1"),
-        ToolEnded(
-            call_id="call_1", outcome=Outcome.COMPLETED, content=({"type": "text", "text": "roses 3.20"},)
-        ),
-        Replied(message_id="msg_3", text="Roses cost "),
-        Replied(message_id="msg_3", text="3.20 each: 薔薇."),
-        TurnEnded(turn_id="turn_1", reason=StopReason.END_TURN, usage={"used": 12, "size": 1000}),
-        ModeChanged(mode="ask"),
-        TrustLowered(trust_level=Trust.SANDBOXED),
-        Prompted(turn_id="turn_2", message_id="msg_4", blocks=({"type": "text", "text": "Make them cheaper."},)),
-        ToolCalled(call_id="call_2", server="files", tool="write", arguments={"path": "prices.txt"}),
-        PermissionDecided(call_id="call_2", decision=Decision.REJECT),
-        ToolEnded(call_id="call_2", outcome=Outcome.REFUSED, code="REJECTED"),
-        TurnEnded(turn_id="turn_2", reason=StopReason.END_TURN),
-        SessionClosed(reason="closed"),
-    )  # fmt: skip
-    for event in events:
+    for event in EVENTS:
         record = _record(event, context)
         await store.write(
             lambda tx, event=event, record=record: (
@@ -118,10 +77,10 @@ async def _complete_session(store: SqliteStore, audit: Audit) -> None:
 
 async def _interrupted_session(store: SqliteStore) -> None:
     """A session whose process ended in the middle of a call."""
-    context = SessionContext(session_id=INTERRUPTED, trust_level=Trust.DIRECT, cwd=FOLDER, roots=(FOLDER,))
+    context = SessionContext(session_id=INTERRUPTED, trust_level=Trust.DIRECT, cwd=ROOTS[0], roots=ROOTS[:1])
     await store.create(NewSession(context=context, title="Tulips", source="chat"))
     for event in (
-        SessionOpened(cwd=FOLDER, roots=(FOLDER,), trust_level=Trust.DIRECT),
+        SessionOpened(cwd=ROOTS[0], roots=ROOTS[:1], trust_level=Trust.DIRECT),
         Prompted(turn_id="turn_3", message_id="msg_5", blocks=({"type": "text", "text": "And tulips?"},)),
         ToolCalled(call_id="call_3", server="files", tool="read", arguments={"path": "tulips.txt"}),
         ToolStarted(call_id="call_3"),
@@ -142,7 +101,9 @@ def _record(event: object, context: SessionContext) -> AuditRecord | None:
 
     match event:
         case ServersResolved():
-            return made(AuditKind.REFUSAL, server="shell", outcome="admit", reason="Not for this session.")
+            return made(
+                AuditKind.REFUSAL, server=REFUSAL.server, outcome=REFUSAL.stage, reason=REFUSAL.reason
+            )
         case PermissionDecided(call_id=call_id, decision=decision):
             return made(AuditKind.PERMISSION, call_id=call_id, outcome=decision)
         case ToolEnded(call_id=call_id, outcome=outcome, code=code):

@@ -24,7 +24,7 @@ class TestMemoryStore(StoreContract):
 
 
 class TestMemoryStoreThatRunsEveryWriteTwice(StoreContract):
-    """So do the functions that the store's own modules write, such as those of the appender."""
+    """Every function that is passed to `write` may run twice, including those of the store's own modules, such as the appender."""
 
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:

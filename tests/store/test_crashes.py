@@ -21,10 +21,10 @@ from tests.store.soak import KillReport, soak
 
 @pytest.mark.promise("STO-02", "STO-04", "AUD-02")
 def test_killed_writers_lose_no_acknowledged_event_and_leave_no_gaps_or_duplicates(tmp_path: Path) -> None:
-    report = soak(tmp_path, cycles=12)
+    report = soak(tmp_path, cycles=6)
 
     assert report == KillReport(
-        cycles=12,
+        cycles=6,
         acknowledged=report.acknowledged,
         lost=0,
         unacknowledged=report.unacknowledged,

@@ -17,29 +17,11 @@ import pytest
 from holdfast.audit.verify_file import verify_file
 from holdfast.model import codes
 from holdfast.model.event import (
-    Decision,
-    Event,
-    ModeChanged,
-    Outcome,
-    PermissionDecided,
-    Planned,
-    Prompted,
-    Replied,
-    ServersResolved,
-    SessionClosed,
-    SessionOpened,
-    StopReason,
-    Thought,
-    Titled,
     ToolCalled,
     ToolEnded,
-    ToolStarted,
-    TrustLowered,
     TurnEnded,
     UnknownEvent,
 )
-from holdfast.model.ids import SessionId
-from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
 from holdfast.store import maintenance
 from holdfast.store.interrupted import end_interrupted
@@ -50,40 +32,12 @@ from holdfast.store.types import AuditRow, SessionState
 from holdfast.testing.store_contract.factories import search
 from tests.store.disks import Ballast, small_disk
 from tests.store.sessions import raises_code
+from tests.store.v1_events import EVENTS, INTERRUPTED, SHOP
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-08")]
 __all__ = ["small_disk"]
 
 VERSION_1 = Path(__file__).parent / "v1"
-SHOP = SessionId("sess_00000000000000000000000000000001")
-INTERRUPTED = SessionId("sess_00000000000000000000000000000002")
-ROOTS = ("/home/ada/shop", "/srv/prices")
-EVENTS: tuple[Event, ...] = (
-    SessionOpened(cwd=ROOTS[0], roots=ROOTS, trust_level=Trust.DIRECT),
-    ServersResolved(
-        servers=("files",),
-        refusals=(Refusal(server="shell", stage=Stage.ADMIT, reason="Not for this session."),),
-    ),
-    Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "What do roses cost?"},)),
-    Titled(title="Price of roses"),
-    Thought(message_id="msg_2", text="The price list will say."),
-    Planned(entries=({"content": "Read the list", "status": "pending"},)),
-    ToolCalled(call_id="call_1", server="files", tool="read", arguments={"path": "prices.txt"}, kind="read"),
-    PermissionDecided(call_id="call_1", decision=Decision.ALLOW_ALWAYS),
-    ToolStarted(call_id="call_1"),
-    ToolEnded(call_id="call_1", outcome=Outcome.COMPLETED, content=({"type": "text", "text": "roses 3.20"},)),
-    Replied(message_id="msg_3", text="Roses cost "),
-    Replied(message_id="msg_3", text="3.20 each: 薔薇."),
-    TurnEnded(turn_id="turn_1", reason=StopReason.END_TURN, usage={"used": 12, "size": 1000}),
-    ModeChanged(mode="ask"),
-    TrustLowered(trust_level=Trust.SANDBOXED),
-    Prompted(turn_id="turn_2", message_id="msg_4", blocks=({"type": "text", "text": "Make them cheaper."},)),
-    ToolCalled(call_id="call_2", server="files", tool="write", arguments={"path": "prices.txt"}),
-    PermissionDecided(call_id="call_2", decision=Decision.REJECT),
-    ToolEnded(call_id="call_2", outcome=Outcome.REFUSED, code="REJECTED"),
-    TurnEnded(turn_id="turn_2", reason=StopReason.END_TURN),
-    SessionClosed(reason="closed"),
-)
 
 
 @pytest.fixture

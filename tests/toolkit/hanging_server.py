@@ -15,7 +15,7 @@ def dispose(mark: str) -> None:
         file.write("disposed\n")
 
 
-driven: SessionManager[str] = box.drive(SessionManager(dispose))
+driven: SessionManager[str] = box.dispose_at_end(SessionManager(dispose))
 
 
 @box.tool()

@@ -52,7 +52,7 @@ def dispose(thing: Driven) -> None:
             file.write("disposed\n")
 
 
-browsers: SessionManager[Driven] = box.drive(SessionManager(dispose))
+browsers: SessionManager[Driven] = box.dispose_at_end(SessionManager(dispose))
 
 
 @box.tool(operation="query")

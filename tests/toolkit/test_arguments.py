@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit import Meta, Toolbox, tool
+from holdfast.toolkit import Meta, Toolbox, define_tool
 from holdfast.toolkit.argument_schema import BadArgumentsError
 from holdfast.toolkit.tool import Tool
 
@@ -59,7 +59,7 @@ def takes_pydantic(person: Person, ages: Annotated[list[int], pydantic.Field(max
 
 
 def tool_of(handler: Callable[..., Any]) -> Tool:
-    return Toolbox("box").add(tool(handler))
+    return Toolbox("box").add(define_tool(handler))
 
 
 def parse(handler: Callable[..., Any], **given: Any) -> dict[str, Any]:

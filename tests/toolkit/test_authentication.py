@@ -52,7 +52,7 @@ each_era = pytest.mark.parametrize("era", ERAS)
 
 @each_era
 @pytest.mark.promise("CTX-05", "CTX-06")
-def test_server_of_one_session_takes_the_identity_from_its_environment_only(era: Era):
+def test_server_of_one_session_takes_the_identity_from_its_environment_and_refuses_another_context(era: Era):
     announced = {META_KEY: {"workspace_id": "evil"}}
     with connect_client(("stdio", era), NOTES, environ=context_env(ANN), initialize_meta=FORGED) as mine:
         envelopes = [mine.call("who", meta=meta) for meta in ({}, context_meta(ANN), announced)]
@@ -337,7 +337,13 @@ def test_there_are_no_aliases_by_default():
             {"HOLDFAST_SHARED": "1"},
             "session=(per request), workspace=(per request), trust=(per request), pid=",
         ),
-        ({}, "warning toolkit.authentication: no session context (legacy mode): callers are anonymous, pid="),
+        (
+            {},
+            (
+                "warning toolkit.authentication: no session context (legacy mode): callers are anonymous:"
+                " this server was not started by Holdfast and has no --keys, pid="
+            ),
+        ),
     ],
 )
 def test_server_logs_the_source_of_the_identity_once_at_start(environ: dict[str, str], line: str):

@@ -21,7 +21,7 @@ from holdfast.toolkit import (
     Toolbox,
     ToolDefinition,
     Workspace,
-    tool,
+    define_tool,
 )
 from holdfast.toolkit.operation import Operation
 from tests.toolkit.server_process import ROOT
@@ -33,8 +33,8 @@ async def fine(text: str) -> str:
 
 
 @pytest.mark.promise("KIT-01")
-def test_definition_is_a_value_made_from_the_handler():
-    assert tool(fine, operation="query", title="Fine") == ToolDefinition(
+def test_define_tool_makes_a_definition_from_the_handler():
+    assert define_tool(fine, operation="query", title="Fine") == ToolDefinition(
         name="fine",
         title="Fine",
         description="A fine tool.",
@@ -72,7 +72,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
     ) -> None:
         """Paint."""
 
-    added = box.add(tool(paint))
+    added = box.add(define_tool(paint))
 
     assert added.schema == {
         "type": "object",
@@ -102,28 +102,28 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
 @pytest.mark.parametrize(
     ("definition", "message"),
     [
-        (tool(fine, name="taken"), "Two tools would be called 'taken': 'taken' and 'taken'."),
-        (tool(fine, name="ta.ken"), "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'."),
+        (define_tool(fine, name="taken"), "Two tools would be called 'taken': 'taken' and 'taken'."),
+        (define_tool(fine, name="ta.ken"), "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'."),
         (
             ToolDefinition(name="odd", handler=fine, description="Odd.", operation="mutation"),
             "'mutation' is not an operation type. Use one of: command, query, eval, screenshot, logs, dialog, window_info.",
         ),
         (
-            tool(fine, operation="eval"),
+            define_tool(fine, operation="eval"),
             "The tool 'fine' evaluates code. Add requires_eval_flag=True to its definition.",
         ),
         (
-            tool(fine, codes=["NEVER_HEARD_OF"]),
+            define_tool(fine, codes=["NEVER_HEARD_OF"]),
             (
                 "The tool 'fine' declares the code 'NEVER_HEARD_OF', which is not registered."
                 " Add box.code('NEVER_HEARD_OF', …)."
             ),
         ),
         (
-            tool(fine, name="bad name"),
+            define_tool(fine, name="bad name"),
             "'bad name' is not a valid tool name: use letters, digits, '_', '-' and '.'.",
         ),
-        (tool(fine, description=" "), "The tool 'fine' has no description. Give it a docstring."),
+        (define_tool(fine, description=" "), "The tool 'fine' has no description. Give it a docstring."),
     ],
 )
 def test_bad_definition_raises(definition: ToolDefinition, message: str):
@@ -217,20 +217,22 @@ def test_handler_with_an_unsupported_signature_raises(handler: Any):
 
 
 @pytest.mark.promise("KIT-02")
-def test_operation_types():
-    assert [operation.value for operation in Operation] == [
-        "command",
-        "query",
-        "eval",
-        "screenshot",
-        "logs",
-        "dialog",
-        "window_info",
-    ]
+def test_there_are_seven_operation_types_with_their_hints():
+    query = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+
+    assert {operation.value: operation.annotations for operation in Operation} == {
+        "command": Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),
+        "query": query,
+        "eval": Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
+        "screenshot": query,
+        "logs": query,
+        "dialog": Annotations(read_only=False, destructive=False, idempotent=False, open_world=False),
+        "window_info": query,
+    }
 
 
 @pytest.mark.promise("KIT-07")
-def test_code_can_be_registered_once():
+def test_code_needs_a_valid_name_that_is_not_taken():
     box = Toolbox("box")
     full = box.code("BOX_FULL", http=507, hint="Take something out.", retryable=True)
 
@@ -249,14 +251,14 @@ def test_description_lists_every_code_the_tool_can_fail_with():
     async def put(workspace: Workspace) -> None:
         """Put something in."""
 
-    assert box.add(tool(put, codes=["BOX_FULL"])).description == (
+    assert box.add(define_tool(put, codes=["BOX_FULL"])).description == (
         "Put something in.\n\nFails with: BAD_ARGUMENT, BAD_WORKSPACE, BOX_FULL, INTERNAL_ERROR, MISSING_WORKSPACE,"
         " TIMEOUT, UNKNOWN_WORKSPACE, WORKSPACE_DENIED."
     )
 
 
 @pytest.mark.promise("KIT-07")
-def test_codes_have_unique_names_and_a_hint():
+def test_every_code_has_a_unique_name_a_hint_and_an_http_error_status():
     registered = codes.registered()
 
     assert len({code.name for code in registered}) == len(registered)
@@ -267,7 +269,7 @@ def test_codes_have_unique_names_and_a_hint():
 def test_given_hints_override_those_of_the_operation():
     box = Toolbox("box")
 
-    added = box.add(tool(fine, annotations=Annotations(destructive=False, idempotent=True)))
+    added = box.add(define_tool(fine, annotations=Annotations(destructive=False, idempotent=True)))
 
     assert added.annotations == Annotations(
         read_only=False, destructive=False, idempotent=True, open_world=False

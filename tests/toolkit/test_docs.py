@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.context import SessionContext
 from holdfast.model.trust import Trust
-from holdfast.toolkit import Toolbox
+from holdfast.toolkit import Operation, Toolbox
 from holdfast.workspaces import Registry
 from tests.toolkit.clients import Client, spawn_command
 from tests.toolkit.contexts import ANN, context_env
@@ -70,6 +70,13 @@ def test_first_tool_prints_its_manifest(tmp_path: Path):
     )
 
     assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["add_note", "list_notes"]
+
+
+def test_first_tool_describes_every_operation():
+    page = (DOCS / "first-tool.md").read_text(encoding="utf-8")
+    table = page.partition("## Operations\n")[2]
+
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(Operation)
 
 
 @pytest.mark.anyio

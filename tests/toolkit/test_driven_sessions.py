@@ -25,7 +25,7 @@ def manager(disposed: list[str]) -> SessionManager[str]:
 
 
 @pytest.mark.promise("KIT-11")
-def test_get_finds_a_session_by_id_or_the_only_one():
+def test_get_finds_a_driven_session_by_id_or_the_only_one():
     driven = manager([])
 
     with pytest.raises(ToolError) as none:
@@ -56,7 +56,7 @@ def test_get_finds_a_session_by_id_or_the_only_one():
 
 @pytest.mark.anyio
 @pytest.mark.promise("KIT-11")
-async def test_every_session_is_disposed_of_exactly_once(
+async def test_every_driven_session_is_disposed_of_exactly_once_even_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ):
     disposed: list[str] = []
@@ -69,12 +69,12 @@ async def test_every_session_is_disposed_of_exactly_once(
     await driven.dispose_all()
 
     assert (removed, disposed, len(driven)) == ([True, False], ["one", "two", "three"], 0)
-    assert [record.getMessage() for record in caplog.records] == ["could not dispose of a session"]
+    assert [record.getMessage() for record in caplog.records] == ["could not dispose of a driven session"]
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("KIT-11")
-async def test_hanging_dispose_does_not_block_the_others(
+async def test_disposal_that_hangs_does_not_block_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("holdfast.toolkit.driven_sessions.DISPOSE_SECONDS", 0.05)
@@ -155,7 +155,9 @@ def test_failure_to_start_prints_a_message_and_a_hint():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: Could not listen on 256.0.0.1:1")
+    message, hint = done.stderr.splitlines()
+    assert message.startswith("Error: Could not listen on 256.0.0.1:1")
+    assert hint.startswith("Hint: ")
 
 
 def _modern() -> dict[str, object]:

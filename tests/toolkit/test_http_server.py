@@ -66,7 +66,7 @@ async def test_slow_response_is_not_cut_off(port: int):
     )
 
 
-async def test_slow_body_has_no_deadline_here(port: int):
+async def test_slow_body_is_not_cut_off(port: int):
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
 
     assert (await exchange(port, head, b"a", b"b", pause=HEAD_SECONDS)).startswith(b"HTTP/1.1 200")
@@ -91,7 +91,7 @@ async def test_client_that_does_not_finish_its_head_is_disconnected(port: int, p
 
 @pytest.mark.parametrize("path", [b"/", b"/slow", b"/lingering"])
 async def test_second_head_on_a_connection_has_a_deadline_too(port: int, path: bytes):
-    """Sent after the response (`/`), with the first request (`/slow`), or while the application still runs."""
+    """The second head is sent after the response (`/`), with the first request (`/slow`), or while the application still runs."""
     first = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(first + REQUEST if path == b"/slow" else first)
@@ -107,11 +107,11 @@ async def test_second_head_on_a_connection_has_a_deadline_too(port: int, path: b
     assert time.monotonic() - began < 2  # uvicorn's own limit for an idle connection is 5 s
 
 
-async def test_head_that_is_too_large_is_cut_off(port: int):
+async def test_client_that_sends_too_large_a_head_is_disconnected(port: int):
     assert await exchange(port, REQUEST, *[b"X: " + b"y" * 60_000 + b"\r\n"] * 10) == b""
 
 
-async def test_three_hundred_slow_clients_do_not_delay_others(port: int):
+async def test_three_hundred_slow_clients_do_not_delay_others_and_are_disconnected(port: int):
     slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
     for _, writer in slow:
         writer.write(REQUEST)

@@ -85,7 +85,7 @@ def test_arguments_that_are_not_an_object_are_reported(notes: Client, arguments:
 
 
 @pytest.mark.promise("KIT-02")
-def test_operation_type_is_not_shown_to_agents(notes: Client):
+def test_operation_type_is_not_shown_to_clients(notes: Client):
     tool = notes.tools()["add_note"]
 
     assert tool.keys() == {"name", "description", "inputSchema", "annotations"}
@@ -169,7 +169,7 @@ def test_call_past_its_deadline_fails_with_timeout(notes: Client, tool: str):
 
 
 @pytest.mark.promise("KIT-17")
-def test_anonymous_caller_is_not_trusted(notes: Client):
+def test_tool_for_direct_sessions_denies_anonymous_callers(notes: Client):
     assert notes.call("powerful")["code"] == "DENIED"
 
 
@@ -204,7 +204,8 @@ def test_log_messages_are_sent_to_clients_that_ask_for_their_level(notes: Client
 @pytest.mark.promise("KIT-08", "KIT-11")
 def test_driven_session_is_found_and_its_id_is_in_the_envelope(notes: Client):
     if notes.era == "modern" and isinstance(notes.transport, PlainHttpTransport):
-        assert notes.call("launch", {"session_id": "tab-1"})["code"] == "NO_CONTEXT"  # whose would it be?
+        # Such callers cannot be told apart.
+        assert notes.call("launch", {"session_id": "tab-1"})["code"] == "NO_CONTEXT"
         return
     none = notes.call("drive")
     launched = notes.call("launch", {"session_id": "tab-1"})

@@ -11,7 +11,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http import HttpLimits
 from holdfast.wire.http.bodies import Bodies
-from holdfast.wire.http.quota import CallerQuota
+from holdfast.wire.http.limits import CallerQuota
 
 LIMITS = HttpLimits(body_memory=100, body_memory_per_caller=80)
 
@@ -74,7 +74,7 @@ async def test_oldest_unfinished_body_is_dropped_even_if_its_end_arrives_at_that
 
 
 @pytest.mark.anyio
-async def test_caller_whose_share_is_used_up_loses_its_own_body_and_nobody_elses():
+async def test_caller_whose_share_is_used_up_loses_only_its_own_body():
     bodies, of_bob, old, new = Bodies(LIMITS), Sender(), Sender(), Sender()
     readings = [
         asyncio.ensure_future(read(bodies, sender, owner))

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import secrets
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import Notification, PeerError, Raw, Request
-from holdfast.wire.incoming import ACP_CANCEL, MCP_CANCEL, CancelMethod
+from holdfast.wire.incoming_requests import ACP_CANCEL, MCP_CANCEL, CancelMethod
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 from tests.wire.recording import RecordingTransport, echo, line, recorded_peer, settle
@@ -500,7 +501,7 @@ async def test_request_without_a_method_is_refused_under_its_id(broken: Any):
     assert (refusal["id"], refusal["error"]["code"]) == (77, -32600)
 
 
-async def test_parse_errors_of_the_remote_peer_are_counted_and_only_the_first_are_logged(
+async def test_parse_errors_from_the_remote_peer_are_counted_and_only_the_first_are_logged(
     caplog: pytest.LogCaptureFixture,
 ):
     caplog.set_level(logging.WARNING)
@@ -555,3 +556,24 @@ async def test_burst_of_notifications_is_handled_and_other_tasks_run_in_between(
 
     assert received == 100_000
     assert turns > 100
+
+
+@pytest.mark.parametrize("is_random", [True, False], ids=["attack", "control"])
+async def test_response_to_another_connections_request_answers_nothing(
+    is_random: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not is_random:
+        monkeypatch.setattr(secrets, "randbits", int)  # the same first id in every connection
+    async with recorded_peer() as (first, theirs), recorded_peer() as (second, ours):
+        tasks = [asyncio.create_task(peer.request("whoami")) for peer in (first, second)]
+        (request,), _ = await theirs.wait_for(1), await ours.wait_for(1)
+        second.data_received(line(id=request["id"], result="someone else"))
+        await settle(second)
+        await asyncio.sleep(0)
+
+        assert (tasks[1].done(), second.stats.unexpected_responses) == (
+            (False, 1) if is_random else (True, 0)
+        )
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

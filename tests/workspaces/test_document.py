@@ -160,8 +160,8 @@ def test_workspace_cannot_allow_tools() -> None:
         parse_workspace("blog", "path = '/blog'\n[permission]\nallow = ['git.push']")
 
     assert str(caught.value) == (
-        "permission.allow is not possible in a workspace, which can only restrict. Allow tools in the settings;"
-        " `holdfast settings path` prints their file."
+        "permission.allow is not possible in a workspace: a workspace can only restrict. Allow tools in the settings"
+        " file; `holdfast settings path` prints its path."
     )
 
 

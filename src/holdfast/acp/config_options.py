@@ -1,11 +1,9 @@
 """The session options that an editor can change: the mode, and the trust, which it can only lower."""
 
-from typing import Any
+from dataclasses import dataclass
 
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.permission import Mode
+from holdfast.model.permission import Mode, lowest_mode
 from holdfast.model.trust import Trust, lowest_trust
 
 MODE_OPTION, TRUST_OPTION = "mode", "trust"
@@ -20,37 +18,36 @@ _TRUST_LEVELS = (
 )
 
 
-def parse_mode(mode_id: Any) -> Mode:
-    """Return the mode with this id. Raises BAD_ARGUMENT if there is none."""
-    try:
-        return Mode(mode_id)
-    except ValueError:
-        modes = ", ".join(mode.value for mode, _, _ in _MODES)
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{str(mode_id)[:40]!r} is not a mode. The modes are: {modes}."
-        ) from None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionValues:
+    """The current values of a session's options, and the highest mode that an editor can choose."""
+
+    mode: Mode
+    max_mode: Mode
+    trust: Trust
 
 
-def describe_state(mode: Mode, trust: Trust) -> JsonObject:
+def describe_state(values: OptionValues) -> JsonObject:
     """Return the current mode and trust, as ACP's `modes` and `configOptions`."""
     modes: list[Json] = [
-        {"id": known.value, "name": name, "description": text} for known, name, text in _MODES
+        {"id": mode.value, "name": name, "description": text} for mode, name, text in _offered_modes(values)
     ]
     return {
-        "modes": {"currentModeId": mode.value, "availableModes": modes},
-        "configOptions": describe_options(mode, trust),
+        "modes": {"currentModeId": values.mode.value, "availableModes": modes},
+        "configOptions": describe_options(values),
     }
 
 
-def describe_options(mode: Mode, trust: Trust) -> list[Json]:
-    """Return ACP's `configOptions`: all modes, and the trust levels that the session can still be set to."""
+def describe_options(values: OptionValues) -> list[Json]:
+    """Return ACP's `configOptions`: the modes and the trust levels that the session can be set to."""
     modes: list[Json] = [
-        {"value": known.value, "name": name, "description": text} for known, name, text in _MODES
+        {"value": mode.value, "name": name, "description": text}
+        for mode, name, text in _offered_modes(values)
     ]
     trust_levels: list[Json] = [
         {"value": known.value, "name": name, "description": text}
         for known, name, text in _TRUST_LEVELS
-        if lowest_trust(known, trust) is known
+        if lowest_trust(known, values.trust) is known
     ]
     return [
         {
@@ -58,14 +55,23 @@ def describe_options(mode: Mode, trust: Trust) -> list[Json]:
             "name": "Permission",
             "category": "mode",
             "type": "select",
-            "currentValue": mode.value,
+            "currentValue": values.mode.value,
             "options": modes,
         },
         {
             "id": TRUST_OPTION,
             "name": "Trust",
             "type": "select",
-            "currentValue": trust.value,
+            "currentValue": values.trust.value,
             "options": trust_levels,
         },
+    ]
+
+
+def _offered_modes(values: OptionValues) -> list[tuple[Mode, str, str]]:
+    """The modes up to the highest one. A terminal may have set a higher one: then that is listed, too, as the current one."""
+    return [
+        (mode, name, text)
+        for mode, name, text in _MODES
+        if mode is values.mode or lowest_mode(mode, values.max_mode) is mode
     ]

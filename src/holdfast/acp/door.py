@@ -21,12 +21,14 @@ from holdfast.model.json import JsonObject
 from holdfast.wire.frame import PeerError, Raw
 from holdfast.wire.peer import Peer
 
-_PERMISSION_OPTIONS = [
-    {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"},
-    {"optionId": Decision.ALLOW_ALWAYS.value, "name": "Always allow in this session", "kind": "allow_always"},
-    {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"},
-]
-_NOT_ASKED = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
+_ALLOW_ONCE = {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"}
+_ALLOW_ALWAYS = {
+    "optionId": Decision.ALLOW_ALWAYS.value,
+    "name": "Always allow in this session",
+    "kind": "allow_always",
+}
+_REJECT = {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"}
+_DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
 """The codes with which an editor that is about to disconnect answers."""
 _FILE_SECONDS = 30.0
 _MAX_QUESTIONS = 8
@@ -101,7 +103,7 @@ class EditorDoor:
         session = self._capabilities.session
         return session is not None and session.get("notices") is not None
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         """Ask the user. Every response except a clear yes counts as a rejection.
 
         Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
@@ -115,13 +117,13 @@ class EditorDoor:
                 "rawInput": Raw(call.arguments),
                 "status": "pending",
             },
-            "options": _PERMISSION_OPTIONS,
+            "options": [_ALLOW_ONCE, *([_ALLOW_ALWAYS] if can_remember else []), _REJECT],
         }
         try:
             raw = await self._ask("session/request_permission", params)
             answer = msgspec.json.decode(raw, type=PermissionResponse).outcome
         except PeerError as error:
-            if error.rpc_code in _NOT_ASKED:
+            if error.rpc_code in _DISCONNECTING_CODES:
                 raise HoldfastError(codes.CONNECTION_CLOSED, "The editor cancelled the question.") from None
             return Decision.REJECT
         except msgspec.ValidationError:

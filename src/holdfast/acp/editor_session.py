@@ -1,21 +1,24 @@
-"""An editor's view of one live session: the updates that it gets, its prompts, and the notices about the servers."""
+"""An editor's view of one live session: the updates that it gets, its prompts, and the notices about the servers.
+
+`own_session` implements it for a session of this process, `attached_session` for one that another process has open.
+"""
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from holdfast.acp.config_options import describe_options
+from holdfast.acp.config_options import OptionValues, describe_options
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.updates import Update, Updates, available_commands
+from holdfast.acp.updates import Update, Updates
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ModeChanged, ServersResolved, StopReason, TrustLowered
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal
-from holdfast.session.session import Session
-from holdfast.session.subscription import Subscription
 from holdfast.store.types import StoredEvent
 from holdfast.wire.peer import Peer
 
@@ -24,99 +27,75 @@ log = logging.getLogger(__name__)
 UPDATE = "session/update"
 
 
-class EditorSession:
-    """One live session on an editor's connection. From `start` to `stop`, the editor gets the session's events."""
+class EditorSession(ABC):
+    """One live session on an editor's connection. From `start` to `leave`, the editor gets the session's events."""
 
-    def __init__(self, session: Session, door: EditorDoor, peer: Peer, *, wait_seconds: float) -> None:
-        self.session = session
-        self._door = door
-        self._attachment = session.attach(door)
-        self._peer = peer
-        self._session_id = str(session.context.session_id)
+    def __init__(self, session_id: str, cwd: str, door: EditorDoor, peer: Peer) -> None:
+        """`cwd` is the session's folder."""
+        self.session_id = session_id
         self.ready = asyncio.Event()
         """Set when the session accepts prompts (after the replay of `session/load`), and when it is closed."""
-        self._updates = Updates(session.context.cwd)
-        self._events: Subscription | None = None
-        self._sending: asyncio.Task[None] | None = None
+        self.failure: HoldfastError | None = None
+        """Why the editor gets no more events although it is connected."""
+        self._door = door
+        self._peer = peer
+        self._updates = Updates(cwd)
         self._last_replayed = 0
         """The number of the last event that was stored before `start`."""
         self._unsent_notices: list[str] = []
         self._reported: set[str] = set()
         """The texts that were reported already, with secrets masked."""
-        self._is_first_turn = True
-        self._wait_seconds = wait_seconds
-        """How long the first prompt, or `session/resume`, waits for servers that are still starting."""
-        self._wait_deadline: float | None = None
-        """When waiting for servers ends. The first wait sets it; later waits end at the same time."""
-        self._startup: asyncio.Task[None] | None = None
-        """Runs until every server is available or has failed."""
 
-    async def start(self, *, replay: bool = False) -> None:
-        """Start to send events: all of them with `replay`, which this waits for, or else those from now on.
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether the editor can no longer use the session."""
 
-        Then start to report servers that are refused or fail.
-        """
-        self._last_replayed = self.session.record.events.last
-        self._events = self._attachment.subscribe(0 if replay else self._last_replayed)
-        self._sending = asyncio.create_task(self._send_events(self._events))
-        if replay:
-            await self._events.wait_handled(self._last_replayed)
-        self._startup = asyncio.create_task(self._report_startup())
-        self.ready.set()
+    @property
+    @abstractmethod
+    def options(self) -> OptionValues:
+        """The current values of the session's options."""
 
+    @abstractmethod
+    async def start(self) -> None:
+        """Start sending events, and reporting servers that are refused or fail. Returns when the replay is sent."""
+
+    @abstractmethod
     async def prompt(self, blocks: Sequence[JsonObject], *, is_cancelled: bool = False) -> StopReason:
         """Run one turn. Returns when the editor has got all of its updates."""
-        try:
-            turn = await self._attachment.prompt(blocks, before=self._before_turn, is_cancelled=is_cancelled)
-        except HoldfastError:
-            await self.wait_sent()
-            raise
-        if self._events is not None:
-            await self._events.wait_handled(turn.last_seq)
-        return turn.reason
 
+    @abstractmethod
     def cancel(self) -> None:
         """Cancel the running turn, and the prompts of this editor that wait."""
-        self._attachment.cancel()
 
-    async def wait_sent(self) -> None:
-        """Wait until the editor has got every event that is stored by now."""
-        if self._events is not None:
-            await self._events.wait_handled(self.session.record.events.last)
+    @abstractmethod
+    async def change_mode(self, mode: Mode) -> None:
+        """Use another mode. Returns when the editor was told."""
 
-    async def leave(self) -> None:
-        """Detach the editor from the session. If no other door is attached, close the session."""
-        if self._startup is not None:
-            self._startup.cancel()
-            await asyncio.wait([self._startup])
-        if not self._attachment.detach():
-            await self.session.close()  # the last updates are sent, too
-        elif self._events is not None:
-            self._events.close()
-        self.ready.set()
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
+    @abstractmethod
+    async def lower_trust(self) -> None:
+        """Make the session sandboxed for good. Returns when the editor was told."""
 
+    @abstractmethod
     async def wait_for_servers(self) -> None:
-        """Wait until every server is available or has failed, but at most `wait_seconds` in all."""
-        now = asyncio.get_running_loop().time()
-        if self._wait_deadline is None:
-            self._wait_deadline = now + self._wait_seconds
-        if self._startup is not None and self._wait_deadline > now:
-            await asyncio.wait([self._startup], timeout=self._wait_deadline - now)
+        """Wait until every server is available or has failed, but for a limited time."""
 
-    async def _send_events(self, events: Subscription) -> None:
-        try:
-            while batch := await events.next_batch():
-                await self._send_all(self._convert(batch))
-                for stored in batch:
-                    if stored.seq > self._last_replayed:
-                        await self._on_new_event(stored.event)
-        except HoldfastError as error:
-            # The editor has disconnected, for example. The session's events are still stored.
-            log.warning("events are no longer sent", extra={"reason": error.message})
-        finally:
-            events.close()
+    @abstractmethod
+    async def stop(self) -> None:
+        """Let the requests that wait for this session end soon: the editor has disconnected."""
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """Detach the editor from the session."""
+
+    # Sending updates
+
+    async def _send_events(self, batch: Sequence[StoredEvent]) -> None:
+        """Send the next events as updates."""
+        await self._send_all(self._convert(batch))
+        for stored in batch:
+            if stored.seq > self._last_replayed:
+                await self._on_new_event(stored.event)
 
     def _convert(self, batch: Sequence[StoredEvent]) -> list[Update]:
         updates: list[Update] = []
@@ -131,16 +110,15 @@ class EditorSession:
         match event:
             case ServersResolved(refusals=refusals):
                 await self._report_servers(refusals)
-            case ModeChanged(mode=mode):
-                await self._send_options(Mode(mode))
+            case ModeChanged(mode=mode):  # the session may still have the earlier one
+                await self._send_options(replace(self.options, mode=Mode(mode)))
             case TrustLowered():
-                await self._send_options(self.session.permission.mode)
+                await self._send_options(self.options)
             case _:
                 pass
 
-    async def _send_options(self, mode: Mode) -> None:
-        options = describe_options(mode, self.session.context.trust_level)
-        await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+    async def _send_options(self, values: OptionValues) -> None:
+        await self._send({"sessionUpdate": "config_option_update", "configOptions": describe_options(values)})
 
     async def _send(self, update: Update) -> None:
         """Send one update. If it is too long for one line, send it without its payload."""
@@ -162,40 +140,17 @@ class EditorSession:
                 await self._send(update)
 
     def _params(self, update: Update) -> dict[str, Any]:
-        return {"sessionId": self._session_id, "update": update}
+        return {"sessionId": self.session_id, "update": update}
 
-    async def _before_turn(self) -> str:
-        """Before the first turn, wait for the servers. Return the notices that were not sent yet, to begin the reply."""
-        if self._is_first_turn:
-            self._is_first_turn = False
-            await self.wait_for_servers()
-            await self.wait_sent()  # by then `_on_new_event` has reported the refusals
-            if starting := self.session.starting:
-                await self._report([f"Still starting: {', '.join(starting)}."])
-        lines, self._unsent_notices = self._unsent_notices, []
-        return "".join(f"- {line}\n" for line in lines) + "\n" if lines else ""
-
-    async def _report_startup(self) -> None:
-        """Send the list of slash commands, then report the refused servers until every server has started or failed.
-
-        Later refusals are reported by `_on_new_event`.
-        """
-        try:
-            await self._send(available_commands(self.session.agent.commands))
-            await self._report_servers(await self.session.stored_refusals())
-            await self.session.wait_for_servers()
-            await self._report_servers(await self.session.stored_refusals())
-        except HoldfastError as error:
-            log.warning("could not report the servers", extra={"reason": error.message})
-        except Exception:
-            log.exception("could not report the servers")
+    # Notices
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
-        """Report each refusal and each warning once."""
-        lines = [f"{refusal.server}: {refusal.reason}" for refusal in refusals]
-        lines += [f"{warning.subject}: {warning.text}" for warning in self.session.warnings]
-        masked = dict.fromkeys(map(self.session.record.mask.mask_all, lines))
-        new = [line for line in masked if line not in self._reported]
+        """Report each refusal once."""
+        await self._report_once(f"{refusal.server}: {refusal.reason}" for refusal in refusals)
+
+    async def _report_once(self, lines: Iterable[str]) -> None:
+        """Report the lines that were not reported yet. Secrets are masked already."""
+        new = [line for line in dict.fromkeys(lines) if line not in self._reported]
         self._reported.update(new)
         await self._report(new)
 
@@ -206,6 +161,11 @@ class EditorSession:
                 await self._send({"sessionUpdate": "notice", "severity": "warning", "title": line})
             else:
                 self._unsent_notices.append(line)
+
+    def _take_unsent_notices(self) -> str:
+        """The notices that were not sent yet, as the beginning of a reply."""
+        lines, self._unsent_notices = self._unsent_notices, []
+        return "".join(f"- {line}\n" for line in lines) + "\n" if lines else ""
 
 
 def _without_payload(update: Update) -> Update:

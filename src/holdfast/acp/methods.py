@@ -14,12 +14,13 @@ from holdfast.acp.config_options import (
     TRUST_OPTION,
     describe_options,
     describe_state,
-    parse_mode,
 )
 from holdfast.acp.content import check_prompt
 from holdfast.acp.door import EditorDoor
 from holdfast.acp.editor_session import EditorSession
 from holdfast.acp.messages import decode_params
+from holdfast.acp.own_session import OwnSession
+from holdfast.acp.reopen_session import reopen_session
 from holdfast.acp.serve import SessionDefaults
 from holdfast.acp.unknown_id_limit import UnknownIdLimit
 from holdfast.host.host import Host
@@ -27,13 +28,12 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.host.session_folders import check_folder, check_folders, resolve_path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.permission import DoorKind
+from holdfast.model.permission import DoorKind, require_mode
 from holdfast.model.trust import Trust, lowest_trust, parse_trust
-from holdfast.resolve.protected import paths_closed_to_tools
+from holdfast.resolve.protected_paths import paths_closed_to_tools
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.session.session import Session
 from holdfast.store.lease import check_free
 from holdfast.store.query import SessionQuery, Visibility
 from holdfast.store.types import StoredSession
@@ -109,9 +109,8 @@ class SessionMethods:
             self._sessions[session_id].cancel()
 
     async def stop(self) -> None:
-        """Cancel the running turns, and wait until every request is answered."""
-        for session in self._sessions.values():
-            session.cancel()
+        """Cancel the running turns of this process, and wait until every request is answered."""
+        await asyncio.gather(*(session.stop() for session in self._sessions.values()))
         await self._peer.wait_idle()
 
     async def leave_all(self) -> None:
@@ -134,23 +133,25 @@ class SessionMethods:
         options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
         session = await self._host.open(options)
         session_id = str(session.context.session_id)
-        opened = self._sessions[session_id] = self._attach(session, door)
+        wait_seconds = self._host.settings.links.wait_seconds
+        opened = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
+        self._sessions[session_id] = opened
         await opened.start()
         door.set_session_id(session_id)
-        return {"sessionId": session_id, **_describe_state(session)}
+        return {"sessionId": session_id, **describe_state(opened.options)}
 
     async def _load(self, request: Request, client_params: messages.InitializeParams) -> Any:
-        opened = await self._reopen(request, client_params)
+        opened = await self._reopen(request, client_params, replay=True)
         async with self._finish_reopen(opened):
-            await opened.start(replay=True)
-        return _describe_state(opened.session)
+            await opened.start()
+        return describe_state(opened.options)
 
     async def _resume(self, request: Request, client_params: messages.InitializeParams) -> Any:
-        opened = await self._reopen(request, client_params)
+        opened = await self._reopen(request, client_params, replay=False)
         async with self._finish_reopen(opened):
             await opened.start()
             await opened.wait_for_servers()
-        return _describe_state(opened.session)
+        return describe_state(opened.options)
 
     @asynccontextmanager
     async def _finish_reopen(self, opened: EditorSession) -> AsyncIterator[None]:
@@ -159,13 +160,12 @@ class SessionMethods:
         If it fails, the editor leaves the session. If another request closed the session during the block, raise
         BAD_ARGUMENT.
         """
-        session_id = opened.session.context.session_id
         try:
             yield
         except BaseException:
             await run_to_completion(self._leave_if_open(opened))
             raise
-        if self._sessions.get(session_id) is not opened:
+        if self._sessions.get(opened.session_id) is not opened:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 "The session was closed while it was being reopened.",
@@ -173,12 +173,13 @@ class SessionMethods:
             )
 
     async def _leave_if_open(self, opened: EditorSession) -> None:
-        session_id = opened.session.context.session_id
-        async with self._lock(session_id):
-            if self._sessions.get(session_id) is opened:
-                await self._leave(session_id)
+        async with self._lock(opened.session_id):
+            if self._sessions.get(opened.session_id) is opened:
+                await self._leave(opened.session_id)
 
-    async def _reopen(self, request: Request, client_params: messages.InitializeParams) -> EditorSession:
+    async def _reopen(
+        self, request: Request, client_params: messages.InitializeParams, *, replay: bool
+    ) -> EditorSession:
         """Reopen the session and attach the editor to it. The caller starts it."""
         params = decode_params(request, messages.LoadSessionParams)
         async with self._lock(params.session_id):
@@ -186,13 +187,14 @@ class SessionMethods:
             door = EditorDoor(self._peer, client_params.client_capabilities, params.session_id)
             options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
             self._check_not_open(params.session_id)
-            session = await self._host.reopen(params.session_id, options)
-            opened = self._sessions[params.session_id] = self._attach(session, door)
+            await self._leave(
+                params.session_id
+            )  # if it was closed elsewhere, or its events could not be read
+            opened = await reopen_session(
+                self._host, self._peer, params.session_id, options, door, replay=replay
+            )
+            self._sessions[params.session_id] = opened
             return opened
-
-    def _attach(self, session: Session, door: EditorDoor) -> EditorSession:
-        wait_seconds = self._host.settings.links.wait_seconds
-        return EditorSession(session, door, self._peer, wait_seconds=wait_seconds)
 
     def _lock(self, session_id: str) -> asyncio.Lock:
         """Return the lock that a request holds while it reopens, closes or deletes a session: such requests run in order.
@@ -218,7 +220,7 @@ class SessionMethods:
             roots=check_folders("additionalDirectories", params.additional_directories or (), protected),
             workspace=self._defaults.workspace,
             trust=self._defaults.trust,
-            servers=tuple(params.mcp_servers or ()),
+            client_servers=tuple(params.mcp_servers or ()),
             opened_by=DoorKind.ACP,
             mode=None,
             door=door,
@@ -290,11 +292,13 @@ class SessionMethods:
             await opened.leave()
 
     async def _close_for_all(self, session_id: str) -> None:
-        """Close a session, also if other doors are attached to it."""
+        """Close a session of this process, even if other doors are attached to it."""
         if (live := self._host.find_live(session_id)) is not None:
             await self._host.find_session(session_id)  # raises if it is another user's
             await live.close("deleted")
-        await self._leave(session_id)
+        opened = self._sessions.get(session_id)
+        if opened is not None and opened.is_closed:
+            await self._leave(session_id)
 
     # Config options
 
@@ -307,25 +311,23 @@ class SessionMethods:
         params = decode_params(request, messages.SetConfigOptionParams)
         opened = await self._get_open(params.session_id)
         await self._change_option(opened, params.config_id, params.value)
-        session = opened.session
-        return {"configOptions": describe_options(session.permission.mode, session.context.trust_level)}
+        return {"configOptions": describe_options(opened.options)}
 
     async def _change_option(self, opened: EditorSession, option: str, value: Any) -> None:
         """Change an option, and wait until the editor was told. Other attached editors are told, too."""
         if option == MODE_OPTION:
-            await opened.session.permission.change_mode(parse_mode(value), DoorKind.ACP)
+            await opened.change_mode(require_mode(value))
         elif option == TRUST_OPTION:
-            await _lower_trust(opened.session, parse_trust(str(value)))
+            await _lower_trust(opened, parse_trust(str(value)))
         else:
             raise HoldfastError(codes.BAD_ARGUMENT, f"There is no option {option[:40]!r}.")
-        await opened.wait_sent()
 
     # Finding sessions
 
     def _find_open(self, session_id: str) -> EditorSession | None:
         """The session, if it is open on this connection. Another door may have closed it."""
         opened = self._sessions.get(session_id)
-        return None if opened is None or opened.session.is_closing else opened
+        return None if opened is None or opened.is_closed else opened
 
     async def _get_open(self, session_id: str) -> EditorSession:
         """Wait until an open session is ready, and return it."""
@@ -335,9 +337,11 @@ class SessionMethods:
             await opened.ready.wait()
         if opened is None or self._find_open(session_id) is not opened:
             await self._find_stored(session_id)
+            ended = self._sessions.get(session_id)
+            why = f": {ended.failure.message}" if ended is not None and ended.failure is not None else "."
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"The session {session_id} is not open on this connection. Load or resume it first.",
+                f"The session {session_id} is not open on this connection{why} Load or resume it first.",
                 hint="Send session/load or session/resume.",
                 session_id=session_id,
             )
@@ -356,15 +360,11 @@ class SessionMethods:
         return stored
 
 
-async def _lower_trust(session: Session, trust: Trust) -> None:
-    if lowest_trust(trust, session.context.trust_level) is not trust:
+async def _lower_trust(opened: EditorSession, trust: Trust) -> None:
+    if lowest_trust(trust, opened.options.trust) is not trust:
         raise HoldfastError(codes.BAD_ARGUMENT, "A session's trust can be lowered, never raised.")
     if trust is Trust.SANDBOXED:
-        await session.lower_trust()
-
-
-def _describe_state(session: Session) -> JsonObject:
-    return describe_state(session.permission.mode, session.context.trust_level)
+        await opened.lower_trust()
 
 
 def _describe_session(stored: StoredSession) -> JsonObject:

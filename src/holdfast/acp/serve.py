@@ -18,7 +18,7 @@ from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.settings import Settings
 from holdfast.wire.frame import Notification, PeerError, Request
-from holdfast.wire.incoming import ACP_CANCEL
+from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 
@@ -43,12 +43,20 @@ class SessionDefaults:
     workspace: str = ""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 async def serve(
-    settings: Settings, defaults: SessionDefaults, make_agent: "Callable[[], Agent] | None" = None
+    settings: Settings,
+    defaults: SessionDefaults,
+    make_agent: "Callable[[], Agent] | None" = None,
+    *,
+    on_end: Callable[[], None] = _do_nothing,
 ) -> None:
     """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, use a `ManualAgent`.
 
-    When this returns, every MCP server is closed and every event is on disk.
+    When this returns, every MCP server is closed and every event is on disk. `on_end` is called when the closing begins.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
@@ -68,6 +76,7 @@ async def serve(
         async with connect_stdio(connection.peer, grace=_GRACE_SECONDS):
             signal_task = asyncio.create_task(signalled.wait())
             await _wait_unless_signalled(connection.peer.ended.wait(), signal_task)
+            on_end()
             # The requests that arrived before the editor disconnected are still answered, unless a signal arrives.
             await _wait_unless_signalled(connection.peer.wait_idle(), signal_task, timeout=_GRACE_SECONDS)
             stopping = asyncio.create_task(connection.stop())

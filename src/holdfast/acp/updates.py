@@ -29,7 +29,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.event_text import file_change, plan_entries, stop_text, tool_name, tool_title
 from holdfast.model.json import JsonObject
-from holdfast.model.server import FILES
+from holdfast.model.server import FILES_SERVER
 
 Update = dict[str, Any]
 
@@ -153,7 +153,9 @@ def _locations(event: ToolCalled, cwd: str) -> list[JsonObject]:
     path = event.arguments.get("path")
     if not isinstance(path, str) or not path:
         return []
-    if event.server == FILES and cwd:  # other servers may resolve a relative path against another folder
+    if (
+        event.server == FILES_SERVER and cwd
+    ):  # other servers may resolve a relative path against another folder
         return [{"path": os.path.normpath(os.path.join(cwd, path))}]  # noqa: PTH118 - the argument may not be a valid path
     return [{"path": path}] if path.startswith("/") else []
 

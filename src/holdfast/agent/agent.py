@@ -59,19 +59,23 @@ class TurnContext(Protocol):
         """The tools that are available now; `server_status` lists the servers that are still starting."""
         ...
 
+    def describe_access(self, tool: CatalogTool) -> str:
+        """Whether the tool may be called now, and which rule or mode decides: `must ask: mode ask`."""
+        ...
+
     def server_status(self) -> ServerStatus:
         """The state of the session's servers."""
         ...
 
 
 class Agent(Protocol):
-    """Answers the prompts of a session."""
+    """Answers the prompts of a session. Subclass it, and implement `run_turn`."""
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The slash commands that the agent understands."""
-        ...
+        """The slash commands that the agent understands. By default, none."""
+        return ()
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
-        """Answer one prompt. Cancelling the task ends the turn."""
+        """Answer one prompt, which has the content blocks of ACP. If the user cancels the turn, this task is cancelled."""
         ...

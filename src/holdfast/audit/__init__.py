@@ -1,1 +1,1 @@
-"""The audit: a hash chain of records of tool calls, refused servers, permissions and denied attempts."""
+"""The audit: a hash chain of records of tool calls, refused servers, permissions, approvals, and attempts to use unknown tools or sessions."""

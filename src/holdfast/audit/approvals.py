@@ -1,4 +1,4 @@
-"""Audit records of approvals: each approval by a person has one, so that a row that was added to the file stands out."""
+"""Audit records of approvals. Each approval by a person has one, so an approval that someone wrote into the file stands out."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ _TOOL_KEYS = '["pin", '
 _KIND = f'"kind":"{AuditKind.APPROVAL}"'
 
 
-def has_record(approval: Approval) -> bool:
-    """Whether such an approval has a record: of a server, its program, or the definition of a tool by a person."""
+def needs_record(approval: Approval) -> bool:
+    """Whether an approval must have a record: for a server, its program, or a tool's definition that a person approved."""
     is_tool = approval.key.startswith(_TOOL_KEYS) and approval.by != APPROVED_ON_FIRST_USE
     return is_tool or approval.key.startswith(_PROGRAM_KEYS)
 
 
 def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = "") -> AuditRecord:
-    """The record that an approval was given, or revoked. `by` is who revoked it."""
+    """The record that an approval was given, or revoked. `by` is who revoked it. Its `arguments_hash` identifies the approval."""
     what, origin_or_owner, server, *rest = json.loads(approval.key)
     is_tool = what == "pin"
     subject = "the definition of the tool" if is_tool else f"the {what} of {origin_or_owner}"
@@ -53,7 +53,7 @@ def unrecorded_approvals(tx: ReadTx, book: int = 0) -> list[Approval]:
             elif record.kind is AuditKind.APPROVAL:
                 recorded.discard(record.arguments_hash)
     return [
-        approval for approval in tx.approvals() if has_record(approval) and _hash(approval) not in recorded
+        approval for approval in tx.approvals() if needs_record(approval) and _hash(approval) not in recorded
     ]
 
 

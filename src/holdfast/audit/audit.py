@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from logging import getLogger
 from types import TracebackType
 
@@ -21,7 +22,7 @@ log = getLogger(__name__)
 
 # The anchor is a separate file with its own sync, so it is updated at most once a second.
 ANCHOR_SECONDS = 1.0
-_MAX_LATE = 1000
+_MAX_POSTPONED = 1000
 
 
 class Audit:
@@ -73,6 +74,15 @@ class Audit:
         """A callback for `on_append` that appends this record, in the transaction of an event."""
         return lambda tx: self.append(tx, record, mask)
 
+    def append_all_callback(self, records: Sequence[AuditRecord], mask: Mask | None = None) -> OnAppend:
+        """A callback for `on_append` that appends these records, in the transaction of an event."""
+
+        def on_append(tx: Tx) -> None:
+            for record in records:
+                self.append(tx, record, mask)
+
+        return on_append
+
     def append_interrupted(self, tx: Tx, context: SessionContext, call: ToolCalled) -> int:
         """Append the record of an interrupted call, in the transaction that ends the call."""
         keep = self.keeps_arguments
@@ -85,8 +95,8 @@ class Audit:
     async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        With a hold, nothing is written once the hold has ended. If the disk is full, say, this raises, and the record is
-        written later.
+        With a hold, nothing is written once the hold has ended. If the write fails for a reason that may pass, such as a full
+        disk, this raises, and the record is written later.
         """
         record = truncate_record(record, mask or Mask())
 
@@ -96,7 +106,7 @@ class Audit:
             return self.append(tx, record, mask)
 
         # Limited, so that repeated attempts do not fill the memory while the disk is full.
-        return await self._store.write(append, must_happen=self._store.late_writes < _MAX_LATE)
+        return await self._store.write(append, must_happen=self._store.postponed_writes < _MAX_POSTPONED)
 
     async def verify(self) -> Verdict:
         """Verify the whole chain."""
@@ -149,7 +159,7 @@ class Audit:
 
 
 def verify_store(tx: ReadTx, anchored: Head | None, book: int = 0) -> Verdict:
-    """Verify the whole chain of a book against its anchored head, which must be read before."""
+    """Verify the whole chain of a book. The caller must read its anchored head before it begins the transaction."""
     return verify(tx.audit_rows(book=book), genesis(tx.store_id(), book), anchored)
 
 

@@ -24,12 +24,12 @@ class Verdict:
     """The result of verifying a chain."""
 
     seq: int
-    """The last record; if there is a problem, the first bad one."""
+    """The number of the last record; if a record is bad or missing, of the first such record; 0 if nothing could be checked."""
     anchored_seq: int
     """The `seq` of the anchored head; 0 if there is none."""
     problem: str = ""
     head: Head | None = field(default=None, compare=False)
-    """The last record of a chain without a problem."""
+    """The last record; None if there is a problem."""
 
     @property
     def is_good(self) -> bool:

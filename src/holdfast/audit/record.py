@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
@@ -35,7 +36,7 @@ class AuditKind(StrEnum):
     PERMISSION = "permission"
     """The user's decision about a call."""
     DENIED = "denied"
-    """An attempt to use a tool or a session that the caller does not have."""
+    """An attempt to use an unknown tool or session: one that does not exist, or that the caller may not see."""
     APPROVAL = "approval"
     """A person's approval of a server or a tool, or its revocation."""
 
@@ -49,8 +50,7 @@ class Subject:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The time, session, subject and outcome of an action. Arguments are always hashed, and stored only if configured."""
 
     at: datetime
@@ -66,6 +66,7 @@ class AuditRecord:
     reason: str = ""
     duration_ms: float = 0.0
     arguments_hash: str = ""
+    """A SHA-256 of the call's arguments; for an approval, of the approval itself. Otherwise empty."""
     arguments: JsonObject | None = None
 
 
@@ -113,10 +114,13 @@ def hash_arguments(arguments: bytes) -> str:
 
 
 def limit_arguments(arguments: bytes) -> JsonObject:
-    """The arguments of a call for its record. Large arguments are replaced by their size."""
+    """The arguments of a call for its record. Large arguments, and those that are not JSON, are replaced by their size."""
     if len(arguments) > _MAX_ARGUMENTS:
         return omit_arguments(arguments)
-    value: Json = msgspec.json.decode(arguments)
+    try:
+        value: Json = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return omit_arguments(arguments)
     return value if isinstance(value, dict) else {"value": value}
 
 
@@ -143,27 +147,35 @@ def interrupted_record(
 
 def encode_record(record: AuditRecord, mask: Mask) -> str:
     """Encode a record as one line of ASCII, with secrets masked."""
+    names = (record.user_id, record.server, record.tool, record.call_id, record.outcome)
+    if mask.find("\n".join(names)):  # one search is faster than one for each name
+        names = tuple(map(mask.mask_known, names))
+    user_id, server, tool, call_id, outcome = names
     fields: dict[str, Any] = {
         "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
         "kind": record.kind,
         "session_id": record.session_id,
         "workspace_id": record.workspace_id,
         "trust_level": record.trust_level,
-        "user_id": mask.mask_known(record.user_id)[:_MAX_NAME],
-        "server": mask.mask_known(record.server)[:_MAX_NAME],
-        "tool": mask.mask_known(record.tool)[:_MAX_NAME],
-        "call_id": mask.mask_known(record.call_id)[:_MAX_NAME],
-        "outcome": mask.mask_known(record.outcome)[:_MAX_NAME],
-        "reason": mask.mask_all(record.reason)[:_MAX_REASON],
+        "user_id": user_id[:_MAX_NAME],
+        "server": server[:_MAX_NAME],
+        "tool": tool[:_MAX_NAME],
+        "call_id": call_id[:_MAX_NAME],
+        "outcome": outcome[:_MAX_NAME],
+        "reason": mask.mask_all(record.reason)[:_MAX_REASON] if record.reason else "",
         "duration_ms": record.duration_ms,
         "arguments_hash": record.arguments_hash,
         "arguments": None if record.arguments is None else mask.mask_all_in_json(record.arguments),
     }
-    line = _encode_line(fields)
-    if "\\ud" in line:
-        # JSON parsers refuse lone surrogates.
-        line = _encode_line(json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")))
-    return line
+    try:
+        line = _encode_quickly(fields)
+        if line.isascii():
+            return line.decode().replace("\x7f", "\\u007f")
+    except UnicodeEncodeError:
+        pass
+    # JSON parsers refuse lone surrogates.
+    valid = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace"))
+    return _encode_as_ascii(valid).replace("\x7f", "\\u007f")
 
 
 def decode_record(body: str) -> AuditRecord:
@@ -176,8 +188,5 @@ def decode_record(body: str) -> AuditRecord:
         ) from None
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
-
-
-def _encode_line(fields: dict[str, Any]) -> str:
-    return _encode(fields).replace("\x7f", "\\u007f")
+_encode_quickly = msgspec.json.Encoder(order="sorted").encode
+_encode_as_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -23,7 +23,10 @@ _TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened o
 
 
 async def recover_sessions(store: Store, audit: Audit) -> None:
-    """Close every open session that no live host holds, although it may never be opened again."""
+    """Close every open session that no live host holds: now, and not only when it is opened again, which may never happen.
+
+    The calls that were interrupted in it get their records.
+    """
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
     while True:
         page = await store.sessions(query)

@@ -49,6 +49,8 @@ def _compare(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
     if expected is not None and not has_record(tx, expected):
         return replace(
             verdict,
+            seq=expected.seq,
+            head=None,
             problem=f"Record {expected.seq} is not the expected one: an older copy of the store and its anchor was put "
             "back, or the records were rewritten.",
         )
@@ -56,12 +58,14 @@ def _compare(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
     if session_id is not None:
         return replace(
             verdict,
+            head=None,
             problem=f"The session {session_id} has calls without a record: records were removed, and the anchor was "
             "changed or removed with them.",
         )
     for approval in unrecorded_approvals(tx):
         return replace(
             verdict,
+            head=None,
             problem=f"The approval of {approval.key} has no record: someone wrote it into the store's file. "
             "To see it: holdfast servers approvals",
         )

@@ -7,10 +7,10 @@ from holdfast.connect.inprocess import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
-from holdfast.model.server import FILES, InProcess, Lifetime, ServerSpec, Source, Stdio
+from holdfast.model.server import FILES_SERVER, InProcess, Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.inputs import BuiltinServer
-from holdfast.resolve.protected import paths_closed_to_tools
+from holdfast.resolve.protected_paths import paths_closed_to_tools
 from holdfast.settings import Settings
 from holdfast.wire.mcp.server import Service
 
@@ -20,9 +20,9 @@ _ORIGIN = "Holdfast itself"
 def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
     """Return the built-in servers: `files` for every session, `tasks` for direct sessions in a workspace."""
     files = ServerSpec(
-        name=FILES,
+        name=FILES_SERVER,
         source=Source.BUILTIN,
-        transport=InProcess(service=FILES),
+        transport=InProcess(service=FILES_SERVER),
         origin=_ORIGIN,
         min_trust=Trust.SANDBOXED,  # even sandboxed sessions may use it: it accesses only the session's roots
     )
@@ -57,4 +57,4 @@ def in_process_services(settings: Settings, confined_folders: ConfinedFolders) -
         protected = paths_closed_to_tools(settings)
         return files_service(context, door, locks, protected, confined_folders, read_only)
 
-    return {FILES: make_files}
+    return {FILES_SERVER: make_files}

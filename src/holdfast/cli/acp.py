@@ -28,6 +28,7 @@ def acp(trust: str | None, workspace: str, config: Path | None) -> None:
 
     from holdfast import settings, telemetry
     from holdfast.acp.serve import SessionDefaults, serve
+    from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.model.descriptor_limit import raise_descriptor_limit
     from holdfast.model.trust import parse_trust
 
@@ -35,4 +36,5 @@ def acp(trust: str | None, workspace: str, config: Path | None) -> None:
     loaded = settings.load(config)
     telemetry.configure(loaded.log.level, loaded.log.format)
     defaults = SessionDefaults(trust=parse_trust(trust) if trust is not None else None, workspace=workspace)
-    asyncio.run(serve(loaded, defaults))
+    with ExitDeadline() as deadline:
+        asyncio.run(serve(loaded, defaults, on_end=deadline.start))

@@ -10,16 +10,9 @@ from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.audit.verify_file import verify_file
 from holdfast.cli.find_session import find_audited_session, short_id
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
-from holdfast.cli.output import (
-    json_lines_option,
-    json_option,
-    output_option,
-    print_json,
-    print_line,
-    print_table,
-    write_json_lines,
-)
+from holdfast.cli.open_store import exit_if_unreadable, store_file
+from holdfast.cli.options import json_lines_option, json_option, output_option, path_option
+from holdfast.cli.output import print_json, print_line, print_table, write_json_lines
 from holdfast.cli.paging import limit_options, print_remaining
 from holdfast.cli.text import escape_unprintable
 from holdfast.model import codes

@@ -7,14 +7,17 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.agent.manual import format_issues
+from holdfast.agent.slash_commands import format_issues
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import json_option, print_json, print_line, print_output
+from holdfast.cli.options import json_option
+from holdfast.cli.output import print_error, print_json, print_line, print_output
 from holdfast.cli.text import shorten
 from holdfast.connect.call import ToolResult
 from holdfast.host.host import Host
 from holdfast.model import codes
+from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Outcome
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
@@ -34,8 +37,14 @@ _MAX_CELLS = 80
 def call(tool: str, arguments: str, options: SessionOptions, timeout: float | None, *, as_json: bool) -> None:
     """Call one tool of one server, in a new session.
 
-    JSON is an object with the arguments; `-` reads it from standard input. Tools run without asking for permission.
-    Exit codes: 0 the tool succeeded, 1 it failed, 2 invalid usage.
+    JSON is an object with the arguments; `-` reads it from standard input.
+
+    You are not asked for permission: the call is your decision. The rules in the settings hold all the same. A `deny`
+    rule refuses the call, and so does an `ask` rule, as nobody is asked here. If permission.max_mode.cli is not `auto`,
+    a tool that may change something is refused unless an `allow` rule names it. To be asked, use holdfast chat.
+
+    Exit codes: 0 the tool succeeded; 1 it failed or was refused; 2 invalid usage, or arguments that do not fit the tool:
+    nothing was called.
 
     \b
     Examples:
@@ -63,8 +72,11 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
     if as_json:
         print_json(_to_json(result))
     else:
-        _print_result(result)
-    sys.exit(0 if result.ok else 1)
+        _print_result(tool, result)
+    if result.ok:
+        sys.exit(0)
+    is_bad_usage = result.outcome is Outcome.REFUSED and result.code == codes.BAD_ARGUMENT.name
+    sys.exit(2 if is_bad_usage else 1)
 
 
 async def _unknown_tool(
@@ -96,6 +108,15 @@ def _parse_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
+def _hint(tool: str, code: Code) -> str:
+    if code is codes.BAD_ARGUMENT:
+        server = tool.rpartition(".")[0]
+        return f"Its input schema is in: {shlex.join(['holdfast', 'tools', server, '--json'])}"
+    if code is codes.NOT_PERMITTED:
+        return "`holdfast settings show` prints the permission rules. To be asked about a call: holdfast chat"
+    return code.hint
+
+
 def _to_json(result: ToolResult) -> dict[str, Any]:
     return {
         "ok": result.ok,
@@ -107,7 +128,10 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
     }
 
 
-def _print_result(result: ToolResult) -> None:
+def _print_result(tool: str, result: ToolResult) -> None:
+    if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
+        print_error(HoldfastError(code, result.message, hint=_hint(tool, code)))
+        return
     match result.data:
         case {"ok": False, "error": str(error), "hint": str(hint), **others}:  # an envelope of the toolkit
             issues = "".join(format_issues(others.get("details")))

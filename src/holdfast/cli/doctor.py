@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.output import json_option, print_json, print_line, print_table
+from holdfast.cli.options import json_option
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES, ProbeResult, run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.limitations import list_limitations
-from holdfast.sandbox.sandbox import Sandbox, make_sandbox
+from holdfast.sandbox.sandbox import SandboxBackend, make_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
     sys.exit(0 if passed else 1)
 
 
-async def _test_sandbox(sandbox: Sandbox, python: str = "") -> SandboxReport:
+async def _test_sandbox(sandbox: SandboxBackend, python: str = "") -> SandboxReport:
     availability = await sandbox.check()
     if not availability.works:
         return SandboxReport(sandbox=sandbox.name, works=False, reason=availability.reason, results=())

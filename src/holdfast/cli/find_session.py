@@ -84,7 +84,8 @@ def _is_long_enough(id_start: str) -> bool:
 def _unknown_or_ambiguous(typed: str, count: int) -> HoldfastError:
     if count:
         return HoldfastError(
-            codes.UNKNOWN_SESSION, f"{count} sessions begin with {typed[:80]!r}. Give more of the id."
+            codes.UNKNOWN_SESSION,
+            f"The ids of {count} sessions begin with {typed[:80]!r}. Give more of the id.",
         )
     is_long_enough = _is_long_enough(_complete_prefix(typed))
     advice = "" if is_long_enough else f" Give at least {_MIN_TYPED} characters of the id."

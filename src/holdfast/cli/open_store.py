@@ -21,16 +21,6 @@ from holdfast.store.store import Store
 _EXIT_UNREADABLE = 3
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def path_option(command: F) -> F:
-    """Add the option `--path`: the store's file. The default is the file in `data_dir`."""
-    return click.option(
-        "--path",
-        type=click.Path(path_type=Path),
-        help="The store's file. Default: holdfast.db in `data_dir`.",
-    )(command)
 
 
 def store_file(path: Path | None) -> Path:
@@ -75,7 +65,7 @@ def run_with_writable_store(path: Path | None, work: Callable[[Store, Audit], Co
 
 
 def run_with_read_only_store(path: Path | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    """Open the store with `open_store_for_reading`, and run a function that only reads it. A file at `path` is never changed."""
+    """Open the store for reading, and run a function with it. A file that the user names with `--path` is never changed."""
     file = store_file(path)
 
     async def run() -> T:
@@ -84,12 +74,3 @@ def run_with_read_only_store(path: Path | None, work: Callable[[Store], Coroutin
             return await work(store)
 
     return asyncio.run(run())
-
-
-def open_store_for_reading(file: Path) -> Store:
-    """Open the user's own store for reading, even if its disk is full or read-only.
-
-    A missing file counts as an empty store. A store from an older version of Holdfast cannot be
-    read as it is: it is opened for writing, which upgrades it.
-    """
-    return open_read_only(file)

@@ -1,7 +1,15 @@
-"""The command-line options that `holdfast acp` shares with the commands that open a session."""
+"""The command-line options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
 trust_option = click.option(
     "--trust",
     metavar="LEVEL",
@@ -13,3 +21,21 @@ workspace_option = click.option(
     metavar="NAME",
     help="The name of a workspace. Default: the one that contains the session's folder.",
 )
+
+
+def path_option(command: F) -> F:
+    """Add the option `--path`: the store's file. The default is the file in `data_dir`."""
+    return click.option(
+        "--path",
+        type=click.Path(path_type=Path),
+        help="The store's file. Default: holdfast.db in `data_dir`.",
+    )(command)
+
+
+def output_option(command: F) -> F:
+    """Add the option `--output`: the file to write."""
+    return click.option(
+        "--output",
+        type=click.Path(path_type=Path),
+        help="The file to create. Default (or `-`): standard output.",
+    )(command)

@@ -9,10 +9,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -25,11 +25,6 @@ NO_SERVERS = "No servers are configured yet. To import some: holdfast servers im
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
-
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line. Control characters, including line breaks, are replaced."""
@@ -37,7 +32,7 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 def print_wrapped(line: str) -> None:
-    """Print one line of untrusted text. On a terminal, it is wrapped here, so that each continuation line has a mark."""
+    """Print one line of untrusted text. On a terminal, a long line is wrapped, and each continuation row begins with a mark."""
     print_for_review([line])
 
 
@@ -137,15 +132,6 @@ def print_error(error: HoldfastError) -> None:
     for line in rest:
         print_line(f"  {line.removeprefix('  ')}", err=True)
     print_line(f"Hint: {error.details.get('hint', error.code.hint)}", err=True)
-
-
-def output_option(command: F) -> F:
-    """Add the option `--output`."""
-    return click.option(
-        "--output",
-        type=click.Path(path_type=Path),
-        help="The file to create. Default (or `-`): standard output.",
-    )(command)
 
 
 def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:

@@ -12,7 +12,8 @@ from typing import IO
 import click
 
 from holdfast import __version__, settings, telemetry
-from holdfast.cli.output import json_option, print_json, print_line, print_table
+from holdfast.cli.options import json_option
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError

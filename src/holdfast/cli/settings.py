@@ -4,7 +4,8 @@ import click
 
 from holdfast import settings as settings_module
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import json_option, print_json, print_output, print_table
+from holdfast.cli.options import json_option
+from holdfast.cli.output import print_json, print_output, print_table
 
 
 @click.group(cls=FullHelpGroup)
@@ -59,4 +60,4 @@ def path() -> None:
     Example:
       $EDITOR "$(holdfast settings path)"
     """
-    print_output(str(settings_module.default_file()))
+    print_output(str(settings_module.settings_file()))

@@ -11,8 +11,9 @@ import click
 
 from holdfast.audit.verify_file import verify_file
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.open_store import exit_if_unreadable, path_option, store_file
-from holdfast.cli.output import check_parent_folder, json_option, print_json, print_line
+from holdfast.cli.open_store import exit_if_unreadable, store_file
+from holdfast.cli.options import json_option, path_option
+from holdfast.cli.output import check_parent_folder, print_json, print_line
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import maintenance

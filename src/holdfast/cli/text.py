@@ -3,12 +3,8 @@
 import json
 import unicodedata
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from holdfast.model.json import Json, JsonObject
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "

@@ -7,7 +7,8 @@ import click
 
 from holdfast import settings
 from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import confirm_or_abort, json_option, print_json, print_line, print_table
+from holdfast.cli.options import json_option
+from holdfast.cli.output import confirm_or_abort, print_json, print_line, print_table
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError

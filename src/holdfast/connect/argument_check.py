@@ -2,7 +2,7 @@
 
 A server wrote the schema, so it may be hostile. jsonschema-rs matches patterns in linear time, but cannot be stopped and
 holds Python's lock while it works. So a schema is used only if `schema_cost` finds a bound for the work, and arguments
-are checked only if the bound is low enough. Otherwise they are sent unchecked: the server checks them, too.
+are checked only if the bound is low enough. Otherwise the call is sent unchecked; the server checks its arguments itself.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import Budget
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, is_over
+from holdfast.wire.strict_json import DECODE_ERRORS, exceeds_budget, is_nested_within
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -35,24 +35,24 @@ T = TypeVar("T")
 
 MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_SCHEMA_DEPTH = 64
-_MAX_RECURSION = 1000  # of the library, which ends the process if it runs out of stack
-_MAX_ENTRIES = 500
+_MAX_RECURSION = 1000  # in the library, which crashes the process if it runs out of stack
+_MAX_SCHEMAS = 500
 _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
 _MAX_WARNED = 1000
-_SECONDS = 2.0
-"""How long a call waits for its check. It includes the time in the queue behind other calls of its session."""
+_CHECK_SECONDS = 2.0
+"""How long a call waits for its check, including the time in the queue behind other calls of its session."""
 
-_ON_LOOP = Budget(bytes=64 * 1024, values=500)
+_LOOP_BUDGET = Budget(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _NS_PER_STEP = 100
 _MAX_NS_ON_LOOP = 1_000_000
 _MAX_NS = 20_000_000
 # The compiled size that patterns may have, and how long matching one byte takes at most, in nanoseconds. Most patterns
 # are small. Large ones are matched against short arguments only.
 _PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
-# An error has a copy of its value; one of `anyOf` has all errors of all alternatives, each with a copy.
-_MAX_STEPS_TO_LIST = 500
-_MAX_BYTES_TO_LIST = 4 * 1024 * 1024
+# Above this, only the first error is reported, or none: an error holds a copy of its value. An error of `anyOf` also holds the errors of all alternatives, each with a copy.
+_MAX_STEPS_TO_LIST_ERRORS = 500
+_MAX_BYTES_TO_LIST_ERRORS = 4 * 1024 * 1024
 
 _DRAFTS = {
     "json-schema.org/draft-04/schema": "Draft4Validator",
@@ -61,26 +61,34 @@ _DRAFTS = {
     "json-schema.org/draft/2019-09/schema": "Draft201909Validator",
     "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
 }
-_DEFAULT_DRAFT = "Draft202012Validator"  # MCP says so
-_WITHOUT_EFFECT = frozenset({"$schema", "$id", "$comment", "title", "description", "examples", "default"})
+_DEFAULT_DRAFT = "Draft202012Validator"  # as MCP requires
+_DESCRIPTIVE_KEYWORDS = frozenset(
+    {"$schema", "$id", "$comment", "title", "description", "examples", "default"}
+)
 _THREADS = WorkerThreads("arguments", threads=4, per_owner=1)
 
 
-class ArgumentChecks:
-    """The compiled schemas of tools, each compiled when its tool is called for the first time. Sessions share them."""
+class ArgumentChecker:
+    """Checks arguments. Compiles the schema of a tool when the tool is first called; sessions share the compiled schemas."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
         self._memory = 0
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
-    async def find_error(self, tool: CatalogTool, arguments: bytes, *, owner: str) -> HoldfastError | None:
-        """Why the arguments do not fit the tool's schema; None if they do, or if that cannot be found out."""
+    async def find_error(
+        self, tool: CatalogTool, arguments: bytes, *, quota_key: str, decoded: Json = None
+    ) -> HoldfastError | None:
+        """Return an error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
+
+        `quota_key` is the session's id: each session gets one thread at a time. `decoded` are the arguments, if they are
+        decoded already.
+        """
         try:
-            compiled = await self._compile(tool, owner)
+            compiled = await self._get_compiled(tool, quota_key)
             if compiled.validator is None:
                 return None
-            problem = await _find_problem(compiled, arguments, owner)
+            problem = await _find_problem(compiled, arguments, quota_key, decoded)
         except UncheckableSchemaError as error:
             self._warn(tool, str(error))
             return None
@@ -94,7 +102,7 @@ class ArgumentChecks:
             f"{tool.name} was not called: its arguments do not fit its schema. {problem}".rstrip(),
         )
 
-    async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
+    async def _get_compiled(self, tool: CatalogTool, quota_key: str) -> "CompiledSchema":
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -103,22 +111,22 @@ class ArgumentChecks:
         if compiled is not None:
             self._compiled.move_to_end(key)
         else:
-            compiled = await _run_in_thread(compile_schema, key, owner=owner)
-            self._keep(key, compiled)
+            compiled = await _run_in_thread(compile_schema, key, quota_key=quota_key)
+            self._add(key, compiled)
         if compiled.problem:
             raise UncheckableSchemaError(compiled.problem)
         return compiled
 
-    def _keep(self, key: bytes, compiled: "CompiledSchema") -> None:
-        replaced = self._compiled.pop(key, None)  # by another call that compiled it at the same time
+    def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
+        replaced = self._compiled.pop(key, None)  # another call may have compiled it at the same time
         self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
         self._compiled[key] = compiled
-        while len(self._compiled) > _MAX_ENTRIES or self._memory > _MAX_MEMORY:
+        while len(self._compiled) > _MAX_SCHEMAS or self._memory > _MAX_MEMORY:
             _, oldest = self._compiled.popitem(last=False)
             self._memory -= oldest.memory
 
     def _warn(self, tool: CatalogTool, reason: str) -> None:
-        """Log once for each definition that its arguments are not checked."""
+        """Log that the arguments of a tool are not checked, once per definition."""
         key = (tool.server.name, tool.definition.name, len(tool.definition.input_schema))
         if key in self._warned:
             return
@@ -135,10 +143,12 @@ class CompiledSchema:
     validator: Any = None
     """A validator of jsonschema-rs; None if there is nothing to check."""
     cost: SchemaCost | None = None
-    ns_per_match: int = 0
+    ns_per_byte: int = 0
+    """How long matching one byte against a pattern takes at most."""
     memory: int = 0
-    """About how many bytes it takes at most."""
+    """About how many bytes of memory it takes at most."""
     problem: str = ""
+    """Why arguments cannot be checked; empty if they can."""
 
 
 def compile_schema(raw: bytes) -> CompiledSchema:
@@ -152,9 +162,9 @@ def compile_schema(raw: bytes) -> CompiledSchema:
         if _allows_any_object(schema):
             return CompiledSchema(memory=len(raw))
         cost = measure_schema(schema)
-        validator, size, ns_per_match = _make_validator(schema)
+        validator, size, ns_per_byte = _make_validator(schema)
         memory = _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size  # a pattern, and its cache
-        return CompiledSchema(validator=validator, cost=cost, ns_per_match=ns_per_match, memory=memory)
+        return CompiledSchema(validator=validator, cost=cost, ns_per_byte=ns_per_byte, memory=memory)
     except UncheckableSchemaError as error:
         problem = str(error)
     except DECODE_ERRORS:
@@ -166,13 +176,14 @@ def compile_schema(raw: bytes) -> CompiledSchema:
 
 
 def _allows_any_object(schema: JsonObject) -> bool:
-    """Whether every object fits. Then the library need not be loaded."""
+    """Whether every object fits the schema. Then the library is not needed."""
     return (
         schema.get("type", "object") == "object"
         and not schema.get("properties")
         and not schema.get("required")
         and schema.get("additionalProperties", True) is True
-        and schema.keys() - _WITHOUT_EFFECT <= {"type", "properties", "required", "additionalProperties"}
+        and schema.keys() - _DESCRIPTIVE_KEYWORDS
+        <= {"type", "properties", "required", "additionalProperties"}
     )
 
 
@@ -187,7 +198,7 @@ def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
     import jsonschema_rs
 
     make: Callable[..., Any] = getattr(jsonschema_rs, draft)
-    for size, ns_per_match in _PATTERN_SIZES:
+    for size, ns_per_byte in _PATTERN_SIZES:
         options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
         try:
             validator = _call_library(
@@ -202,7 +213,7 @@ def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
             )
         except ValueError:
             continue  # perhaps a pattern is too large
-        return validator, size, ns_per_match
+        return validator, size, ns_per_byte
     raise UncheckableSchemaError("it is not valid, or has a pattern that is too large or not supported")
 
 
@@ -210,47 +221,47 @@ def _refuse_reference(uri: str) -> Any:
     raise ValueError("Schemas are never fetched.")
 
 
-async def _find_problem(compiled: CompiledSchema, arguments: bytes, owner: str) -> str | None:
+async def _find_problem(
+    compiled: CompiledSchema, arguments: bytes, quota_key: str, decoded: Json
+) -> str | None:
     """Check on the event loop if that is quick, otherwise in a thread."""
-    if is_over(arguments, _ON_LOOP):
-        return await _run_in_thread(_check, compiled, arguments, owner=owner)
-    document = _Document.read(arguments)
+    if exceeds_budget(arguments, _LOOP_BUDGET):
+        return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
+    document = _Document.read(arguments, decoded)
     if document is None:
         return None
     work = _estimate_ns(compiled, document)
     if work > _MAX_NS_ON_LOOP:
-        return await _run_in_thread(_check, compiled, arguments, owner=owner)
-    return _check_document(compiled, document)
+        return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
+    return _check_document(compiled, document, work)
 
 
-async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
-    async with asyncio.timeout(_SECONDS):
-        return await _THREADS.run(function, *args, owner=owner)
+async def _run_in_thread(function: Callable[..., T], *args: Any, quota_key: str) -> T:
+    async with asyncio.timeout(_CHECK_SECONDS):
+        return await _THREADS.run(function, *args, owner=quota_key)
 
 
-def _check(compiled: CompiledSchema, arguments: bytes) -> str | None:
+def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
     document = _Document.read(arguments)
-    return None if document is None else _check_document(compiled, document)
+    return None if document is None else _check_document(compiled, document, _estimate_ns(compiled, document))
 
 
-def _check_document(compiled: CompiledSchema, document: "_Document") -> str | None:
+def _check_document(compiled: CompiledSchema, document: "_Document", work: int) -> str | None:
+    """Check a document; `work` is how many nanoseconds that takes at most."""
     assert compiled.cost is not None
-    if (
-        _estimate_ns(compiled, document) > _MAX_NS
-        or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
-    ):
+    if work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION:
         raise UncheckableSchemaError("it makes checking these arguments too costly")
     value = document.value
     if _call_library(lambda: compiled.validator.is_valid(value)):
         return None
-    return describe_errors(_call_library(lambda: _errors(compiled, document)), value)
+    return describe_errors(_call_library(lambda: _list_errors(compiled, document)), value)
 
 
-def _errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
-    """The first errors; only one, or none, if finding them could take long."""
+def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
+    """The first errors. If listing them could take long, only one or none."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
-    if steps <= _MAX_STEPS_TO_LIST and steps * document.size <= _MAX_BYTES_TO_LIST:
+    if steps <= _MAX_STEPS_TO_LIST_ERRORS and steps * document.size <= _MAX_BYTES_TO_LIST_ERRORS:
         return [*islice(compiled.validator.iter_errors(document.value), MAX_ERRORS)]
     if compiled.cost.has_alternatives:
         return []
@@ -262,17 +273,16 @@ def _errors(compiled: CompiledSchema, document: "_Document") -> "list[Validation
 
 
 def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
-    """How long a check takes at most."""
+    """How many nanoseconds a check takes at most."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     return (
-        steps * _NS_PER_STEP
-        + document.size * compiled.cost.matches_at(document.depth) * compiled.ns_per_match
+        steps * _NS_PER_STEP + document.size * compiled.cost.matches_at(document.depth) * compiled.ns_per_byte
     )
 
 
 def _call_library(function: Callable[[], T]) -> T:
-    """Call the library. A panic in it is not an `Exception`, and must not end the host."""
+    """Call the library. If it panics, it raises a `BaseException`, which must not end the host."""
     try:
         return function()
     except Exception:
@@ -283,7 +293,7 @@ def _call_library(function: Callable[[], T]) -> T:
         raise UncheckableSchemaError("checking it fails") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Document:
     """Decoded arguments, and how large they are."""
 
@@ -293,10 +303,10 @@ class _Document:
     depth: int
 
     @classmethod
-    def read(cls, raw: bytes) -> "_Document | None":
-        """Decode arguments; None if they cannot be decoded."""
+    def read(cls, raw: bytes, decoded: Json = None) -> "_Document | None":
+        """Decode arguments, unless they are decoded already; None if they cannot be decoded."""
         try:
-            value: Json = msgspec.json.decode(raw)
+            value: Json = msgspec.json.decode(raw) if decoded is None else decoded
         except DECODE_ERRORS:
             return None
         values, depth = 1, 0

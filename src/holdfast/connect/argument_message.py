@@ -1,6 +1,7 @@
 """Say in plain words why arguments do not fit a tool's schema. Values of arguments are never quoted: they may be secret.
 
-The words of the schema are the server's, and the names of arguments the caller's: they are quoted, on one line and short.
+Texts from the schema and names of arguments are chosen by the server and the caller, so they are quoted on one line and
+shortened.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ _MAX_LENGTH = 600
 _MAX_NAME = 60
 _MAX_NAMES = 5
 _MAX_PATH = 8
-_TYPES = {
+_TYPE_NAMES = {
     "array": "an array",
     "boolean": "true or false",
     "integer": "an integer",
@@ -26,7 +27,7 @@ _TYPES = {
     "string": "a string",
     "null": "null",
 }
-_LIMITS = {
+_LIMIT_MESSAGES = {
     "minimum": "must be at least {}",
     "maximum": "must be at most {}",
     "exclusiveMinimum": "must be more than {}",
@@ -39,9 +40,9 @@ _LIMITS = {
     "minProperties": "must have at least {} members",
     "maxProperties": "must have at most {} members",
 }
-_OTHER = {
+_OTHER_MESSAGES = {
     "additionalProperties": "must be empty",
-    "contains": "must have an item of a certain kind, or fewer of them",
+    "contains": "has too few or too many items of a certain kind",
     "falseSchema": "is not allowed",
     "items": "is not allowed",
     "not": "is of a kind that is not allowed",
@@ -52,52 +53,54 @@ _OTHER = {
 
 
 def describe_errors(errors: "Iterable[ValidationError]", arguments: Json) -> str:
-    """One sentence for each error: where, and what is expected there."""
-    text = " ".join(f"{_describe(error, arguments)}." for error in errors)
+    """One sentence for each error: the place, and what the schema expects there."""
+    text = " ".join(f"{_describe_error(error, arguments)}." for error in errors)
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
 
 
-def _describe(error: "ValidationError", arguments: Json) -> str:
+def _describe_error(error: "ValidationError", arguments: Json) -> str:
     path = error.instance_path
     keyword, facts = error.kind.name, error.kind.as_dict()
     where = _describe_path(path)
     if keyword == "required":
-        return f"{_name(facts.get('property'))} is missing{f' in {where}' if path else ''}"
+        return f"{_quote_name(facts.get('property'))} is missing{f' in {where}' if path else ''}"
     if keyword in ("additionalProperties", "unevaluatedProperties"):
         names: list[str] = facts.get("unexpected", [])
         verb = "is" if len(names) == 1 else "are"
-        return (
-            f"{_join(map(_name, names), len(names), 'and')} {verb} not known{f' in {where}' if path else ''}"
-        )
+        return f"{_join(map(_quote_name, names), len(names), 'and')} {verb} not known{f' in {where}' if path else ''}"
     if keyword == "falseSchema" and error.schema_path[-2:-1] != ["properties"]:
         keyword = str(error.schema_path[-1]) if error.schema_path else keyword
-    return f"{where or 'The object of arguments'} {_expectation(keyword, facts, path, arguments)}"
+    return (
+        f"{where or 'The object with the arguments'} {_describe_expectation(keyword, facts, path, arguments)}"
+    )
 
 
-def _expectation(keyword: str, facts: dict[str, Any], path: Sequence[str | int], arguments: Json) -> str:
+def _describe_expectation(
+    keyword: str, facts: dict[str, Any], path: Sequence[str | int], arguments: Json
+) -> str:
     match keyword:
         case "type":
-            return f"must be {_describe_types(facts['types'])}, not {_type_at(arguments, path)}"
+            return f"must be {_describe_types(facts['types'])}, not {_describe_type_at(arguments, path)}"
         case "enum":
             options = facts["options"]
-            return f"must be one of {_join(map(_constant, options), len(options), 'or')}"
+            return f"must be one of {_join(map(_format_constant, options), len(options), 'or')}"
         case "const":
-            return f"must be {_constant(facts['expected_value'])}"
+            return f"must be {_format_constant(facts['expected_value'])}"
         case "pattern":
             return f"must match the pattern {quote_line(str(facts['pattern']), 2 * _MAX_NAME)}"
         case "multipleOf":
-            return f"must be a multiple of {_number(facts['multiple_of'])}"
+            return f"must be a multiple of {_format_number(facts['multiple_of'])}"
         case "anyOf" | "oneOf":
             return _describe_alternatives(facts.get("context"), path, arguments)
-        case _ if keyword in _LIMITS and "limit" in facts:
-            text = _LIMITS[keyword].format(_number(facts["limit"]))
+        case _ if keyword in _LIMIT_MESSAGES and "limit" in facts:
+            text = _LIMIT_MESSAGES[keyword].format(_format_number(facts["limit"]))
             return text.removesuffix("s") if facts["limit"] == 1 else text
         case _:
-            return _OTHER.get(keyword, "is not as the schema says")
+            return _OTHER_MESSAGES.get(keyword, "does not fit the schema")
 
 
 def _describe_alternatives(context: Any, path: Sequence[str | int], arguments: Json) -> str:
-    """If the alternatives are just types, as `string or null`: the types."""
+    """Name the types if the alternatives are only types, as in `string or null`."""
     types: list[str] = []
     alternatives: list[list[ValidationError]] = context or []
     if not all(alternatives):
@@ -106,15 +109,15 @@ def _describe_alternatives(context: Any, path: Sequence[str | int], arguments: J
         if len(errors) != 1 or errors[0].kind.name != "type" or errors[0].instance_path != path:
             return f"must fit one of {len(alternatives)} alternatives in the schema"
         types += errors[0].kind.as_dict()["types"]
-    return f"must be {_describe_types(types)}, not {_type_at(arguments, path)}"
+    return f"must be {_describe_types(types)}, not {_describe_type_at(arguments, path)}"
 
 
 def _describe_types(types: Sequence[str]) -> str:
-    known = [text for name, text in _TYPES.items() if name in types]
+    known = [text for name, text in _TYPE_NAMES.items() if name in types]
     return _join(known, len(known), "or")
 
 
-def _type_at(arguments: Json, path: Sequence[str | int]) -> str:
+def _describe_type_at(arguments: Json, path: Sequence[str | int]) -> str:
     value: Any = arguments
     try:
         for part in path:
@@ -139,7 +142,7 @@ def _type_at(arguments: Json, path: Sequence[str | int]) -> str:
 
 
 def _describe_path(path: Sequence[str | int]) -> str:
-    """As `“filter.items[3]”`; empty for the arguments as a whole."""
+    """A path such as `“filter.items[3]”`; empty for the arguments as a whole."""
     if not path:
         return ""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part[:_MAX_NAME]}" for part in path[:_MAX_PATH]]
@@ -148,11 +151,11 @@ def _describe_path(path: Sequence[str | int]) -> str:
     )
 
 
-def _name(name: Any) -> str:
+def _quote_name(name: Any) -> str:
     return quote_line(str(name), _MAX_NAME)
 
 
-def _constant(value: Any) -> str:
+def _format_constant(value: Any) -> str:
     """A value that the schema expects."""
     match value:
         case None | bool():
@@ -160,20 +163,20 @@ def _constant(value: Any) -> str:
         case str():
             return quote_line(value, _MAX_NAME)
         case int() | float():
-            return _number(value)
+            return _format_number(value)
         case list():
             return "a certain array"
         case _:
             return "a certain object"
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
-def _join(names: Iterable[str], count: int, last: str) -> str:
+def _join(names: Iterable[str], count: int, conjunction: str) -> str:
     shown = [name for name, _ in zip(names, range(_MAX_NAMES), strict=False)]
     if count > _MAX_NAMES:
-        return f"{', '.join(shown)} {last} {count - _MAX_NAMES} more"
-    return f"{', '.join(shown[:-1])} {last} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+        return f"{', '.join(shown)} {conjunction} {count - _MAX_NAMES} more"
+    return f"{', '.join(shown[:-1])} {conjunction} {shown[-1]}" if len(shown) > 1 else "".join(shown)

@@ -1,10 +1,10 @@
-"""How long to wait before a server that keeps ending is started again."""
+"""How long to wait before a server that keeps failing is started again."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_HEALTHY_FACTOR = 10
+_RECOVERY_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +21,13 @@ class BackOff:
             return 0.0
         return min(self.longest, self.first * 2.0 ** min(failures - 2, 64))
 
-    def is_healthy(self, uptime: float, failures: int) -> bool:
-        """Whether a server that ran this long, started after this many failures, has recovered from them.
+    def has_recovered(self, uptime: float, failures: int) -> bool:
+        """Whether a server that ran this long, after this many failures in a row, has recovered.
 
-        It ran for longer than it was held back, and for 5 seconds (ten times `first`) at least.
+        It must run for longer than its last delay, and for more than ten times `first` (5 seconds).
         """
-        return uptime > max(self.delay(failures), _HEALTHY_FACTOR * self.first)
+        return uptime > max(self.delay(failures), _RECOVERY_FACTOR * self.first)
 
 
 NO_BACK_OFF = BackOff(first=0.0, longest=0.0)
-"""Start a server again at every call. For tests."""
+"""Every call may start the server again. For tests."""

@@ -12,8 +12,8 @@ from msgspec import Raw, UnsetType
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.link import Link
 from holdfast.connect.link_pool import LinkPool
-from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import OnProgress
 from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -29,8 +29,8 @@ from holdfast.wire.mcp.tools import CallResult
 from holdfast.wire.strict_json import DECODE_ERRORS, has_more_values, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
-# `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
-_RESERVED = ("dev.holdfast/", "io.modelcontextprotocol/")
+# The `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
+_RESERVED_PREFIXES = ("dev.holdfast/", "io.modelcontextprotocol/")
 _PROGRESS_TOKEN = "progresstoken"
 _MAX_TYPE_LENGTH = 40
 
@@ -83,7 +83,7 @@ class ToolResult:
             0 if isinstance(structured, UnsetType) else len(structured)
         )
 
-    def is_over(self, budget: Budget) -> bool:
+    def exceeds(self, budget: Budget) -> bool:
         """Whether the content and the structured content have more bytes or values than the budget."""
         size = self.size
         if size <= budget.values:
@@ -96,7 +96,7 @@ class ToolResult:
 
     def first_blocks(self, count: int, length: int) -> "list[BlockStart]":
         """The first content blocks, and up to this many characters of each. The rest is not decoded."""
-        return [_read_start(raw, length) for raw in self.result.content[:count]]
+        return [_read_block_start(raw, length) for raw in self.result.content[:count]]
 
     def data_start(self, length: int) -> str:
         """The first characters of the structured content, as received."""
@@ -124,7 +124,7 @@ async def call(
     stderr = ""
     remaining = timeout
     try:
-        found = links.get_live(scope, spec)
+        found = links.get_live_or_open(scope, spec)
         if found is None:
             began = time.monotonic()
             async with asyncio.timeout(timeout):
@@ -140,7 +140,7 @@ async def call(
                     meta=_build_meta(scope, tool, tool_call.meta, links.aliases),
                     timeout=remaining,
                     on_progress=on_progress,
-                    owner=scope.context.session_id if spec.lifetime is Lifetime.HOST else "",
+                    quota_key=scope.context.session_id if spec.lifetime is Lifetime.HOST else "",
                 )
             except HoldfastError:
                 if connection.stderr is not None:
@@ -151,7 +151,10 @@ async def call(
     except PeerError as error:
         reason = clean_server_text(spec, error.message)
         tool_result = failed_result(
-            HoldfastError(codes.PEER_ERROR, f"{tool.name} was refused: {reason} ({error.rpc_code})")
+            HoldfastError(
+                codes.PEER_ERROR,
+                f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})",
+            )
         )
     except HoldfastError as error:
         if error.code is codes.TIMEOUT and link is not None:
@@ -179,7 +182,7 @@ def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
 def _build_meta(
     scope: Scope, tool: CatalogTool, meta: JsonObject | None, aliases: ContextAliases
 ) -> JsonObject | None:
-    """The `_meta` of a call. If sessions share the server, it contains the context of the calling session."""
+    """The `_meta` of a call. If sessions share the server, it contains the calling session's context."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
     if tool.server.lifetime is Lifetime.HOST:
         context = scope.context
@@ -189,9 +192,9 @@ def _build_meta(
 
 
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key. Spellings that a server might take for the same key count, too."""
+    """Whether only the host may set this key, or the key is a spelling that a server might take for such a key."""
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
-    return plain.startswith(_RESERVED) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
+    return plain.startswith(_RESERVED_PREFIXES) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
 
 
 def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
@@ -207,7 +210,7 @@ def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
 
 
 def _add_state_lost(tool_result: ToolResult, server: str) -> ToolResult:
-    """Add that the server was restarted: in `_meta` for programs, as a text block for models."""
+    """Add a notice that the server was restarted: in `_meta` for programs, and as a text block for models."""
     notice = f"{codes.STATE_LOST.name}: {server} was restarted. Its state from earlier calls is lost."
     result = msgspec.structs.replace(
         tool_result.result,
@@ -243,17 +246,17 @@ def _decode_block(raw: Raw) -> JsonObject:
     return {"type": "text", "text": value if isinstance(value, str) else bytes(raw).decode(errors="replace")}
 
 
-class _Block(msgspec.Struct):
+class _BlockFields(msgspec.Struct):
     type: Raw = Raw()
     text: Raw = Raw()
 
 
-_decode_undecoded = msgspec.json.Decoder(_Block).decode
+_decode_fields = msgspec.json.Decoder(_BlockFields).decode
 
 
-def _read_start(raw: Raw, length: int) -> BlockStart:
+def _read_block_start(raw: Raw, length: int) -> BlockStart:
     try:
-        block = _decode_undecoded(raw)
+        block = _decode_fields(raw)
     except DECODE_ERRORS:  # not a JSON object
         return BlockStart(type="text", text=_first_bytes(raw, length), size=len(raw))
     return BlockStart(
@@ -264,7 +267,7 @@ def _read_start(raw: Raw, length: int) -> BlockStart:
 
 
 def _start_of_string(raw: Raw, length: int) -> str:
-    """The first characters of a JSON string. Decoding all of a long one would block other threads, too."""
+    """The first characters of a JSON string. The rest is not decoded: that would block other threads, too."""
     head = bytes(memoryview(raw)[: 1 + 12 * length])  # a character has up to 12 bytes: a pair of escapes
     if not head.startswith(b'"'):
         return ""

@@ -33,6 +33,10 @@ class Catalog:
     tools: tuple[CatalogTool, ...] = ()
     _by_name: Mapping[str, CatalogTool] = field(default_factory=dict[str, CatalogTool], repr=False)
 
+    def get(self, name: str) -> CatalogTool | None:
+        """The tool with this display name or model name; None if there is none."""
+        return self._by_name.get(name)
+
     def find(self, name: str) -> CatalogTool:
         """The tool with this display name or model name. Raise an error with a suggestion if there is none."""
         tool = self._by_name.get(name)
@@ -53,9 +57,9 @@ def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog
     """Build the catalog of the tools that the specs allow. Names do not depend on the order of servers or tools."""
     named = [
         (server, tool, _display_name(server.name, tool.name), _model_name(server.name, tool.name))
-        for server, offered in tools
-        for tool in offered
-        if server.tools.allows(tool.name)
+        for server, listed in tools
+        for tool in listed
+        if server.allows_tool(tool.name)
     ]
     names = Counter(name for _, _, name, _ in named)
     model_names = Counter(model_name for _, _, _, model_name in named)

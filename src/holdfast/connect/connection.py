@@ -9,15 +9,16 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.connect.back_off import BackOff
-from holdfast.connect.notifications import Notifications, OnProgress
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import OnProgress, ServerMessages
 from holdfast.connect.stderr import ServerStderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.light_event import LightEvent
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
-from holdfast.settings import DEFAULT_LINKS
+from holdfast.settings import DEFAULT_LINK_SETTINGS
 from holdfast.wire.frame import Raw
 from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
@@ -27,9 +28,9 @@ from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
 CONTEXT_EXTENSION = "dev.holdfast/session"
-_MAX_ROUNDS = 10
+_MAX_INPUT_ROUNDS = 10
 _MAX_INPUT_REQUESTS = 10
-_POLL_SECONDS = 0.1  # the pause before a request is repeated that needs no input, only time
+_POLL_SECONDS = 0.1  # how long to wait if the server wants the request again but asks for no input
 
 OnTools: TypeAlias = Callable[[Sequence[Tool]], Awaitable[None]]
 
@@ -39,9 +40,9 @@ class ConnectOptions:
     """Timeouts and limits of a host's connections."""
 
     limits: Limits = DEFAULT_LIMITS
-    connect_seconds: float = DEFAULT_LINKS.connect_seconds
-    list_seconds: float = DEFAULT_LINKS.list_seconds
-    call_seconds: float = DEFAULT_LINKS.call_seconds
+    connect_seconds: float = DEFAULT_LINK_SETTINGS.connect_seconds
+    list_seconds: float = DEFAULT_LINK_SETTINGS.list_seconds
+    call_seconds: float = DEFAULT_LINK_SETTINGS.call_seconds
     end_seconds: float = 2.0
     """How long a server may take to exit by itself before it is killed."""
     back_off: BackOff = field(default_factory=BackOff)
@@ -57,15 +58,15 @@ class Connection:
         self,
         client: Client,
         *,
-        ended: asyncio.Event,
-        notifications: Notifications,
+        ended: LightEvent,
+        server_messages: ServerMessages,
         stderr: ServerStderr | None = None,
         on_tools: OnTools | None = None,
     ) -> None:
-        """`on_tools` gets the tools each time that they are listed."""
+        """`on_tools` is called with the tools each time they are listed."""
         self._client = client
         self._on_tools = on_tools
-        self._notifications = notifications
+        self._server_messages = server_messages
         self.ended = ended
         """Set when the connection has ended."""
         self.stderr = stderr
@@ -85,14 +86,17 @@ class Connection:
         return tools
 
     async def list_all(
-        self, method: str, key: str, *, timeout: float | None = None, owner: str = ""
+        self, method: str, key: str, *, timeout: float | None = None, quota_key: str = ""
     ) -> list[JsonObject]:
-        """Everything that the server lists under `key`, page by page. Raise if it is too much, or does not end."""
+        """All objects that the server lists under `key`, from all pages. Raise if the list is too large, or does not end.
+
+        `quota_key`: see `call`.
+        """
         what = key.removesuffix("s")
-        pages = [raw async for raw in self._client.list_pages(method, what, timeout=timeout, owner=owner)]
+        pages = [raw async for raw in self._client.list_pages(method, what, timeout=timeout, owner=quota_key)]
         if sum(map(len, pages)) <= LONG_BYTES:
             return _decode_items(pages, key)
-        return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner or f"connection {id(self)}")
+        return await PARSE_THREADS.run(_decode_items, pages, key, owner=quota_key or f"connection {id(self)}")
 
     async def call(
         self,
@@ -102,24 +106,25 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
-        owner: str = "",
+        quota_key: str = "",
     ) -> CallResult:
-        """Call a tool. If the server asks for input first, answer as far as the session allows it.
+        """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, the owner is the session.
+        `quota_key` says whose share of request slots and threads this uses: the calling session's id if sessions share the
+        server, else empty.
         """
         if on_progress is not None:
-            with self._notifications.listen_for_progress(on_progress) as token:
+            with self._server_messages.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
-                return await self.call(tool, arguments, meta=meta, timeout=timeout, owner=owner)
+                return await self.call(tool, arguments, meta=meta, timeout=timeout, quota_key=quota_key)
         params = {"name": tool, "arguments": arguments}
-        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=owner)
+        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=quota_key)
         result = await self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
+            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=quota_key)
 
         async with asyncio.timeout(timeout):  # answering input requests takes time, too
             return await self._client.decode_result(await self._resolve_input_requests(raw, send))
@@ -131,13 +136,13 @@ class Connection:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        owner: str = "",
+        quota_key: str = "",
     ) -> Raw:
-        """Send a request. If the server asks for input, answer and send the request again."""
+        """Send a request. If the server asks for input, answer and send the request again. `quota_key`: see `call`."""
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request(
-                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=owner
+                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=quota_key
             )
 
         return await self._resolve_input_requests(await send({}), send)
@@ -146,9 +151,9 @@ class Connection:
         self, raw: Raw, send: Callable[[Mapping[str, Any]], Awaitable[Raw]]
     ) -> Raw:
         """If a result asks for input, answer and send the request again, until the result is complete."""
-        for _ in range(_MAX_ROUNDS):
+        for _ in range(_MAX_INPUT_ROUNDS):
             try:
-                interim = _decode_interim(raw)
+                interim = await self._client.run_in_thread_if_long(_decode_interim, raw)
             except msgspec.ValidationError:
                 return raw
             if interim.result_type != "input_required":
@@ -162,7 +167,7 @@ class Connection:
                 )
             if interim.input_requests:
                 more["inputResponses"] = {
-                    key: await self._notifications.server_requests.answer(request.method, request.params)
+                    key: await self._server_messages.server_requests.answer(request.method, request.params)
                     for key, request in interim.input_requests.items()
                 }
             else:
@@ -170,7 +175,7 @@ class Connection:
             raw = await send(more)
         raise HoldfastError(
             codes.BAD_ANSWER,
-            f"{self.server_info.server.name[:80]!r} asked for input {_MAX_ROUNDS} times without answering the request.",
+            f"{self.server_info.server.name[:80]!r} asked for input {_MAX_INPUT_ROUNDS} times without answering the request.",
         )
 
 
@@ -179,18 +184,18 @@ class _InputRequest(msgspec.Struct):
     params: Raw = Raw(b"{}")
 
 
-class _Interim(msgspec.Struct, rename="camel"):
+class _InterimResult(msgspec.Struct, rename="camel"):
     result_type: str = "complete"
     input_requests: dict[str, _InputRequest] = {}
     request_state: Raw = Raw()
 
 
-_decode_interim = msgspec.json.Decoder(_Interim).decode
+_decode_interim = msgspec.json.Decoder(_InterimResult).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
-    """The objects that the pages have under the key."""
+    """The objects in the lists under this key, from all pages."""
     found: list[JsonObject] = []
     for page in pages:
         try:
@@ -203,7 +208,7 @@ def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
 
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
+"""Opens a connection for a scope. Without a scope (for a shared server, or to list tools) it carries no context."""
 
 
 def reads_context(server_info: ServerInfo) -> bool:

@@ -1,7 +1,7 @@
 """Open a connection to a server over its transport, with the session's context in `_meta`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -28,10 +28,13 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 
 
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
-"""Raises an error if a server's program, started in this folder, is not as it was approved. Returns stamps of its files."""
+"""Raises an error if a project server's program is not as it was approved.
+
+The second parameter is the session's folder: relative paths in the server's command are meant from there. Returns a stamp of each of its files, which changes with the file.
+"""
 
 
-async def _check_nothing(spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
+async def _skip_check(spec: ServerSpec, session_folder: str) -> frozenset[tuple[str, int, int]]:
     return frozenset()
 
 
@@ -46,21 +49,20 @@ class Connector:
     """Where to create the empty folders that some servers are started in."""
     aliases: ContextAliases = NO_ALIASES
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
-    check_program: CheckProgram = _check_nothing
+    check_program: CheckProgram = _skip_check
     """Called before and after a program is started."""
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Factories of the in-process servers, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for a scope. Without a scope, for a shared server or to list tools, it carries no context."""
+        """Open a connection for a scope. Without a scope (for a shared server, or to list tools) it carries no context."""
         door = scope.session_scope.door if scope is not None else None
         requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
         match spec.transport:
             case Stdio():
                 meta = _connection_meta(scope, self.aliases, is_local=True)
-                connection = self._open_stdio(spec, scope, requests, meta)
-                return self._check_program(spec, scope, self._count_roots(spec, connection))
+                return self._open_stdio(spec, scope, requests, meta)
             case Http() | Sse():
                 meta = _connection_meta(scope, self.aliases, is_local=False)
                 return self.remote.open(
@@ -75,44 +77,39 @@ class Connector:
     async def _open_stdio(
         self, spec: ServerSpec, scope: Scope | None, requests: ServerRequests, meta: JsonObject
     ) -> AsyncIterator[Connection]:
+        """Check the program right before it is started, and again when it runs: it must not have changed in between.
+
+        The roots of a confined server are registered from before it starts until it has ended. All this is one function
+        because every idle link keeps the frames of its context managers in memory.
+        """
         assert isinstance(spec.transport, Stdio)
+        session_folder = scope.context.cwd if scope is not None else ""
+        before = await self.check_program(spec, session_folder)
+        is_confined = spec.confinement is not None
         started_in = start_folder(
             spec.transport,
-            session_folder=scope.context.cwd if scope is not None else "",
-            is_confined=spec.confinement is not None,
+            session_folder=session_folder,
+            is_confined=is_confined,
             empty_folders=self.empty_folders,
         )
-        async with (
-            started_in as folder,
-            open_stdio(
-                spec, folder, server_requests=requests, meta=meta, keeper=self.keeper, options=self.options
-            ) as connection,
-        ):
-            yield connection
-
-    @asynccontextmanager
-    async def _check_program(
-        self, spec: ServerSpec, scope: Scope | None, connection: AbstractAsyncContextManager[Connection]
-    ) -> AsyncIterator[Connection]:
-        """Check the program right before it is started, and again when it runs: it must not have changed in between."""
-        folder = scope.context.cwd if scope is not None else ""
-        before = await self.check_program(spec, folder)
-        async with connection as opened:
-            if not before <= await self.check_program(spec, folder):
-                raise HoldfastError(
-                    codes.NOT_APPROVED,
-                    f"The program of {spec.name!r} was replaced while it was being started.",
-                )
-            yield opened
-
-    @asynccontextmanager
-    async def _count_roots(
-        self, spec: ServerSpec, connection: AbstractAsyncContextManager[Connection]
-    ) -> AsyncIterator[Connection]:
-        """Note which folders the server can write, from before it starts until it has ended."""
-        with self.confined_folders.running(spec.confinement):
-            async with connection as opened:
-                yield opened
+        with self.confined_folders.running(spec.confinement) if is_confined else nullcontext():
+            async with (
+                started_in as folder,
+                open_stdio(
+                    spec,
+                    folder,
+                    server_requests=requests,
+                    meta=meta,
+                    keeper=self.keeper,
+                    options=self.options,
+                ) as connection,
+            ):
+                if not before <= await self.check_program(spec, session_folder):
+                    raise HoldfastError(
+                        codes.NOT_APPROVED,
+                        f"The program of {spec.name!r} was replaced while it was being started.",
+                    )
+                yield connection
 
 
 def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:

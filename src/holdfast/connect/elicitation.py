@@ -25,7 +25,7 @@ _MAX_DEPTH = 8
 _DISPLAYED_KEYWORDS = frozenset({"title", "description"})
 """The keywords of a field that are only shown. The others, such as `enum`, come back in the answer."""
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
-_SECRET = re.compile(
+_SECRET_WORDS = re.compile(
     r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
     r"|\bbearer\b|credentials?\b|\b(?:credit|debit) ?card|card number|\bcv[vc]2?\b|\bpin\b|\botp\b|\b2fa\b"
     r"|one time (?:code|pass)|(?:seed|recovery) (?:phrase|code)|contraseña|mot de passe|пароль|密码|密碼|パスワード"
@@ -34,13 +34,16 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) -> JsonObject:
-    """The question to show, as MCP params. Raises BAD_ARGUMENT with the reason if it must not be shown."""
+def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) -> JsonObject:
+    """The question to show, as MCP params. Raise BAD_ARGUMENT with the reason if it must not be shown.
+
+    A server is restricted if it is confined, or if its session is sandboxed. It may not ask the user to open local addresses.
+    """
     question = _decode(params)
     message, mode = question.get("message"), question.get("mode", "form")
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         raise _refused(f"message must be a string of at most {MAX_MESSAGE} characters")
-    server = _describe(spec, is_confined=is_confined)
+    server = _describe_server(spec)
     quoted = "\n".join(f"| {to_line(line)}" for line in strip_invisible(message).split("\n"))
     match mode:
         case "form":
@@ -48,7 +51,7 @@ def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_confined: bool) ->
             shown = f"A question from {server}, not from Holdfast:\n{quoted}\n{_NOT_FOR_SECRETS}"
             return {"mode": "form", "message": shown, "requestedSchema": schema}
         case "url":
-            url, host = _check_url(question.get("url"), is_confined=is_confined)
+            url, host = _check_url(question.get("url"), is_restricted=is_restricted)
             elicitation_id = _check_value(question.get("elicitationId"), "elicitationId")
             shown = f"A request from {server}, not from Holdfast, to open a page on {host}:\n{quoted}"
             return {"mode": "url", "message": shown, "url": url, "elicitationId": elicitation_id}
@@ -67,8 +70,14 @@ def _decode(params: Raw) -> JsonObject:
         raise _refused("its params are not a JSON object") from None
 
 
-def _describe(spec: ServerSpec, *, is_confined: bool) -> str:
-    kind = "remote " if isinstance(spec.transport, Http | Sse) else "confined " if is_confined else ""
+def _describe_server(spec: ServerSpec) -> str:
+    kind = (
+        "remote "
+        if isinstance(spec.transport, Http | Sse)
+        else "confined "
+        if spec.confinement is not None
+        else ""
+    )
     return f"the {kind}MCP server {to_line(spec.name)[:80]!r}"
 
 
@@ -136,11 +145,11 @@ def _check_value(value: Json, what: str) -> str:
 
 def _names_a_secret(text: str) -> bool:
     words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
-    return _SECRET.search(words.lower()) is not None
+    return _SECRET_WORDS.search(words.lower()) is not None
 
 
-def _check_url(value: Json, *, is_confined: bool) -> tuple[str, str]:
-    """The address and its host. Raises unless it is https, or http to this machine from a server that is not confined."""
+def _check_url(value: Json, *, is_restricted: bool) -> tuple[str, str]:
+    """The address and its host. Raise unless it is https, or http to this machine from an unrestricted server."""
     if not isinstance(value, str) or len(value) > MAX_URL:
         raise _refused(f"url must be a string of at most {MAX_URL} characters")
     if not value.isascii() or not value.isprintable() or " " in value or "\\" in value:
@@ -150,12 +159,12 @@ def _check_url(value: Json, *, is_confined: bool) -> tuple[str, str]:
         host, _ = parts.hostname or "", parts.port  # reading the port checks it
     except ValueError:
         raise _refused("url is not an address") from None
-    if parts.scheme != "https" and not (parts.scheme == "http" and not is_confined and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and not is_restricted and _is_loopback(host)):
         raise _refused("url must begin with https://")
     if not _HOST.fullmatch(parts.netloc):
         raise _refused("url must have a plain host, and no user name or password")
-    if is_confined and (why := why_host_blocked(host)):
-        raise _refused(f"url points to {why}, which a confined server may not open")
+    if is_restricted and (why := why_host_blocked(host)):
+        raise _refused(f"url points to {why}, which this server may not open")
     return value, parts.netloc
 
 

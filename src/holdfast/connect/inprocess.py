@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.handshake import handshake
-from holdfast.connect.notifications import Notifications
+from holdfast.connect.negotiate import negotiate
+from holdfast.connect.server_messages import ServerMessages
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
@@ -17,7 +17,7 @@ from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
 MakeService: TypeAlias = Callable[[SessionContext, Door | None, Sequence[str]], Service]
-"""Makes a server for one session, from its context, its front door, and the folders that it may not change."""
+"""Makes a server for one session, from the session's context, its door, and the folders that the server may only read."""
 
 
 @asynccontextmanager
@@ -25,10 +25,16 @@ async def open_in_process(
     spec: ServerSpec, service: Service, *, server_requests: ServerRequests, options: ConnectOptions
 ) -> AsyncIterator[Connection]:
     """Connect to the service. It was made for one session, so requests carry no context."""
-    notifications = Notifications(server_requests)
-    peer = Peer(on_request=notifications.answer, on_notification=notifications.receive, limits=options.limits)
-    async with connect_memory(peer, server_peer(service, limits=options.limits)):
-        client = await handshake(
+    server_messages = ServerMessages(server_requests)
+    peer = Peer(
+        on_request=server_messages.answer,
+        on_notification=server_messages.receive,
+        limits=options.limits,
+        throttle=server_requests.throttle,
+    )
+    service_peer = server_peer(service, limits=options.limits, throttle=server_requests.throttle)
+    async with connect_memory(peer, service_peer):
+        client = await negotiate(
             spec, peer, server_requests=server_requests, meta={}, options=options, likely_era=Era.MODERN
         )
-        yield Connection(client, ended=peer.ended, notifications=notifications)
+        yield Connection(client, ended=peer.ended, server_messages=server_messages)

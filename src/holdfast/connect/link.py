@@ -1,4 +1,4 @@
-"""One link: a connection to a server, and the task that opens it, holds it, and closes it after its idle time."""
+"""One link: a connection to a server, and the task that opens, holds and closes it."""
 
 import asyncio
 import logging
@@ -11,13 +11,14 @@ from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connection
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.light_event import LightEvent
 from holdfast.model.server import ServerSpec
 
 log = logging.getLogger(__name__)
 
-# Holdfast itself, or a missing login, prevented the connection: starting the server again changes nothing, and a call
-# that is made after the user has corrected it need not wait.
-_NOT_THE_SERVERS_FAULT = (
+# The server did not fail: Holdfast refused to connect, or a login is missing. Such an error delays no later call, because
+# the user may have corrected the cause.
+_NOT_SERVER_FAILURES = (
     codes.LOGIN_NEEDED,
     codes.NO_SANDBOX,
     codes.NOT_APPROVED,
@@ -51,19 +52,20 @@ class Link:
         self.spec = spec
         self.state = LinkState.CONNECTING
         self.was_live = False
+        """Whether the link has ever been connected."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
         self._live_since = 0.0
         self._ended_at: float | None = None
         self._was_idle = False
         self._is_delay_logged = False
-        self._last_words = ""
+        self._stderr_report = ""
         self._lost_state = replaces is not None and replaces.replacement_loses_state
         self._idle_seconds = idle_seconds
         self._use_count = 0
         self._usage = _Usage(self)
         self._last_used = time.monotonic()
-        self._closing = asyncio.Event()
+        self._closing = LightEvent()
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(_retrieve_exception)
         self._task = asyncio.create_task(self._run(opener), name=f"link to {spec.name}")
@@ -80,19 +82,19 @@ class Link:
 
     @property
     def replacement_loses_state(self) -> bool:
-        """Whether a new link in place of this one starts without the state of earlier calls."""
+        """Whether a link that replaces this one starts without the state of earlier calls."""
         return self.was_live or self._lost_state
 
     @property
     def failures(self) -> int:
-        """How many times in a row the server has failed, if this link has failed, too; else 0."""
+        """How many times in a row the server has failed, including this link; 0 if this link has not failed."""
         if self.is_usable or self._closing.is_set() or self._was_idle:
             return 0
         error = self._connect_error
-        if error is not None and error.code in _NOT_THE_SERVERS_FAULT:
+        if error is not None and error.code in _NOT_SERVER_FAILURES:
             return 0
         uptime = self._note_end() - self._live_since if self.was_live else 0.0
-        return 1 if self._back_off.is_healthy(uptime, self._failures_before) else self._failures_before + 1
+        return 1 if self._back_off.has_recovered(uptime, self._failures_before) else self._failures_before + 1
 
     def restart_error(self) -> HoldfastError | None:
         """The error for a call if it is too early to start the server again; None if it may be started."""
@@ -108,12 +110,12 @@ class Link:
         return HoldfastError(
             codes.RESTART_DELAYED,
             f"{self.spec.name!r} is not running: it failed {failures} times in a row. "
-            f"It will be started again by the first call in {_round_up(seconds)} s or later. {self._read_last_words()}",
+            f"The first call after {_format_seconds(seconds)} s starts it again. {self._describe_last_failure()}",
             retry_after=seconds,
         )
 
-    async def connection(self) -> Connection:
-        """Wait until the link is live. Raise the reason if connecting fails."""
+    async def wait_for_connection(self) -> Connection:
+        """Wait until the link is live. Raise an error with the reason if connecting fails."""
         return await asyncio.shield(self._ready)
 
     @property
@@ -137,7 +139,7 @@ class Link:
         self._last_used = time.monotonic()
 
     def pop_lost_state(self) -> bool:
-        """Whether the server has lost its state since an earlier link. The next call returns False."""
+        """Return whether the server has lost the state of earlier calls. Only the first call returns True."""
         lost, self._lost_state = self._lost_state, False
         return lost
 
@@ -188,8 +190,8 @@ class Link:
             log.warning("link failed", extra={"server": self.spec.name, "reason": error.message})
 
     async def _wait_until_finished(self, connection: Connection) -> None:
-        ended = asyncio.create_task(connection.ended.wait())
-        closing = asyncio.create_task(self._closing.wait())
+        # Futures, not tasks: there may be hundreds of idle links.
+        ended, closing = connection.ended.when_set(), self._closing.when_set()
         try:
             while True:
                 left = self._idle_seconds_left()
@@ -202,8 +204,8 @@ class Link:
                     self._note_end()
                     return
         finally:
-            ended.cancel()
-            closing.cancel()
+            connection.ended.forget(ended)
+            self._closing.forget(closing)
 
     @property
     def _connect_error(self) -> HoldfastError | None:
@@ -212,20 +214,20 @@ class Link:
         return error if isinstance(error, HoldfastError) else None
 
     def _note_end(self) -> float:
-        """When the server was first known to have ended."""
+        """Return when the server ended. The first call records the time."""
         if self._ended_at is None:
             self._ended_at = self._back_off.clock()
         return self._ended_at
 
-    def _read_last_words(self) -> str:
-        """What is known about the last failure: the error, or what the server wrote to its standard error."""
+    def _describe_last_failure(self) -> str:
+        """Why the server failed last: the error, or what the server wrote to its standard error."""
         error = self._connect_error
         if error is not None:
             return f"The last failure: {error.message}"
         stderr = self._ready.result().stderr
-        if not self._last_words and stderr is not None and stderr.closed.is_set():  # all of it has arrived
-            self._last_words = stderr.report_since(0)
-        return self._last_words or "It ended without a message."
+        if not self._stderr_report and stderr is not None and stderr.closed.is_set():  # all of it has arrived
+            self._stderr_report = stderr.report_since(0)
+        return self._stderr_report or "It ended without a message."
 
     def _idle_seconds_left(self) -> float | None:
         if self._idle_seconds is None:
@@ -249,8 +251,8 @@ class _Usage:
         self._link.end_use()
 
 
-def _round_up(seconds: float) -> str:
-    """Seconds for a message: tenths below 10 s, then whole seconds; never 0."""
+def _format_seconds(seconds: float) -> str:
+    """Round up: to tenths below 10 s, else to whole seconds."""
     return f"{math.ceil(seconds * 10) / 10:g}" if seconds < 10 else f"{math.ceil(seconds)}"
 
 

@@ -1,4 +1,4 @@
-"""All links of a host: one per server and scope, which all tasks of the scope use. Decides how long each may be idle."""
+"""All links of a host: one per server and scope, shared by all tasks of the scope."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -50,14 +50,14 @@ class LinkPool:
         if spec.lifetime is Lifetime.HOST:
             # Confinement and variables may differ between sessions: only sessions with the same spec share a process.
             return self._get_or_replace(self._shared, spec, spec, None, at_once=at_once)
-        owner = _owner(scope, spec)
+        owner = _owning_scope(scope, spec)
         links = self._by_scope.get(owner)
         if links is None:
             links = self._by_scope[owner] = {}
         return self._get_or_replace(links, spec.name, spec, owner, at_once=at_once)
 
     def restart_error(self, scope: Scope, spec: ServerSpec) -> HoldfastError | None:
-        """Why a call would not start the server now: it keeps failing. None if it would, or if the server is running."""
+        """The error that a call would get, because the server keeps failing and may not be started yet. None otherwise."""
         link = self._find(scope, spec)
         if link is None or link.is_usable or link.spec != spec:
             return None
@@ -68,8 +68,11 @@ class LinkPool:
         link = self._find(scope, spec)
         return link is not None and link.is_usable
 
-    def get_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
-        """The link and its connection if it is live. None if it is connecting, or shared: `connect` checks shared servers."""
+    def get_live_or_open(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
+        """Open the link if there is none. Return it and its connection if it is live already.
+
+        None if it is still connecting, or shared: only `connect` checks that a shared server reads the context.
+        """
         link = self.get_or_open(scope, spec)
         connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
@@ -77,12 +80,14 @@ class LinkPool:
     async def connect(
         self, scope: Scope, spec: ServerSpec, *, at_once: bool = False
     ) -> tuple[Link, Connection]:
-        """Wait for the link; return it and its connection. Refuse a shared server that does not read the context.
+        """Open the link if there is none, and wait for it. Return it and its connection.
 
-        With `at_once`, for what the user does, a server that keeps failing is started without delay.
+        Close the link and raise if a shared server does not read the context.
+
+        With `at_once`, a server that keeps failing is started without delay. Use it for actions of the user.
         """
         link = self.get_or_open(scope, spec, at_once=at_once)
-        connection = await link.connection()
+        connection = await link.wait_for_connection()
         if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
             await link.close()
             raise HoldfastError(
@@ -118,7 +123,7 @@ class LinkPool:
     def _find(self, scope: Scope, spec: ServerSpec) -> Link | None:
         if spec.lifetime is Lifetime.HOST:
             return self._shared.get(spec)
-        return self._by_scope.get(_owner(scope, spec), {}).get(spec.name)
+        return self._by_scope.get(_owning_scope(scope, spec), {}).get(spec.name)
 
     def _get_or_replace(
         self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None, *, at_once: bool
@@ -171,7 +176,10 @@ class LinkPool:
             yield from links.values()
 
     def _check_limit(self, spec: ServerSpec, owner: Scope | None) -> None:
-        """Raise if too many servers are connected. A session that has many leaves as many for other sessions."""
+        """Raise if too many servers are connected.
+
+        A session may connect another server only while it has fewer connections than are still free.
+        """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
             raise HoldfastError(
@@ -187,12 +195,12 @@ class LinkPool:
         if own >= free:
             raise HoldfastError(
                 codes.TOO_MANY_LINKS,
-                f"{spec.name!r} was not connected: this session has {own} connected servers, and only {free} more may "
-                "be connected at once, which are kept for other sessions. Close a session, or raise links.max_open.",
+                f"{spec.name!r} was not connected: this session has {own} connected servers, and the {free} that may still "
+                "be connected are kept for other sessions. Close a session, or raise links.max_open.",
             )
 
 
-def _owner(scope: Scope, spec: ServerSpec) -> Scope:
+def _owning_scope(scope: Scope, spec: ServerSpec) -> Scope:
     """The scope that owns the link to a server that sessions do not share."""
     return scope.session_scope if spec.lifetime is Lifetime.SESSION else scope
 

@@ -1,7 +1,7 @@
-"""How much work a JSON schema makes of checking a document: an upper bound, found without checking any.
+"""Compute from a JSON schema alone how much work checking a document can take at most.
 
-A library cannot be stopped while it checks, and blocks the event loop. A small schema can make it check every value
-millions of times: each of `$defs/1`, `$defs/2`, … refers to the next one twice. Such a schema is found here, before use.
+The library cannot be stopped while it checks, and it blocks the event loop. A small schema can make it check every value
+millions of times, for example if each of `$defs/1`, `$defs/2`, … refers to the next one twice.
 """
 
 from collections.abc import Iterator
@@ -14,45 +14,55 @@ from holdfast.model.json import Json, JsonObject
 MAX_REFERENCES = 500
 MAX_PATTERNS = 32
 MAX_PATTERN_LENGTH = 4096
-# A library recurses as deep as subschemas are inside each other. If it ran out of stack, the host would end.
-_MAX_CHAIN = 32
-_MAX_HEIGHT = 800
-_MAX_LEVELS = 32
-_MAX_STEPS = 1_000_000
-# `unevaluatedProperties` makes the library look at the subschemas beside it again: measured, 2.6 times.
+# The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So there are limits:
+_MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
+_MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
+_MAX_DOCUMENT_DEPTH = (
+    32  # up to which depth of a document the cost is computed; deeper ones count as too costly
+)
+_MAX_STEPS = 1_000_000  # a cost of more steps is not distinguished from this
+# `unevaluatedProperties` makes the library check the subschemas beside it again: 2.6 times the work, as measured.
 _UNEVALUATED_FACTOR = 4
 
-# Subschemas for the same value, for the members of an object, and for the items of an array.
-_SAME_LISTS = ("allOf", "anyOf", "oneOf")
-_SAME = ("not", "if", "then", "else")
-_SAME_MAPS = ("dependentSchemas", "dependencies")
-_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
-_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
-_POSITIONS = ("prefixItems", "items")
-_SIZED = ("enum", "required", "properties", "patternProperties", "dependentRequired", "dependencies")
-_REFUSED = ("$dynamicRef", "$recursiveRef")
+# Keywords with subschemas: for the same value, for the members of an object, and for the items of an array.
+_SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
+_SAME_VALUE = ("not", "if", "then", "else")
+_SAME_VALUE_MAPS = ("dependentSchemas", "dependencies")
+_MEMBER_KEYWORDS = ("additionalProperties", "unevaluatedProperties", "propertyNames")
+_ITEM_KEYWORDS = ("items", "additionalItems", "unevaluatedItems", "contains")
+_POSITION_KEYWORDS = ("prefixItems", "items")
+# Keywords of which each entry is a step.
+_COUNTED_KEYWORDS = (
+    "enum",
+    "required",
+    "properties",
+    "patternProperties",
+    "dependentRequired",
+    "dependencies",
+)
+_UNSUPPORTED_KEYWORDS = ("$dynamicRef", "$recursiveRef")
 
 
 class UncheckableSchemaError(ValueError):
-    """The schema cannot be used to check documents. The message says why, in words of Holdfast."""
+    """The schema cannot be used to check documents. The message says why, and quotes nothing from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaCost:
-    """The most steps and pattern matches for one value of a document, by how deep the document is nested."""
+    """The most steps and pattern matches for one value of a document, for each depth of the document."""
 
     steps: tuple[int, ...]
     matches: tuple[int, ...]
     patterns: int
-    """How many patterns it has."""
+    """How many patterns the schema has."""
     chain: int
-    """How many subschemas for one value are inside each other at most."""
+    """The length of the longest chain of nested subschemas that apply to the same value."""
     has_alternatives: bool
-    """Whether it has `anyOf` or `oneOf`. An error at such a place has errors of each alternative in it."""
+    """Whether the schema has `anyOf` or `oneOf`. An error there contains the errors of each alternative."""
 
     def steps_at(self, depth: int) -> int:
         """The most steps for one value of a document that is nested this deep."""
-        return self.steps[min(depth, len(self.steps) - 1)]  # the last one holds for every depth
+        return self.steps[min(depth, len(self.steps) - 1)]  # the last one applies to every greater depth
 
     def matches_at(self, depth: int) -> int:
         """The most pattern matches for one value of a document that is nested this deep."""
@@ -60,15 +70,15 @@ class SchemaCost:
 
 
 def measure_schema(schema: Json) -> SchemaCost:
-    """Find the cost of a schema. Raise `UncheckableSchemaError` if it has no bound, or uses what is not supported."""
-    reader = _Reader(schema)
+    """Find the cost of a schema. Raise `UncheckableSchemaError` if it has no bound, or has an unsupported keyword."""
+    reader = _SchemaReader(schema)
     nodes = reader.read()
     if reader.height() > _MAX_HEIGHT:
         raise UncheckableSchemaError("it is nested too deeply")
-    order, chain = _order(nodes)
+    order, chain = _sort_nodes(nodes)
     return SchemaCost(
-        steps=_bounds(nodes, order, [node.steps for node in nodes]),
-        matches=_bounds(nodes, order, [node.patterns for node in nodes]),
+        steps=_bounds_by_depth(nodes, order, [node.steps for node in nodes]),
+        matches=_bounds_by_depth(nodes, order, [node.patterns for node in nodes]),
         patterns=reader.patterns,
         chain=chain,
         has_alternatives=reader.has_alternatives,
@@ -77,40 +87,45 @@ def measure_schema(schema: Json) -> SchemaCost:
 
 @dataclass(slots=True)
 class _Node:
-    """One subschema: its own work, and the subschemas it applies, by number."""
+    """One subschema: its own work, and the numbers of the subschemas that it applies."""
 
     steps: int = 1
     patterns: int = 0
     factor: int = 1
+    """How many times the work is done."""
     reference: int | None = None
     same: list[int] = field(default_factory=list[int])
+    """They apply to the same value."""
     named: list[int] = field(default_factory=list[int])
-    """For members of different names: at most one of them applies to a member."""
+    """For members with different names: at most one of them applies to a member."""
     members: list[int] = field(default_factory=list[int])
+    """For members: several may apply to one."""
     positions: list[int] = field(default_factory=list[int])
+    """For items at different positions: at most one of them applies to an item."""
     items: list[int] = field(default_factory=list[int])
+    """For items: several may apply to one."""
 
 
-class _Reader:
-    """Turns a schema into nodes: those that are used, each once."""
+class _SchemaReader:
+    """Turns each subschema that is used into one node."""
 
     def __init__(self, schema: Json) -> None:
         self._root = schema
         self.has_alternatives = False
         self._nodes: list[_Node] = []
-        self._numbers: dict[int, int] = {}  # by identity: the schema is kept and not changed
+        self._numbers: dict[int, int] = {}  # by `id` of the subschema; the schema is kept and not changed
         self._unread: list[tuple[JsonObject, int]] = []
         self.patterns = self._references = self._pattern_length = 0
 
     def read(self) -> list[_Node]:
-        self._number(self._root)
+        self._number_of(self._root)
         while self._unread:
             schema, number = self._unread.pop()
             self._read_keywords(schema, self._nodes[number])
         return self._nodes
 
     def height(self) -> int:
-        """How many subschemas can be inside each other at most, if every reference is followed once."""
+        """How deep subschemas can be nested, if every reference is followed once."""
         heights: dict[int, int] = {}
 
         def height(number: int) -> int:
@@ -125,8 +140,8 @@ class _Reader:
         targets = {node.reference for node in self._nodes if node.reference is not None}
         return height(0) + sum(map(height, targets))
 
-    def _number(self, schema: Json) -> int:
-        """The number of a subschema, which is read later if it is new."""
+    def _number_of(self, schema: Json) -> int:
+        """The number of a subschema. A new one gets the next number and is read later."""
         number = self._numbers.get(id(schema)) if isinstance(schema, dict) else None
         if number is None:
             number = len(self._nodes)
@@ -137,20 +152,20 @@ class _Reader:
         return number
 
     def _read_keywords(self, schema: JsonObject, node: _Node) -> None:
-        if any(keyword in schema for keyword in _REFUSED):
-            raise UncheckableSchemaError("it has references that depend on the path to them")
+        if any(keyword in schema for keyword in _UNSUPPORTED_KEYWORDS):
+            raise UncheckableSchemaError("it uses $dynamicRef or $recursiveRef")
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in ("$id", "id")):
             raise UncheckableSchemaError("a part of it has an id of its own")
-        node.steps = 1 + len(schema) + sum(_size(schema.get(keyword)) for keyword in _SIZED)
+        node.steps = 1 + len(schema) + sum(_size(schema.get(keyword)) for keyword in _COUNTED_KEYWORDS)
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
             node.factor = _UNEVALUATED_FACTOR
         self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
         self._read_patterns(schema, node)
-        number = self._number
-        for keyword in _SAME_LISTS:
+        number = self._number_of
+        for keyword in _SAME_VALUE_LISTS:
             node.same += map(number, _list(schema.get(keyword)))
-        node.same += [number(schema[keyword]) for keyword in _SAME if keyword in schema]
-        for keyword in _SAME_MAPS:
+        node.same += [number(schema[keyword]) for keyword in _SAME_VALUE if keyword in schema]
+        for keyword in _SAME_VALUE_MAPS:
             node.same += [
                 number(value) for value in _values(schema.get(keyword)) if not isinstance(value, list)
             ]
@@ -159,12 +174,12 @@ class _Reader:
             node.same.append(node.reference)
         node.named += map(number, _values(schema.get("properties")))
         node.members += map(number, _values(schema.get("patternProperties")))
-        node.members += [number(schema[keyword]) for keyword in _MEMBER if keyword in schema]
-        for keyword in _POSITIONS:
+        node.members += [number(schema[keyword]) for keyword in _MEMBER_KEYWORDS if keyword in schema]
+        for keyword in _POSITION_KEYWORDS:
             node.positions += map(number, _list(schema.get(keyword)))
         node.items += [
             number(schema[keyword])
-            for keyword in _ITEM
+            for keyword in _ITEM_KEYWORDS
             if keyword in schema and not isinstance(schema[keyword], list)
         ]
 
@@ -177,14 +192,14 @@ class _Reader:
         self.patterns += len(patterns)
         self._pattern_length += sum(map(len, patterns))
         if self.patterns > MAX_PATTERNS or self._pattern_length > MAX_PATTERN_LENGTH:
-            raise UncheckableSchemaError("it has too many or too long patterns")
+            raise UncheckableSchemaError("it has too many patterns, or too long ones")
 
     def _resolve(self, reference: Json) -> Json:
         self._references += 1
         if self._references > MAX_REFERENCES:
             raise UncheckableSchemaError(f"it has more than {MAX_REFERENCES} references")
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            raise UncheckableSchemaError("it refers to something outside of it, or by a name")
+            raise UncheckableSchemaError("it has a reference to another document, or a reference by name")
         found = self._root
         for part in reference[2:].split("/") if reference != "#" else ():
             key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -197,10 +212,10 @@ class _Reader:
         return found
 
 
-def _order(nodes: list[_Node]) -> tuple[list[int], int]:
-    """The nodes, each after those that it applies to the same value, and the longest chain of them.
+def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
+    """Order the nodes so that each comes after those that it applies to the same value. Return the longest chain, too.
 
-    Raise if they go in a circle, or if the chain is too long.
+    Raise if the nodes form a circle, or if the chain is too long.
     """
     depths = [0] * len(nodes)  # 0: new, -1: its subschemas are being ordered
     order: list[int] = []
@@ -211,26 +226,26 @@ def _order(nodes: list[_Node]) -> tuple[list[int], int]:
         path: list[tuple[int, Iterator[int]]] = [(root, iter(nodes[root].same))]
         while path:
             number, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
+            inner = next(rest, None)
+            if inner is None:
                 path.pop()
                 depths[number] = 1 + max((depths[other] for other in nodes[number].same), default=0)
                 order.append(number)
                 if depths[number] > _MAX_CHAIN:
                     raise UncheckableSchemaError("its references form too long a chain")
-            elif depths[following] == -1:
+            elif depths[inner] == -1:
                 raise UncheckableSchemaError("it refers to itself in a circle")
-            elif depths[following] == 0:
-                depths[following] = -1
-                path.append((following, iter(nodes[following].same)))
+            elif depths[inner] == 0:
+                depths[inner] = -1
+                path.append((inner, iter(nodes[inner].same)))
     return order, max(depths)
 
 
-def _bounds(nodes: list[_Node], order: list[int], own: list[int]) -> tuple[int, ...]:
-    """The most work that the root causes at one value, for documents of depth 0, 1, 2 and so on.
+def _bounds_by_depth(nodes: list[_Node], order: list[int], own: list[int]) -> tuple[int, ...]:
+    """The most work that the root causes for one value, for documents of depth 0, 1, 2 and so on.
 
-    The work at a value below is at most the sum over all subschemas that are applied to the member or item that it is
-    part of. The bounds end where they stay the same, or are over the maximum.
+    The work for a value inside a member or item is at most the sum over all subschemas that apply to that member or item.
+    The list ends where the bounds no longer change, or reach the maximum.
     """
     at_value = [0] * len(nodes)
     for number in order:
@@ -238,7 +253,7 @@ def _bounds(nodes: list[_Node], order: list[int], own: list[int]) -> tuple[int, 
         at_value[number] = _cap(node.factor * (own[number] + sum(at_value[other] for other in node.same)))
     most = at_value
     bounds = [most[0]]
-    for _ in range(_MAX_LEVELS):
+    for _ in range(_MAX_DOCUMENT_DEPTH):
         in_members, in_items, below = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
         for number in order:
             node = nodes[number]

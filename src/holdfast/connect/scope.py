@@ -20,7 +20,7 @@ class Scope:
         self._context = context
         self.is_closed = False
         self.door: Door | None = None
-        """Through which the session's servers reach its user. Only the scope of a session has one."""
+        """The session's servers reach its user through it. Only the scope of a session has one."""
         self.session_scope: Scope = session_scope or self
         """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
 
@@ -29,7 +29,7 @@ class Scope:
             if session_scope is not None
             else LoopThrottle(context.session_id, burst_seconds=BURST_SECONDS)
         )
-        """Limits the event loop's time for what the session's servers send."""
+        """Limits how much of the event loop's time the messages from the session's servers take."""
 
     @property
     def context(self) -> SessionContext:
@@ -50,10 +50,10 @@ class Scope:
 
 
 _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
-link_owner: ContextVar[str] = ContextVar("holdfast_link_owner", default="")
-"""The owner of what the current task does for a remote link: a session, or a server that sessions share.
+look_up_quota_key: ContextVar[str] = ContextVar("holdfast_look_up_quota_key", default="")
+"""Whose share of name look-ups the current task uses: that of a session, or of a server that sessions share.
 
-Name look-ups are limited per owner. A `Pool` sets it for each request.
+A `Pool` sets it for each request.
 """
 
 

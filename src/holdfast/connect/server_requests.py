@@ -19,7 +19,7 @@ from holdfast.wire.frame import Raw
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
-_ANSWER_SECONDS = 0.0001  # about the work of answering one request, without what is measured
+_ANSWER_SECONDS = 0.0001  # about the time to answer one request, besides the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about the time to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
 
@@ -49,7 +49,7 @@ class ServerRequests:
             if scope is not None
             else LoopThrottle(f"server {spec.name}", burst_seconds=BURST_SECONDS)
         )
-        """Limits the event loop's time for what the server sends, and for answering it."""
+        """Limits how much of the event loop's time the server's messages, and the answers to them, take."""
         self.on_tools_changed = on_tools_changed
         """Called when the server announces that its tools have changed."""
 
@@ -67,9 +67,9 @@ class ServerRequests:
 
     async def answer(self, method: str, params: Raw) -> Any:
         """Answer one request, or raise if the session does not allow it."""
-        self.throttle.add(_ANSWER_SECONDS)
+        self.throttle.charge(_ANSWER_SECONDS)
         if self.throttle.must_wait(monotonic()):
-            await self.throttle.rest()
+            await self.throttle.pause()
         if method == "ping":
             return {}
         if method == ROOTS and self._can_list_roots() and self._scope is not None:
@@ -83,27 +83,27 @@ class ServerRequests:
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     def _list_roots(self, roots: tuple[str, ...]) -> Raw:
-        """The answer with these roots. It is encoded once; each copy counts as work."""
+        """The answer with these roots. It is encoded once; the throttle's owner is charged for the time to copy it."""
         if self._encoded_roots is None or self._encoded_roots[0] is not roots:
             answer = {"roots": [{"uri": Path(root).as_uri()} for root in roots]}
             self._encoded_roots = (roots, Raw(msgspec.json.encode(answer)))
         _, encoded = self._encoded_roots
-        self.throttle.add(len(encoded) * _COPY_SECONDS_PER_BYTE)
+        self.throttle.charge(len(encoded) * _COPY_SECONDS_PER_BYTE)
         return encoded
 
     async def _elicit(self, door: Door, params: Raw) -> JsonObject:
-        """Ask the user. Raise BUSY if this server has too many open questions already."""
+        """Ask the user. Raise BUSY if this server already has too many open questions."""
         if self._open_questions >= _MAX_OPEN_QUESTIONS:
             raise HoldfastError(
                 codes.BUSY,
                 f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
             )
-        is_confined = self._spec.confinement is not None or self._is_sandboxed
+        is_restricted = self._spec.confinement is not None or self._is_sandboxed
         began = monotonic()
         try:
-            question = sanitize_elicitation(self._spec, params, is_confined=is_confined)
+            question = sanitize_elicitation(self._spec, params, is_restricted=is_restricted)
         finally:
-            self.throttle.count(began)  # a refused question takes as long to check as another
+            self.throttle.charge_since(began)  # a refused question takes as long to check as any other
         self._open_questions += 1
         try:
             return await door.elicit(question)
@@ -128,7 +128,7 @@ class ServerRequests:
     def _is_allowed(self, what: str) -> bool:
         if not isinstance(self._spec.transport, Http | Sse):
             return self._spec.may_request(what)
-        # `may_request` allows everything to a server without confinement, and a remote server never has one. So a remote
+        # `may_request` allows everything to a server that is not confined, and remote servers never are. So a remote
         # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         return (
             self._spec.allowed_requests.allows(what)

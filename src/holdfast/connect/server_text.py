@@ -1,15 +1,21 @@
-"""Clean text from a server before it is quoted in a message of Holdfast."""
+"""Clean text from a server before a message of Holdfast quotes it. The server may have repeated a secret."""
 
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import Mask
 from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
 
-MAX_LENGTH = 2000
-_MAX_READ = 4 * MAX_LENGTH  # more than is shown, so that a secret at the end is complete and can be masked
+# More is masked than is quoted, so that a secret at the end is complete and can be recognised.
+MAX_LENGTH, _MAX_MASKED = 2000, 8000
+_MAX_START, _MAX_START_MASKED = 200, 16 * 1024
 
 
 def clean_server_text(spec: ServerSpec, text: str) -> str:
     """The text on one line, shortened, without control and invisible characters, and with the spec's secrets masked."""
-    line = Mask.of(secrets_in_spec(spec)).mask_all(to_line(text[:_MAX_READ]))
+    line = Mask.of(secrets_in_spec(spec)).mask_all(to_line(text[:_MAX_MASKED]))
     return line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 1]}…"
+
+
+def start_of_server_text(text: str) -> str:
+    """The first characters of a text, with the secrets masked that this process has obtained."""
+    return Mask().mask_all(text[:_MAX_START_MASKED])[:_MAX_START]

@@ -1,4 +1,4 @@
-"""Choose the folder that a local server is started in, so that it finds no code of others there."""
+"""The folder that a local server is started in. Some get an empty one, so that they load no code from a project."""
 
 import shutil
 import tempfile
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.server import Stdio
 
 _REMOVE_SECONDS = 60.0
@@ -16,7 +16,7 @@ _REMOVE_SECONDS = 60.0
 async def start_folder(
     stdio: Stdio, *, session_folder: str, is_confined: bool, empty_folders: Path
 ) -> AsyncIterator[str]:
-    """The session's folder, the one that the entry names, or an empty one in `empty_folders`."""
+    """Yield the folder that the entry names, the session's folder, or an empty one in `empty_folders`."""
     if not stdio.has_empty_folder:
         yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
     elif is_confined:

@@ -6,6 +6,7 @@ from typing import IO
 
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import Mask
+from holdfast.model.light_event import LightEvent
 from holdfast.model.server import Lifetime, ServerSpec
 from holdfast.model.visible_text import strip_invisible
 
@@ -31,7 +32,7 @@ class ServerStderr(asyncio.Protocol):
         self._kept = bytearray()
         self.position = 0
         """How many bytes the server has written so far."""
-        self.closed = asyncio.Event()
+        self.closed = LightEvent()
         """Set at the end of the stream."""
 
     def data_received(self, data: bytes) -> None:
@@ -44,14 +45,14 @@ class ServerStderr(asyncio.Protocol):
         self.closed.set()
 
     def report_since(self, position: int) -> str:
-        """The lines since this position that the session may see, as a paragraph; or "". The others are logged."""
+        """A paragraph with the lines since this position that the session may see; or "". The other lines are logged."""
         written = self._lines_since(position)
         if not written:
             return ""
         if self._is_shared or len(written) > MAX_SHOWN:
             log.info("server stderr", extra={"server": self._server, "stderr": written})
         if self._is_shared:
-            return "What it wrote to stderr is in the log only, because sessions share it."
+            return "Its output to stderr is only in the log, because several sessions share the server."
         return "\n".join(["It wrote to stderr:", *(f"| {line}" for line in _last_lines(written))])
 
     def _lines_since(self, position: int) -> str:

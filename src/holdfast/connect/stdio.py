@@ -1,4 +1,4 @@
-"""Connect to a stdio server: start the program, do the handshake, and end all its processes on exit."""
+"""Connect to a stdio server: start the program, negotiate with it, and end all its processes on exit."""
 
 import asyncio
 import contextlib
@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.handshake import handshake
-from holdfast.connect.notifications import Notifications, tool_change_subscription
+from holdfast.connect.negotiate import negotiate
+from holdfast.connect.server_messages import ServerMessages, ToolChangeSubscription
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.server_text import clean_server_text
 from holdfast.connect.stderr import ServerStderr, capture_stderr
@@ -35,28 +35,28 @@ async def open_stdio(
     keeper: Keeper,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Start the program in this folder (if empty, in the home folder) and do the handshake. On exit, the program and all its child processes are gone."""
+    """Start the program in this folder (in the home folder if that is "") and negotiate with it. On exit, end all its processes."""
     assert isinstance(spec.transport, Stdio)
     child = await keeper.spawn(_process_spec(spec, spec.transport, folder))
     try:
         stderr, transport = await capture_stderr(child.stderr, spec)
         try:
-            notifications = Notifications(server_requests)
+            server_messages = ServerMessages(server_requests)
             peer = Peer(
-                on_request=notifications.answer,
-                on_notification=notifications.receive,
+                on_request=server_messages.answer,
+                on_notification=server_messages.receive,
                 limits=options.limits,
                 throttle=server_requests.throttle,
             )
             async with connect_pipes(peer, child.stdout, child.stdin):
                 try:
-                    client = await handshake(
+                    client = await negotiate(
                         spec, peer, server_requests=server_requests, meta=meta, options=options
                     )
                 except HoldfastError as error:
                     raise await _start_error(spec, error, stderr, child) from None
-                async with tool_change_subscription(client, server_requests):
-                    yield Connection(client, ended=peer.ended, notifications=notifications, stderr=stderr)
+                async with ToolChangeSubscription(client, server_requests):
+                    yield Connection(client, ended=peer.ended, server_messages=server_messages, stderr=stderr)
         finally:
             transport.close()
     finally:

@@ -9,22 +9,24 @@ from pathlib import Path
 
 from holdfast.host.approvals import Approvals
 from holdfast.host.open_options import OpenOptions
+from holdfast.host.session_folders import check_total_length
 from holdfast.masking.configured_secrets import secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.ids import new_session_id
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust, lowest_trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.inputs import ResolveInputs, prepare_resolution
+from holdfast.resolve.inputs import GivenServers, ResolveInputs, prepare_resolution
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
 from holdfast.resolve.screen_tools import ScreenedTools
+from holdfast.resolve.select import Restriction
 from holdfast.session.permission_rules import PermissionRules, rules_from_settings
 from holdfast.settings import Settings
 from holdfast.store.store import Store
@@ -32,6 +34,7 @@ from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import Registry
 
 _THREADS = WorkerThreads("secrets", threads=2)
+_OPENER = "the application that opened the session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +65,12 @@ class Admission:
         self._store = store
         self._approvals = approvals
         self._rules = rules_from_settings(settings.permission)
+        self._environ_secrets = secrets_in_mapping(inputs.environ)
+        mask = Mask.of(self._environ_secrets)
+        self._environ_masks = mask, mask.without_obtained()
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
-        """The plan of a session with a new id."""
+        """Plan a new session: its context, its workspace and its permission rules."""
         context, workspace = await run_with_file_timeout(self._new_context, options, path=str(options.cwd))
         return SessionPlan(
             context=context,
@@ -79,9 +85,10 @@ class Admission:
     async def load(self, plan: "SessionPlan") -> tuple[LoadedEntries, ResolvePolicy]:
         """Load the configuration: the entries, and what decides about them."""
         options, context = plan.options, plan.context
-        loaded, policy = await prepare_resolution(
-            self._inputs, self._store, context, plan.workspace, options.servers
+        given = GivenServers(
+            by_app=options.servers, by_client=options.client_servers, only_these=options.only_these
         )
+        loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
         if context.trust_level is Trust.SANDBOXED:
             warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
             loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
@@ -90,9 +97,7 @@ class Admission:
             loaded = replace(loaded, entries=entries)
             builtins = tuple(spec for spec in policy.builtins if spec.name == options.only_server)
             policy = replace(policy, builtins=builtins)
-        if options.restriction is not None:
-            policy = replace(policy, restrictions=(*policy.restrictions, options.restriction))
-        return loaded, policy
+        return loaded, replace(policy, restrictions=(*policy.restrictions, *_restrictions(options)))
 
     async def resolve(
         self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext
@@ -113,8 +118,10 @@ class Admission:
         """The mask for what is stored and logged, and the mask for questions to the user.
 
         Questions hide only what comes from the host, the user and this process's environment. The author of a project's
-        file, or a client, must not be able to hide a part of a question, not even in calls of its own server.
+        file, or a client, must not be able to hide a part of a question, not even in calls to its own server.
         """
+        if not loaded.entries and not loaded.secrets and not policy.env_overrides:
+            return self._environ_masks
         return await _THREADS.run(self._masks, loaded, resolution, policy)
 
     def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
@@ -125,6 +132,7 @@ class Admission:
             )
         folder = str(cwd.resolve())
         roots = (folder, *(str(Path(root).resolve()) for root in options.roots))
+        check_total_length(roots)
         workspace = self._workspace(options, folder)
         parent = options.parent
         context = SessionContext(
@@ -175,7 +183,7 @@ class Admission:
     def _masks(
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
     ) -> tuple[Mask, Mask]:
-        own = [*loaded.own_secrets, *secrets_in_mapping(self._inputs.environ)]
+        own = [*loaded.own_secrets, *self._environ_secrets]
         others = [*loaded.secrets]
         for values in policy.env_overrides.values():
             own += secrets_in_mapping(values)
@@ -188,9 +196,14 @@ class Admission:
         return question_mask.plus(Mask.of(others)), question_mask.without_obtained()
 
 
+def _restrictions(options: OpenOptions) -> tuple[Restriction, ...]:
+    by_tools = (Restriction(imposed_by=_OPENER, patterns=patterns) for patterns in options.tools)
+    return (*by_tools, options.restriction) if options.restriction is not None else (*by_tools,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """One session that is to be opened, and how to find out what it gets."""
+    """A session that is to be opened. `admit` decides what it gets."""
 
     context: SessionContext
     workspace: Workspace | None
@@ -200,7 +213,7 @@ class SessionPlan:
     admission: Admission
 
     async def admit(self) -> Admitted:
-        """Find out what the session gets."""
+        """Decide which servers the session gets."""
         loaded, policy = await self.admission.load(self)
         resolution = await self.admission.resolve(loaded, policy, self.context)
         mask, question_mask = await self.admission.masks(loaded, resolution, policy)

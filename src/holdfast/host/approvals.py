@@ -3,19 +3,18 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.audit.approvals import REVOKED, approval_record, has_record
+from holdfast.audit.approvals import REVOKED, approval_record, needs_record
 from holdfast.audit.audit import Audit
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads
@@ -31,7 +30,7 @@ from holdfast.resolve.approval_store import (
     store_tool_approvals,
 )
 from holdfast.resolve.file_hashes import FileHashes
-from holdfast.resolve.program import Program, describe_change, read_program
+from holdfast.resolve.program import Program, describe_change, quote_path, read_program
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import Store, Tx
@@ -69,8 +68,8 @@ class Approvals:
 
         def remove(tx: Tx) -> bool:
             removed = remove_server_approval(tx, origin, name)
-            for approval in filter(has_record, removed):
-                record = replace(approval_record(approval, REVOKED, by=by), at=now)
+            for approval in filter(needs_record, removed):
+                record = msgspec.structs.replace(approval_record(approval, REVOKED, by=by), at=now)
                 self._audit.append(tx, record)
             return bool(removed)
 
@@ -78,7 +77,7 @@ class Approvals:
 
     def _record(self, tx: Tx, approvals: Iterable[Approval]) -> None:
         """Append the audit records of these approvals, in their transaction."""
-        for approval in filter(has_record, approvals):
+        for approval in filter(needs_record, approvals):
             self._audit.append(tx, approval_record(approval))
 
     async def read_program(self, command: Sequence[str], folder: str) -> Program:
@@ -94,7 +93,7 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return approved.has_entry and not program.problem and _is_as_approved(program, approved)
+        return approved.is_entry_approved and not program.problem and _is_as_approved(program, approved)
 
     async def check_program(
         self, spec: ServerSpec, folder: str, hashes: FileHashes | None = None
@@ -107,15 +106,17 @@ class Approvals:
             lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
         )
         program = await self._read_program(
-            (stdio.command, *stdio.args), folder, hashes=hashes, approved=approved.hashes
+            (stdio.command, *stdio.args), folder, hashes=hashes, approved=approved.all_hashes
         )
         if why := _why_not_approved(program, approved):
             raise HoldfastError(codes.NOT_APPROVED, why)
         return program
 
-    async def check_program_files(self, spec: ServerSpec, folder: str) -> frozenset[tuple[str, int, int]]:
+    async def check_program_files(
+        self, spec: ServerSpec, session_folder: str
+    ) -> frozenset[tuple[str, int, int]]:
         """Check a program like `check_program`. Return stamps of its files: if one changes, so does its stamp."""
-        program = await self.check_program(spec, folder)
+        program = await self.check_program(spec, session_folder)
         return program.stamps if program is not None else frozenset()
 
     async def refuse_changed_programs(self, resolution: Resolution, folder: str) -> Resolution:
@@ -134,7 +135,7 @@ class Approvals:
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return describe_change(approved.files, program) if approved.files else ""
+        return describe_change(approved.last_parts, program) if approved.last_parts else ""
 
     async def approve_tools(
         self,
@@ -175,10 +176,11 @@ class Approvals:
     ) -> ScreenedTools:
         """Offer the tools whose definition has not changed since first use or since its last approval.
 
-        Hints and titles count if a person approved the definition. The first use of a server that the host or the user
-        configured counts as an approval; that of a project's or a client's server does not. `mask` as in `approve_tools`.
+        Hints and titles count if a person approved the definition. The first use of a server that the operator or the user
+        configured counts as an approval; that of a project's or a client's server does not. Built-in servers and those of
+        the application need no approval. `mask` is the same as in `approve_tools`.
         """
-        if spec.source is Source.BUILTIN:
+        if spec.source in (Source.BUILTIN, Source.APP):
             return await screen_tools_async(tools, ApprovedTools())
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
         pins = _with_names_of(tools, pins)
@@ -250,11 +252,15 @@ def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
             f"Its program cannot be checked: {program.problem}. Correct that, "
             "or move the server to your own servers file (the setting servers.user_file)."
         )
-    if not program.unknown_part and _is_as_approved(program, approved):
+    if not program.unapproved_part and _is_as_approved(program, approved):
         return ""
-    if not approved.files:
-        return f"Its program is not approved yet: {', '.join([*program.parts][:5])}. {_REVIEW}"
-    return f"Its program is not as it was approved: {describe_change(approved.files, program)}. {_REVIEW}"
+    if not approved.last_parts:
+        return (
+            f"Its program is not approved yet: {', '.join(map(quote_path, [*program.parts][:5]))}. {_REVIEW}"
+        )
+    return (
+        f"Its program is not as it was approved: {describe_change(approved.last_parts, program)}. {_REVIEW}"
+    )
 
 
 def _is_as_approved(program: Program, approved: ApprovedProgram) -> bool:

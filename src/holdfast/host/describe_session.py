@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.agent.agent import Command
 from holdfast.session.session import Session
 
 
@@ -12,8 +13,8 @@ class Description(msgspec.Struct, kw_only=True, rename="camel"):
     roots: tuple[str, ...]
     trust: str
     mode: str
-    commands: dict[str, str] = {}
-    """The agent's commands and what they do."""
+    commands: tuple[Command, ...] = ()
+    """The agent's commands."""
     tools: dict[str, str] = {}
     """The tools and the first lines of their descriptions."""
     servers: tuple[str, ...] = ()
@@ -30,7 +31,7 @@ def describe_session(session: Session) -> Description:
         roots=context.roots,
         trust=context.trust_level,
         mode=session.permission.mode,
-        commands={command.name: command.description for command in session.agent.commands},
+        commands=session.agent.commands,
         tools={tool.name: tool.definition.summary for tool in session.available_tools},
         servers=session.available,
         starting=session.starting,

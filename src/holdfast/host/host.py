@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
@@ -14,7 +14,7 @@ from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.audit.recovery import recover_session, recover_sessions
 from holdfast.builtin.servers import builtin_servers, in_process_services
-from holdfast.connect.argument_check import ArgumentChecks
+from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.connect.connection import ConnectOptions
@@ -26,17 +26,25 @@ from holdfast.connect.scope import Scope, current_scope, enter_scope, require_sc
 from holdfast.host.admission import Admission
 from holdfast.host.approvals import Approvals
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
+from holdfast.host.join import OtherOwner
 from holdfast.host.live_sessions import LiveSessions
-from holdfast.host.open_options import OpenOptions
-from holdfast.host.opening import Opener
+from holdfast.host.open_options import (
+    OpenOptions,
+    ServerConfigs,
+    SessionOptions,
+    inherit_options,
+    parse_options,
+    parse_servers,
+)
+from holdfast.host.opening import Opener, check_folder
 from holdfast.host.remote.listener import SessionListener
+from holdfast.host.session_storage import SessionStorage
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
-from holdfast.model.json import Json
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
@@ -48,6 +56,7 @@ from holdfast.sandbox.sandbox import detect_sandbox
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.settings import Settings
+from holdfast.store.lease import is_expired
 from holdfast.store.open_store import open_store
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import StoredSession
@@ -68,15 +77,19 @@ class Host:
         self,
         *,
         settings: Settings | None = None,
-        servers: Mapping[str, Json] | None = None,
+        servers: ServerConfigs | None = None,
         store: Store | None = None,
         connect_options: ConnectOptions | None = None,
         agent: Agent | None = None,
     ) -> None:
-        """`agent` answers the prompts of all sessions; by default, the user calls the tools by commands."""
+        """All sessions get `servers` in addition to the configured ones. `agent` answers their prompts.
+
+        By default, the settings are those of this machine, the store is in the data folder, and the user calls tools by
+        commands instead of an agent.
+        """
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
-        self._inline_servers = servers or {}
+        self._app_servers = parse_servers(servers or {})
         self._given_store = store
         self._connect_options = connect_options or _connect_options(self.settings)
         self._agent = agent
@@ -90,7 +103,7 @@ class Host:
             inputs = ResolveInputs(
                 settings=self.settings,
                 builtins=builtin_servers(self.settings),
-                inline_servers=self._inline_servers,
+                app_servers=self._app_servers,
                 sandbox_problem=detected.reason,
             )
             check_data_folder(self.settings.data_dir)
@@ -134,23 +147,17 @@ class Host:
                 aliases=self.settings.aliases,
             )
             self._opener = Opener(
-                store=self.store,
-                audit=audit,
+                storage=SessionStorage(self.store, audit),
                 links=self.links,
                 live=self._live,
                 connect_options=self._connect_options,
-                argument_checks=ArgumentChecks(),
+                argument_checker=ArgumentChecker(),
                 agent=self._agent or _manual_agent(),
                 wait_seconds=self.settings.permission.wait,
             )
             if self.store.holder_id:
                 await stack.enter_async_context(
-                    SessionListener(
-                        self.settings.data_dir,
-                        self.store.holder_id,
-                        self._live.find,
-                        limits=self.settings.wire,
-                    )
+                    SessionListener(self.settings.data_dir, self.store.holder_id, self._live.find)
                 )
             stack.push_async_callback(self._close_all)
             self._stack = stack.pop_all()
@@ -164,60 +171,44 @@ class Host:
     # Sessions
 
     @asynccontextmanager
-    async def session(
-        self,
-        *,
-        cwd: str | Path = "",
-        workspace: str = "",
-        trust: Trust | None = None,
-        servers: Sequence[Json] = (),
-        permission: Mode | str = Mode.AUTO,
-    ) -> AsyncIterator[Session]:
+    async def session(self, **options: Unpack[SessionOptions]) -> AsyncIterator[Session]:
         """Open a session for a block. Its servers are available (or refused) when the block begins, and closed when it ends.
 
-        `permission` is the mode: `auto` makes every call, `ask` asks an attached door about calls that may change
-        something, `read-only` refuses those. The rules in the settings hold in every mode.
+        `SessionOptions` describes the options.
         """
-        options = OpenOptions(
-            cwd=cwd or Path.cwd(),
-            workspace=workspace,
-            trust=trust,
-            servers=tuple(servers),
-            mode=_parse_mode(permission),
-        )
-        session = await self.open(options)
-        try:
-            await session.wait_for_servers()
-            with enter_scope(session.scope):
-                yield session
-        finally:
-            await session.close()
+        async with self._open_for_block(parse_options(options)) as session:
+            yield session
 
     @asynccontextmanager
-    async def run(self, *, isolate: bool = False) -> AsyncIterator[Session]:
+    async def run(
+        self, *, isolate: bool = False, **options: Unpack[SessionOptions]
+    ) -> AsyncIterator[Session]:
         """One run of an agent.
 
-        Outside of a session, the run opens a session and closes it at the end. Inside a session, it uses that session,
-        and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and closes nothing.
-        With `isolate`, it always opens and closes its own session, and so has its own servers.
+        Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
+        uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
+        closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Such a
+        session inside another one is like it, but for the options that are given; it never gets more rights.
         """
         outer = current_scope()
         if outer is not None:
             outer.check_open()
         if outer is None or isolate:
-            parent = outer.context if outer is not None else None
-            cwd = parent.cwd if parent is not None and parent.cwd else Path.cwd()
-            session = await self.open(OpenOptions(cwd=cwd, parent=parent))
-            self._opened_by_run.add(session.scope)
-            try:
-                await session.wait_for_servers()
-                with enter_scope(session.scope):
+            opening = parse_options(options) if outer is None else self._options_inside(outer, options)
+            async with self._open_for_block(opening) as session:
+                self._opened_by_run.add(session.scope)
+                try:
                     yield session
-            finally:
-                self._opened_by_run.discard(session.scope)
-                await session.close()
+                finally:
+                    self._opened_by_run.discard(session.scope)
             return
         session = self._live.find_by_scope(outer)
+        if options:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"This run joins the session {outer.context.session_id}, so `{next(iter(options))}` would have no effect.",
+                hint="Leave the options out, or pass isolate=True for a session of its own.",
+            )
         if outer is not outer.session_scope or outer in self._opened_by_run:
             yield session
             return
@@ -228,6 +219,24 @@ class Host:
         finally:
             await run_to_completion(self.links.close_scope(scope))
 
+    @asynccontextmanager
+    async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
+        session = await self.open(options)
+        try:
+            await session.wait_for_servers()
+            with enter_scope(session.scope):
+                yield session
+        finally:
+            await session.close()
+
+    def _options_inside(self, outer: Scope, given: SessionOptions) -> OpenOptions:
+        """The options of a session that a run opens inside of another session."""
+        parent = outer.context
+        live = self._live.find(parent.session_id)
+        if live is None:  # a session of another host
+            return inherit_options(given, parent, OpenOptions(), Mode.AUTO)
+        return inherit_options(given, parent, self._live.options_of(live), live.permission.mode)
+
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
         return await self._opener.open_new(await self._admission.plan(options))
@@ -236,6 +245,16 @@ class Host:
         """Resume a stored session in its folder. One that is live in this host is returned as it is."""
         stored = await self.find_session(session_id, options.user_id)
         return await self._opener.open_stored(stored, await self._admission.plan(options))
+
+    async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
+        """The other process that has a stored session open, after the checks that `reopen` makes; None if none has."""
+        stored = await self.find_session(session_id, options.user_id)
+        lease, own = stored.lease, self.store.holder_id
+        if lease is None or own in ("", lease.holder) or is_expired(lease, self.store.now()):
+            return None
+        plan = await self._admission.plan(options)
+        check_folder(stored, plan)
+        return OtherOwner(lease=lease, requested=plan.context)
 
     def find_live(self, session_id: str) -> Session | None:
         """The session with this id, if it is open in this host."""
@@ -328,19 +347,9 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 
 
 def _manual_agent() -> Agent:
-    from holdfast.agent.manual import ManualAgent
+    from holdfast.agent.slash_commands import ManualAgent
 
     return ManualAgent()
-
-
-def _parse_mode(mode: Mode | str) -> Mode:
-    try:
-        return Mode(mode)
-    except ValueError:
-        known = ", ".join(Mode)
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{str(mode)[:40]!r} is not a mode. The modes are: {known}."
-        ) from None
 
 
 def _connect_options(settings: Settings) -> ConnectOptions:

@@ -5,6 +5,7 @@ import logging
 from weakref import WeakValueDictionary
 
 from holdfast.connect.scope import Scope
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
@@ -19,20 +20,27 @@ class LiveSessions:
 
     def __init__(self) -> None:
         self._sessions: dict[SessionId, Session] = {}
+        self._options: dict[SessionId, OpenOptions] = {}
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
-    def add(self, session: Session) -> None:
-        """Add a session that is being opened."""
+    def add(self, session: Session, options: OpenOptions) -> None:
+        """Add a session that is being opened with these options."""
         self._sessions[session.context.session_id] = session
+        self._options[session.context.session_id] = options
 
     def remove(self, session_id: SessionId) -> None:
         """Remove a session that was closed."""
         self._sessions.pop(session_id, None)
+        self._options.pop(session_id, None)
 
     def find(self, session_id: str) -> Session | None:
-        """The session with this id, unless it is not open or is being closed."""
+        """The session with this id; None if it is not open, or is being closed."""
         session = self._sessions.get(SessionId(session_id))
         return None if session is None or session.is_closing else session
+
+    def options_of(self, session: Session) -> OpenOptions:
+        """The options that a live session was opened with."""
+        return self._options[session.context.session_id]
 
     async def wait_closed(self, session_id: SessionId) -> None:
         """Wait until a session that is being closed is closed."""
@@ -48,7 +56,7 @@ class LiveSessions:
         return session
 
     def lock(self, session_id: SessionId) -> asyncio.Lock:
-        """The lock for opening a stored session, so that it is opened once."""
+        """The lock to hold while a stored session is opened, so that two callers do not open it twice."""
         return self._opening.setdefault(session_id, asyncio.Lock())
 
     def refresh_tools(self, spec: ServerSpec, scope: Scope | None) -> None:

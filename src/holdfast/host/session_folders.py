@@ -7,10 +7,12 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.resolve.protected import is_protected
+from holdfast.resolve.protected_paths import is_protected
 
 _MAX_PATH = 4096  # the kernel's own limit (PATH_MAX)
 _MAX_FOLDERS = 100
+_MAX_CHARACTERS = 64 * 1024
+"""How long the paths of a session's folders may be together. Every list of sessions contains them."""
 
 
 def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) -> tuple[str, ...]:
@@ -20,6 +22,17 @@ def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) ->
             codes.BAD_ARGUMENT, f"{name} has {len(values)} folders; the maximum is {_MAX_FOLDERS}."
         )
     return tuple(check_folder(f"{name}[{index}]", value, protected) for index, value in enumerate(values))
+
+
+def check_total_length(folders: Sequence[str]) -> None:
+    """Raise BAD_ARGUMENT if the paths of a session's folders are too long together."""
+    total = sum(map(len, folders))
+    if total > _MAX_CHARACTERS:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"The paths of the session's {len(folders)} folders have {total} characters together; the maximum is "
+            f"{_MAX_CHARACTERS}. Use fewer folders.",
+        )
 
 
 def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:

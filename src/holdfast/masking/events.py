@@ -1,7 +1,8 @@
-"""Mask secrets in events, also in the messages and thoughts of an agent, which arrive in pieces."""
+"""Mask secrets in events, including the messages and thoughts of an agent, which arrive in pieces."""
 
 import json
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 
 from holdfast.masking.mask import Mask
@@ -40,7 +41,8 @@ def mask_event(event: Event, mask: Mask) -> Event:
     """
     match event:
         case ToolCalled(arguments=arguments):
-            return replace(_mask_names(event, mask), arguments=_as_object(mask.mask_all_in_json(arguments)))
+            named, masked = _mask_names(event, mask), _as_object(mask.mask_all_in_json(arguments))
+            return named if masked == arguments else replace(named, arguments=masked)
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
         case ServersResolved(servers=servers, refusals=refusals):
@@ -56,11 +58,12 @@ def mask_event(event: Event, mask: Mask) -> Event:
         case Replied(text=text) | Thought(text=text):
             return replace(event, text=mask.mask_known(text))
         case Planned(entries=entries):
-            return replace(event, entries=_mask_objects(entries, mask))
+            # A copy, because the agent may go on to change its entries.
+            return replace(event, entries=_mask_objects(deepcopy(entries), mask))
         case ToolEnded(content=content, structured=structured):
-            return replace(
-                event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured)
-            )
+            blocks, data = _mask_blocks(content, mask), mask.mask_known_in_json(structured)
+            is_same = blocks is content and data is structured
+            return event if is_same else replace(event, content=blocks, structured=data)
         case Titled(title=title):
             return replace(event, title=mask.mask_known(title))
         case TurnEnded(usage=usage):
@@ -75,7 +78,7 @@ class MessageMasker:
     """Masks the pieces of one session's messages and thoughts as streams."""
 
     def __init__(self, mask: Mask) -> None:
-        self._streams = {Replied: StreamMask(mask), Thought: StreamMask(mask)}
+        self._streams: dict[type[Replied | Thought], StreamMask] = {}
         self._mask = mask
         self._last: dict[type[Replied | Thought], Replied | Thought] = {}
 
@@ -96,7 +99,9 @@ class MessageMasker:
             yield piece
             return
         kind = type(piece)
-        stream = self._streams[kind]
+        stream = self._streams.get(kind)
+        if stream is None:
+            stream = self._streams[kind] = StreamMask(self._mask)
         last = self._last.pop(kind, None)
         if last is not None and last.message_id != piece.message_id and (pending := stream.flush()):
             yield replace(last, text=pending)
@@ -142,7 +147,9 @@ def _mask_blocks(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject
     """Mask content blocks. A secret may be spread over the texts of several."""
     if not mask.size:
         return blocks
-    return _mask_objects(_with_texts(blocks, mask.mask_known_in_texts(_texts(blocks))), mask)
+    texts = _texts(blocks)
+    masked = mask.mask_known_in_texts(texts)
+    return _mask_objects(blocks if masked == texts else _with_texts(blocks, masked), mask)
 
 
 def _texts(blocks: tuple[JsonObject, ...]) -> list[str]:
@@ -150,7 +157,7 @@ def _texts(blocks: tuple[JsonObject, ...]) -> list[str]:
 
 
 def _with_texts(blocks: tuple[JsonObject, ...], texts: Iterable[str]) -> tuple[JsonObject, ...]:
-    """The blocks with the texts of those that have one replaced."""
+    """The blocks, with their texts replaced by these, in order. Blocks without a text stay as they are."""
     following = iter(texts)
     return tuple(
         {**block, "text": next(following)} if isinstance(block.get("text"), str) else block
@@ -159,7 +166,9 @@ def _with_texts(blocks: tuple[JsonObject, ...], texts: Iterable[str]) -> tuple[J
 
 
 def _mask_objects(values: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
-    return tuple(_as_object(mask.mask_known_in_json(value)) for value in values)
+    """Mask each object. Returns the same tuple if there is nothing to mask."""
+    masked = tuple(_as_object(mask.mask_known_in_json(value)) for value in values)
+    return values if all(new is old for new, old in zip(masked, values, strict=True)) else masked
 
 
 def _as_object(value: Json) -> JsonObject:

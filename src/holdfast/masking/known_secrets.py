@@ -20,7 +20,7 @@ Span = tuple[int, int]
 
 
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """These secrets, also JSON-escaped, percent-encoded and in base64, split into pieces. Very short ones are left out."""
+    """These secrets plain, JSON-escaped, percent-encoded and in base64, split into pieces. Very short ones are left out."""
     found = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
     encodings = {encoding for value in found for encoding in _encodings(value)}
     return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
@@ -84,7 +84,7 @@ class SecretIndex:
         return join_spans(spans) if len(spans) > 1 else spans
 
     def find_partial_at_end(self, text: str) -> int:
-        """Where the longest suffix of the text begins that is a prefix of a secret; the length of the text if there is none."""
+        """The start of the longest suffix of the text that is a prefix of a secret; the length of the text if there is none."""
         if self._sorted is None:
             ordered = sorted(self._counts)
             self._starts = frozenset(secret[:size] for secret in ordered for size in (1, 2))

@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
 _PARAMETER = re.compile(r"[^&;]++")
 _LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 
-_HEADERS = ("authorization", "cookie")  # their values contain blanks
+_HEADERS = ("authorization", "cookie")  # their values contain spaces
 _NOT_VALUES = {"true", "false", "null", "none", "True", "False", "None"}
 # After a flag in a sentence: "--token is required".
 _SENTENCE_WORDS = {

@@ -1,4 +1,4 @@
-"""Recognise a secret by its look: generated keys and tokens look random."""
+"""Recognise generated keys and tokens: they look random."""
 
 import re
 
@@ -16,7 +16,7 @@ _HEX = re.compile(r"[0-9a-fA-F-]{20,}")
 def looks_generated(value: str) -> bool:
     """Whether a value looks random, as generated keys do.
 
-    At least 16 characters, without blanks, in which letters, digits, upper and lower case change at least once in four
+    At least 16 characters, without spaces, in which letters, digits, upper and lower case change at least once in four
     characters; or with a known beginning such as `ghp_`; or at least 20 hexadecimal digits. Paths, package names and
     image digests do not count.
     """

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from weakref import WeakValueDictionary
 
 from holdfast.masking import obtained_secrets
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, encode_secrets, join_spans
@@ -24,11 +25,13 @@ class Mask:
     index: SecretIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", SecretIndex(self.secrets))
+        secrets, index = _share_index(self.secrets)
+        object.__setattr__(self, "secrets", secrets)
+        object.__setattr__(self, "index", index)
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Mask":
-        """A mask for these values, also JSON-escaped, percent-encoded and in base64."""
+        """A mask for these values: plain, JSON-escaped, percent-encoded and in base64."""
         return cls(encode_secrets(values))
 
     @property
@@ -37,11 +40,11 @@ class Mask:
         return len(self.secrets) + (obtained_secrets.count() if self.includes_obtained else 0)
 
     def plus(self, other: "Mask") -> "Mask":
-        """A mask for the secrets of both. It masks what this process obtained if this mask does."""
+        """A mask for the secrets of both. It masks obtained secrets if this mask does."""
         return Mask(tuple(sorted({*self.secrets, *other.secrets})), self.includes_obtained)
 
     def without_obtained(self) -> "Mask":
-        """A mask for the secrets of the configuration only. What a server chose must not be masked in a question to the user."""
+        """A mask for the secrets of the configuration only. A server chooses some of the obtained ones, and must not hide words in a question."""
         return Mask(self.secrets, includes_obtained=False)
 
     def find(self, text: str) -> list[Span]:
@@ -51,7 +54,7 @@ class Mask:
         return join_spans([*spans, *obtained]) if obtained else spans
 
     def find_partial_at_end(self, text: str) -> int:
-        """Where the longest end of the text begins that may be the beginning of a known secret."""
+        """The start of the longest suffix of the text that may be the beginning of a known secret."""
         index = self.index.find_partial_at_end(text) if self.secrets else len(text)
         return min(index, obtained_secrets.find_partial_at_end(text))
 
@@ -65,7 +68,7 @@ class Mask:
         return mask_spans(text, spans) if spans else text
 
     def mask_known_in_texts(self, texts: Sequence[str]) -> list[str]:
-        """Mask known secrets in consecutive texts, also a secret that continues from one text to the next."""
+        """Mask known secrets in consecutive texts, including a secret that continues from one text to the next."""
         if not self.size or len(texts) < 2:
             return [self.mask_known(text) for text in texts]
         spans = self.find("".join(texts))
@@ -86,7 +89,7 @@ class Mask:
         return masked
 
     def mask_start(self, text: str, length: int) -> str:
-        """The first characters of a text, with known secrets masked, also a secret at which the text is cut."""
+        """The first characters of a text, with known secrets masked, including a secret in which the text is cut."""
         return self.mask_known(text[: length + MAX_PIECE_LENGTH])[:length]
 
     def mask_all(self, text: str) -> str:
@@ -94,14 +97,16 @@ class Mask:
         return mask_likely_secrets(self.mask_known(text))
 
     def mask_known_in_json(self, value: Json) -> Json:
-        """Mask known secrets in the keys, strings and numbers of JSON."""
-        if not self.size:
-            return value
-        return self._mask_json(value, by_name=False)
+        """Mask known secrets in the keys, strings and numbers of JSON. Returns the value itself if there are none."""
+        return self._mask_json(value, by_name=False) if self._is_in_json(value) else value
 
     def mask_all_in_json(self, value: Json) -> Json:
         """Mask known secrets, every value under a secret name, and passwords in URLs, in JSON."""
-        return self._mask_json(value, by_name=True)
+        return self._mask_json(value, by_name=True) if self._is_in_json(value) else _mask_by_name(value)
+
+    def _is_in_json(self, value: Json) -> bool:
+        """Whether JSON may contain a known secret. One search in all its texts is faster than one in each."""
+        return bool(self.size and self.find("\n".join(_texts_in(value))))
 
     def _mask_json(self, value: Json, *, by_name: bool) -> Json:
         match value:
@@ -120,6 +125,64 @@ class Mask:
                 return MASKED
             case _:
                 return value
+
+
+class _SharedIndex(SecretIndex):
+    """The index of all masks with the same secrets. Most sessions of a host have the same."""
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        super().__init__(secrets)
+        self.secrets = secrets
+
+
+_indexes: WeakValueDictionary[tuple[str, ...], _SharedIndex] = WeakValueDictionary()
+
+
+def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex]:
+    index = _indexes.get(secrets)
+    if index is None:
+        index = _indexes[secrets] = _SharedIndex(secrets)
+    return index.secrets, index
+
+
+def _texts_in(value: Json) -> list[str]:
+    """All keys, strings and numbers in JSON."""
+    texts: list[str] = []
+    rest: list[Json] = [value]
+    while rest:
+        match rest.pop():
+            case str() as text:
+                texts.append(text)
+            case dict() as items:
+                texts += items
+                rest += items.values()
+            case list() as items:
+                rest += items
+            case int() | float() as number:
+                texts.append(_number_text(number))
+            case _:
+                pass
+    return texts
+
+
+def _mask_by_name(value: Json) -> Json:
+    """Mask every value under a secret name, and passwords in URLs."""
+    match value:
+        case str():
+            return mask_url_passwords(value)
+        case list():
+            return [_mask_by_name(item) for item in value]
+        case dict():
+            return {
+                key: MASKED
+                if is_secret_value(key if key != "value" else value_name(key, value), item)
+                else mask_url_passwords(item)
+                if isinstance(item, str)
+                else _mask_by_name(item)
+                for key, item in value.items()
+            }
+        case _:
+            return value
 
 
 def _number_text(value: float) -> str:

@@ -1,7 +1,7 @@
 """Secrets that this process obtains while it runs: tokens of logins, cookies, signed tokens. Every mask masks them.
 
-A session's mask is made from the configuration when the session opens, so it cannot contain them. They are kept for the
-whole process, as the log is: every session of every host masks all of them.
+A session's mask is made from the configuration when the session opens, so it cannot contain them. They are kept once for
+the whole process, like the log: every session of every host masks all of them.
 """
 
 import re
@@ -64,7 +64,7 @@ class ObtainedSecrets:
     def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
         """Mask the secrets of one of the user's logins: tokens, authorization codes, client secrets.
 
-        Each login has its own share, so that one that is refreshed often does not push out the tokens of another.
+        The number of secrets is limited for each login, so that a login that is refreshed often does not push out those of another.
         """
         kept = self._credentials.pop(login, None) or {}
         self._credentials[login] = kept  # the login that was used last is last
@@ -116,7 +116,7 @@ def find(text: str) -> list[Span]:
 
 
 def find_partial_at_end(text: str) -> int:
-    """Where the longest end of the text begins that may be the beginning of an obtained secret."""
+    """The start of the longest suffix of the text that may be the beginning of an obtained secret."""
     return _index.find_partial_at_end(text) if _index else len(text)
 
 
@@ -126,7 +126,7 @@ def is_nearly_whole(prefix: str) -> bool:
 
 
 def skip_token(text: str) -> str:
-    """The text after the rest of a signed token, with which it begins."""
+    """The text without the rest of a signed token at its beginning."""
     rest = _TOKEN_REST.match(text)
     return text[rest.end() :] if rest is not None else text
 

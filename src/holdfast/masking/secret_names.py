@@ -1,4 +1,4 @@
-"""Recognise a secret by its name: `API_KEY`, `DB_PASS`, `x-auth-token`. The only list of such names."""
+"""Recognise a secret by its name: `API_KEY`, `DB_PASS`, `x-auth-token`."""
 
 import re
 from collections.abc import Mapping

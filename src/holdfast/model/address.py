@@ -70,8 +70,8 @@ def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
     return [(ipaddress.ip_network(network), why) for network in text.split()]
 
 
-# From the IANA registries of special-purpose addresses. Blocks that IANA lists as reachable from the internet, but that
-# hold no servers (relays, anycast of protocols), are blocked, too.
+# From the IANA registries of special-purpose addresses. Blocks that IANA lists as reachable from the internet but that
+# contain no servers (relays, anycast of protocols) are blocked, too.
 _SPECIAL_IPV4 = [
     *_networks("168.63.129.16/32 100.100.100.200/32 192.0.0.192/32", "the cloud's metadata address"),
     *_networks("127.0.0.0/8", "a loopback address"),
@@ -91,9 +91,8 @@ _SPECIAL_IPV6 = [
     *_networks("ff00::/8", "a multicast address"),
     *_networks("::/128", "a private address"),
 ]
-_GLOBAL_IPV6 = ipaddress.IPv6Network(
-    "2000::/3"
-)  # IANA has allocated no other block to networks on the internet
+# IANA has allocated no other block to networks on the internet.
+_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 _NOT_GLOBAL_IPV6 = [
     ipaddress.IPv6Network(network)
     for network in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")

@@ -8,7 +8,7 @@ from holdfast.model.json import Json, JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a server's tool. The arguments are the original JSON text."""
+    """One call to a server's tool. The arguments are the original JSON text."""
 
     call_id: str
     server: str

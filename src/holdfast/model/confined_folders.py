@@ -1,8 +1,8 @@
 """In which folders confined servers run: those of this host, and those of all Holdfast processes of the user.
 
-This host counts its own. For other processes there are lock files, in a private folder that no confined server sees.
-They are named by the device and inode of the folder that they stand for. An open file holds each lock, so the locks of a
-process that dies are released.
+This host counts its own servers. It finds the servers of other processes through lock files, in a private folder that no
+confined server sees. A lock file is named after the device and inode of the folder in which a server runs. The lock belongs to
+an open file, so the kernel releases it when its process dies.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
 
 _RUNS, _SETUP_BELOW = "runs", "below"
-_SECONDS = 5.0
-_SECONDS_TO_END = 0.5  # a session that was just closed may still be ending its servers
+_LOCK_SECONDS = 5.0
+_END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -52,7 +52,7 @@ class ConfinedFolders:
         return any(str(parent) in self._roots for parent in PurePosixPath(path).parents)
 
 
-def runs_confined_server(path: str) -> bool:
+def is_confined_server_running_in(path: str) -> bool:
     """Whether a confined server of any process of this user runs in this folder or in a folder above it.
 
     Such a server can replace anything below its folder by a link at any time. Takes a few file operations.
@@ -120,8 +120,8 @@ class RootLocks:
 def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     """Lock a root in which a confined server starts. `steps` are the root and the folders above it.
 
-    A server in a folder above the root could replace the root's names while they are being mounted. So if one runs, this
-    one is refused; and while this one is set up, none is started there.
+    A server in a folder above the root could replace files in the root while they are being mounted. So if such a server
+    runs, this one is refused; and while this one is being set up, no server is started above it.
     """
     root, *parents = steps
     begun = time.monotonic()
@@ -129,7 +129,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     while True:
         with ExitStack() as running, ExitStack() as setup, _exclusive(folder) as directory:
             runs_above = any(_is_locked(directory, _name(_RUNS, parent)) for parent in parents)
-            if runs_above and time.monotonic() > begun + _SECONDS_TO_END:
+            if runs_above and time.monotonic() > begun + _END_SECONDS:
                 raise HoldfastError(
                     codes.SPAWN_FAILED,
                     f"{path!r} cannot be used by a confined server: another confined server runs in a folder above it, and"
@@ -147,7 +147,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
                         is_last=partial(_is_last, folder, name, fd),
                         is_held=partial(_is_held, folder, name, fd),
                     )
-        if time.monotonic() > begun + _SECONDS:
+        if time.monotonic() > begun + _LOCK_SECONDS:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{path!r} cannot be used by a confined server yet: another one is being started or cleaned up in this"
@@ -170,7 +170,7 @@ def _exclusive(folder: Path) -> Iterator[int]:
             raise _unusable(folder, (error.strerror or "unknown error").lower()) from None
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise _unusable(folder, "it belongs to another user, or other users may enter it")
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + _LOCK_SECONDS
         while not _lock(directory, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise _unusable(folder, "another process has locked it")

@@ -1,4 +1,4 @@
-"""The facts about a session that the host vouches for: the current context, and how it is sent to servers."""
+"""The facts about a session that the host guarantees: the current context, and how it is sent to servers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -102,5 +102,5 @@ def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
 
 
 def context_from_env(environ: Mapping[str, str], prefix: str = ENV_PREFIX) -> SessionContext | None:
-    """The context in the environment of this process, which the host set when it started it; None if it is incomplete."""
+    """The context in the environment of this process, which the host set when it started the process; None if it is incomplete."""
     return parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})

@@ -138,10 +138,10 @@ def _as_text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _check_variable(name: str, written: str) -> None:
+def _check_variable(name: str, alias: str) -> None:
     if not _VARIABLE.fullmatch(name):
         raise HoldfastError(
-            codes.BAD_SETTINGS, f"The alias {written[:80]!r} does not make a valid variable name."
+            codes.BAD_SETTINGS, f"The alias {alias[:80]!r} does not make a valid variable name."
         )
     if why := reserved_variable_reason(name):
         raise HoldfastError(codes.BAD_SETTINGS, f"{name} cannot be an alias: {why}. Choose another name.")

@@ -5,10 +5,10 @@ import resource
 _WANTED = 65_536
 """Enough for a thousand servers.
 
-It is not higher: some programs try to close every descriptor up to the limit. It is far above a confined server's limit,
-also with all its processes: see `sandbox/server_limits.py`.
+It is not higher, because some programs try to close every descriptor up to the limit. It is far above the limit of a
+confined server with all of its processes: see `sandbox/rlimits.py`.
 """
-_raised_from: list[int] = []  # empty if it was not raised
+_raised_from: list[int] = []  # empty if the limit was not raised
 
 
 def raise_descriptor_limit() -> None:

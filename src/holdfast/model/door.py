@@ -27,8 +27,11 @@ class Door(Protocol):
         """What this door supports. The session calls no other methods."""
         ...
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
-        """Ask the user whether this call may run. `title` names the tool, its server and where it runs: show all of it."""
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+        """Ask the user whether this call may run. `title` names the tool, its server and where it runs: show all of it.
+
+        Offer *always allow* only if the answer can be remembered. After an `ask` rule it cannot.
+        """
         ...
 
     async def elicit(self, params: JsonObject) -> JsonObject:

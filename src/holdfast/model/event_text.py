@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.model.event import Planned, StopReason, ToolCalled, ToolEnded
-from holdfast.model.server import FILES
+from holdfast.model.server import FILES_SERVER
 
 _PRIORITIES = ("high", "medium", "low")
 _STATUSES = ("pending", "in_progress", "completed")
@@ -55,7 +55,7 @@ def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
     Any server can claim to have changed a file, so only the built-in server is believed. No other server can have its
     name, or set the kind of its tools to `edit`.
     """
-    if call is None or call.server != FILES or call.kind != "edit":
+    if call is None or call.server != FILES_SERVER or call.kind != "edit":
         return None
     match ended.structured:
         case {"diff": {"path": str(path), "new_text": str(new), **rest}}:

@@ -1,7 +1,7 @@
 """Ids of sessions, turns, messages and calls."""
 
+import os
 import re
-import secrets
 from typing import NewType
 
 from holdfast.model import codes
@@ -21,7 +21,8 @@ def parse_session_id(text: str) -> SessionId:
     """Parse a session id from a client or the user."""
     if not _SESSION.fullmatch(text):
         raise HoldfastError(
-            codes.BAD_ID, f"{text[:80]!r} is not a session id; those look like sess_0123456789abcdef…."
+            codes.BAD_ID,
+            f"{text[:80]!r} is not a session id. A session id looks like sess_0123456789abcdef….",
         )
     return SessionId(text)
 
@@ -42,4 +43,4 @@ def new_call_id() -> str:
 
 
 def _new_id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(16)}"
+    return f"{kind}_{os.urandom(16).hex()}"

@@ -60,9 +60,11 @@ class Budget:
     values: int
 
 
-ON_LOOP = Budget(bytes=1024 * 1024, values=1000)
+ON_LOOP_BUDGET = Budget(bytes=1024 * 1024, values=1000)
 """Arguments, results and prompts up to this size are masked on the event loop; larger ones in a thread."""
-STORED = Budget(bytes=2 * 1024 * 1024, values=20_000)
+STORED_BUDGET = Budget(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
-HANDSHAKE = Budget(bytes=256 * 1024, values=10_000)
+SMALL_BYTES = 500
+"""A document up to this size is within every budget: it takes less than its measurement would."""
+HANDSHAKE_BUDGET = Budget(bytes=256 * 1024, values=10_000)
 """What a server may send about itself during the handshake."""

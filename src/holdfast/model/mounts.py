@@ -26,9 +26,8 @@ def is_within(path: str, folder: str) -> bool:
 
 def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
     """The mount points, in the order in which they were mounted."""
-    fields = (
-        line.split(" ") for line in text.split("\n")
-    )  # not `splitlines`: names may contain U+2028, \f and the like
+    # Not `splitlines`: names may contain U+2028, \f and the like.
+    fields = (line.split(" ") for line in text.split("\n"))
     return tuple(
         MountPoint(
             device=line[2],
@@ -53,7 +52,7 @@ def read_mounts() -> tuple[MountPoint, ...]:
 
 
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
-    """The file system that contains a real path, and the path in there."""
+    """The file system that contains a real path, and the path within that file system."""
     found = MountPoint(device="", source="/", path="/")
     for mount in mounts:  # a later mount covers an earlier one
         if is_within(path, mount.path) and len(mount.path) >= len(found.path):
@@ -62,24 +61,24 @@ def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
     return found.device, (found.source.rstrip("/") + rest) or "/"
 
 
-def shown_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Location]:
-    """The locations that are visible at this path and below it, also through bind mounts."""
+def visible_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Location]:
+    """The locations that are visible at this path and below it, including those of bind mounts."""
     yield find_location(path, mounts)
     for mount in mounts:
         if mount.path.startswith(f"{path}/"):
             yield mount.device, mount.source
 
 
-def with_aliases(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tuple[str, ...]:
-    """These real paths, and all others at which a bind mount shows them or a part of them.
+def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tuple[str, ...]:
+    """These real paths, and every other path at which a bind mount shows them or a part of them.
 
-    A caller that compares all of these with another path notices each overlap.
+    Compare all of these with another path to find every overlap.
     """
     known = tuple(mounts)
     found: dict[str, None] = {}
     for path in paths:
         found[path] = None
-        for device, location in shown_locations(path, known):
+        for device, location in visible_locations(path, known):
             for mount in known:
                 if mount.device != device:
                     continue

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+
 MAX_PATTERNS = 1000
 _MAX_LENGTH = 300
 _SHOWN = 80
@@ -15,7 +18,7 @@ _TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and 
 
 
 class Mode(StrEnum):
-    """What a session does with calls of tools that may change something."""
+    """What a session does with calls to tools that may change something."""
 
     ASK = "ask"
     """Asks the user before each call."""
@@ -53,8 +56,12 @@ class ToolPattern:
     tool: tuple[str, ...]
 
     def matches(self, server: str, tool: str) -> bool:
-        """Whether both names match, in upper and lower case too. The time is linear in their length."""
+        """Whether both names match, including upper and lower case. The time is linear in their length."""
         return _matches(self.tool, tool) and _matches(self.server, server)
+
+    def matches_server(self, server: str) -> bool:
+        """Whether the pattern can match a tool of this server."""
+        return _matches(self.server, server)
 
     def __str__(self) -> str:
         server, tool = "*".join(self.server), "*".join(self.tool)
@@ -82,11 +89,22 @@ def lowest_mode(first: Mode, *others: Mode) -> Mode:
 
 
 def parse_mode(raw: object) -> Mode:
-    """Parse a mode; raise ValueError if it is none."""
+    """Parse a mode in a settings file. The message of the ValueError is meant to follow the name of the setting."""
     for mode in Mode:
         if raw == mode.value:
             return mode
     raise ValueError(f"must be one of {', '.join(_LOWEST_FIRST)}")
+
+
+def require_mode(name: object) -> Mode:
+    """The mode that a client or a program named. Raise BAD_ARGUMENT if there is none with this name."""
+    try:
+        return Mode(str(name))
+    except ValueError:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{str(name)[:40]!r} is not a mode. The modes are: {', '.join(_LOWEST_FIRST)}.",
+        ) from None
 
 
 def parse_tool_pattern(text: str) -> ToolPattern:
@@ -113,7 +131,7 @@ def parse_tool_pattern(text: str) -> ToolPattern:
 
 
 def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
-    """Parse a list of patterns. The message of the ValueError follows the name of the setting."""
+    """Parse a list of patterns. The message of the ValueError is meant to follow the name of the setting."""
     patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"must be a list of at most {MAX_PATTERNS} patterns")

@@ -31,14 +31,14 @@ def make_private_database(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        _close_to_others(path)
+        _make_private(path)
     for suffix in _SIDE_FILES:
         with suppress(FileNotFoundError):
-            _close_to_others(path.with_name(path.name + suffix), follow_link=False)
+            _make_private(path.with_name(path.name + suffix), follow_link=False)
 
 
 def check_side_files(path: Path) -> None:
-    """Raise an error if a side file of the database is a link, or no file at all: SQLite would open its target."""
+    """Raise an error if a side file of the database is a link or not a regular file: SQLite would open a link's target."""
     for suffix in _SIDE_FILES:
         side_file = path.with_name(path.name + suffix)
         with suppress(FileNotFoundError):
@@ -50,7 +50,7 @@ def check_side_files(path: Path) -> None:
                 )
 
 
-def _close_to_others(path: Path, *, follow_link: bool = True) -> None:
+def _make_private(path: Path, *, follow_link: bool = True) -> None:
     """Remove the permissions of other users from a file of this user."""
     if not hasattr(os, "O_PATH"):  # not Linux
         if _is_open_to_others(path.stat() if follow_link else path.lstat()):

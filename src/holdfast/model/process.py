@@ -16,8 +16,8 @@ GUARDED_IF_PRESENT = (
     *(".jj", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".aider.conf.yml"),
     *(".cargo", ".yarnrc.yml"),
 )
-"""More of them, which a confined server may not change. While they are missing it may create them: an empty folder with such
-a name would make the user's programs fail."""
+"""Such files that a confined server may not change if they exist. It may create them if they are missing: the sandbox guards a
+missing name with an empty folder, and with an empty folder of such a name the user's programs would fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

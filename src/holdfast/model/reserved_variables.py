@@ -1,7 +1,7 @@
 """Environment variables that workspace files, projects and clients may not set: Holdfast's own, and risky ones.
 
 A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
-trusts. Entries from the host's and the user's config may set them. Underscores before a name do not matter: interpreters
+trusts. Entries from `OWN_SOURCES` may set them. Leading underscores of a name are ignored: interpreters
 have undocumented variables such as `_PYTHON_SYSCONFIGDATA_NAME`.
 
 No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
@@ -99,7 +99,7 @@ RISKY_VARIABLES = (
         " GOMODCACHE GOAUTH GOVCS GOWORK CC CXX MAKEFLAGS MAKEFILES",
     ),
     VariableGroup(
-        reason="it names a program that others start, or a server that starts them",
+        reason="it names a program that other programs start, or a server that starts programs",
         prefixes="GIT_ SSH_ASKPASS SUDO_ CONTAINERS_ DOCKER_CLI_",
         names="EDITOR VISUAL PAGER MANPAGER BROWSER LESSOPEN LESSCLOSE DOCKER_HOST DOCKER_CONFIG DOCKER_CONTEXT"
         " DOCKER_CERT_PATH DOCKER_TLS_VERIFY CONTAINER_HOST HG HGRCPATH HGEDITOR HGMERGE RSYNC_RSH"
@@ -119,7 +119,7 @@ RISKY_VARIABLES = (
 
 def is_holdfast_variable(name: str) -> bool:
     """Whether a variable is one of `HOLDFAST_*`: the session context and Holdfast's settings."""
-    return name.upper().startswith(_OWN)
+    return name.upper().startswith(_HOLDFAST_PREFIX)
 
 
 def risky_variable_reason(name: str) -> str | None:
@@ -145,7 +145,7 @@ def _known_reason(upper: str) -> str | None:
     return next(reason for prefix, reason in _BY_PREFIX.items() if upper.startswith(prefix))
 
 
-_OWN = f"{ENV_PREFIX}_"
+_HOLDFAST_PREFIX = f"{ENV_PREFIX}_"
 _HARMLESS = frozenset(name for group in RISKY_VARIABLES for name in group.harmless.split())
 _BY_NAME = {name: group.reason for group in RISKY_VARIABLES for name in group.names.split()}
 _BY_PREFIX = {prefix: group.reason for group in RISKY_VARIABLES for prefix in group.prefixes.split()}

@@ -7,22 +7,33 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
+from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement
 from holdfast.model.trust import Trust
 
-FILES = "files"
+FILES_SERVER = "files"
 """The name of the built-in file server. No other server can have this name."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Source(StrEnum):
-    """Where a server's entry came from; set by the loader, never by the entry itself."""
+    """Where a server's entry came from; set by the loader, never by the entry itself. The most trusted is first."""
 
     BUILTIN = "builtin"
+    APP = "app"
+    """The application that embeds `Host`."""
     HOST = "host"
+    """The operator's list of servers (`servers.host_file`)."""
     USER = "user"
+    """The user's own list (`servers.user_file`)."""
     PROJECT = "project"
+    """The `.mcp.json` in the session's folder."""
     CLIENT = "client"
+    """The request of the client that opened the session."""
+
+
+OWN_SOURCES = frozenset({Source.APP, Source.HOST, Source.USER})
+"""The sources that can grant something to their servers. A project and a client cannot."""
 
 
 class Lifetime(StrEnum):
@@ -50,7 +61,7 @@ class Stdio:
     cwd: str = ""
     """The folder it is started in, as its entry names it: an absolute path, or `.` for the session's folder."""
     has_empty_folder: bool = False
-    """Whether it is started in an empty folder of its own. Otherwise in `cwd`, or without one in the session's folder."""
+    """Whether it is started in an empty folder of its own. If not, it is started in `cwd`, or in the session's folder if `cwd` is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +109,19 @@ class ServerSpec:
     """The lowest trust of a session that may use it."""
     lifetime: Lifetime = Lifetime.SESSION
     tools: Allowlist = ALLOW_ALL
+    tool_patterns: tuple[tuple[ToolPattern, ...], ...] = field(default=(), compare=False)
+    """Only tools that match a pattern of every group are offered. Not compared: sessions that differ in this can share a link."""
     allowed_requests: Allowlist = ALLOW_NONE
     """Which requests it may send to the session while confined: roots, sampling, elicitation."""
     confinement: Confinement | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The values of secret variables that its entry refers to; they are masked."""
+
+    def allows_tool(self, tool: str) -> bool:
+        """Whether the session may use this tool of the server."""
+        return self.tools.allows(tool) and all(
+            any(pattern.matches(self.name, tool) for pattern in group) for group in self.tool_patterns
+        )
 
     def may_request(self, what: str) -> bool:
         """Whether it may send this kind of request. A server that is not confined may send any."""

@@ -1,4 +1,4 @@
-"""Read files that others can write: only regular files, up to a size limit, and without blocking. Recognise such files."""
+"""Read files that other people may have written: only regular files, up to a size limit, and without blocking."""
 
 import errno
 import os
@@ -91,9 +91,8 @@ def _check_regular(descriptor: int, path: str | Path) -> None:
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link"}
         kind = kinds.get(stat.S_IFMT(status.st_mode), "not a regular file")
         raise UnusableFileError(errno.EINVAL, kind, str(path))
-    if mount := _pseudo_devices().get(
-        status.st_dev
-    ):  # reading such a file can reveal secrets of the host, or block
+    # Reading a file of /proc or /sys can reveal secrets of the host, or block.
+    if mount := _pseudo_devices().get(status.st_dev):
         raise UnusableFileError(errno.EINVAL, f"a file of {mount}", str(path))
 
 

@@ -22,7 +22,7 @@ def strip_invisible(text: str) -> str:
 
 
 def to_line(text: str) -> str:
-    """The text on one line: invisible characters removed, each run of white space replaced by one blank."""
+    """The text on one line: invisible characters removed, each run of white space replaced by one space."""
     return " ".join(strip_invisible(text).split())
 
 

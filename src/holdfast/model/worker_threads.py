@@ -53,9 +53,8 @@ class WorkerThreads:
             queue.append((future, call))
             self._waiting += 1
             self._changed.notify()
-            may_run = (
-                len(queue) + self._running[owner] <= self._per_owner
-            )  # otherwise it runs after a job of its owner
+            # If this is False, a thread runs the call after another call of the same owner.
+            may_run = len(queue) + self._running[owner] <= self._per_owner
             if may_run and self._waiting > self._idle:
                 self._start_thread()
         return await asyncio.wrap_future(future)
@@ -87,7 +86,7 @@ class WorkerThreads:
             self._changed.notify()
 
     def _next_job(self, finished: str | None) -> tuple[str, Future[Any], Callable[[], Any]] | None:
-        """Count the finished job of an owner, and wait for the next one; None if there is none for a while."""
+        """Wait for the next job; None if none comes for a while. `finished` is the owner of the job that has just ended."""
         with self._changed:
             if finished is not None:
                 self._running[finished] -= 1
@@ -162,5 +161,5 @@ class _Work(Generic[T]):
 
     def stop(self) -> None:
         self._is_stopped = True
-        with suppress(ValueError):  # a thread is running it, and will close it
+        with suppress(ValueError):  # a thread is running the generator, and will close it
             self._steps.close()

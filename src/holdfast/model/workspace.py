@@ -68,7 +68,7 @@ def slugify(name: str) -> str:
 
 
 def unique_slug(base: str, taken: Collection[str]) -> str:
-    """The slug itself, or with the first free number from 2 if it is taken."""
+    """The slug itself; if it is taken, the slug with the first free number, starting at 2."""
     slug, number = base, 1
     while slug in taken:
         number += 1

@@ -1,4 +1,4 @@
-"""Stage three: refuse servers that the session's trust does not allow, project servers that are not approved, and names used twice."""
+"""Stage three: refuse servers that the session's trust does not allow, that are not approved, or whose name is taken."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) 
     """Refuse every server that a session with this trust may not use, and every project server that is not approved.
 
     `approved` holds the digests of the approved entries. If two servers have the same name, the one from the more trusted
-    source is kept. A project server that is not approved takes no name from another.
+    source is kept. A project server that is not approved does not displace another server with its name.
     """
     by_name: dict[str, ServerSpec] = {}
     by_skeleton: dict[str, ServerSpec] = {}
@@ -26,20 +26,26 @@ def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) 
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
             return f"A server in {taken.origin} has the same name. Rename one of them."
-        alike = by_skeleton.setdefault(skeleton(server.name), server)
+        look_alike = by_skeleton.setdefault(skeleton(server.name), server)
+        if taken is not server:
+            return _looks_like(taken)
         # One file may contain both `test1` and `testl`: its author knows which is which.
-        confused = taken if taken is not server else alike if alike.origin != server.origin else None
-        if confused is not None:
-            return (
-                f"Its name looks like {confused.name!r}, a server in {confused.origin}. Rename one of them."
-            )
+        if look_alike.origin != server.origin:
+            return _looks_like(look_alike)
         return wrong_trust
 
     return resolution.refuse_if(why_refused, stage=Stage.ADMIT)
 
 
+def _looks_like(other: ServerSpec) -> str:
+    return f"Its name looks like {other.name!r}, a server in {other.origin}. Rename one of them."
+
+
 def _not_for_sandboxed_sessions(server: ServerSpec) -> str:
-    reason = "It is for direct sessions only and this one is sandboxed. To let sandboxed sessions use it, "
+    """Why a sandboxed session does not get a server. `trust_level` never decides how it runs: the session's trust does."""
+    reason = (
+        "Only direct sessions may use it, and this session is sandboxed. To let sandboxed sessions use it, "
+    )
     if server.source is Source.PROJECT:  # the key has no effect in a project's file
         return f'{reason}copy it to your own servers file (the setting servers.user_file) and add "trust_level": "sandboxed".'
     return f'{reason}set "trust_level": "sandboxed" in {server.origin or "its entry"}.'

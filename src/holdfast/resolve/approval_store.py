@@ -1,6 +1,15 @@
 """Store and read the approvals of servers and tools.
 
-The key of an approval says which server or tool is approved; the `content_hash` of the approval says in which form.
+The key of an approval names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON
+list that begins with its kind:
+
+- `["server", origin, name]`: an entry.
+- `["program", origin, name, entry digest]`: all parts of a program, together with its entry.
+- `["program file", origin, name, path]`: one part of a program.
+- `["pin", owner, server, identity, tool]`: a tool's definition, for one user.
+- `["client", owner, server, identity]`: a server that a client brought and that has pins. Not an approval.
+- `["definition", fingerprint, text]`: a tool's definition, to show later what changed. Not an approval.
+- `["tool", origin, server, tool]`: a pin of an earlier Holdfast version, which had no owner.
 """
 
 import json
@@ -20,9 +29,9 @@ from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 from holdfast.wire.mcp.tools import Tool
 
 MAX_CLIENT_SERVERS = 100
-"""How many servers of clients each user has pins for."""
+"""For each user, the pins of this many servers that clients brought are kept."""
 _MAX_DEFINITION_BYTES = 16 * 1024
-_MAX_STORED_BYTES = 1024 * 1024  # of definitions that are approved together
+_MAX_STORED_BYTES = 1024 * 1024  # of all definitions that are approved together
 SERVER_KEY_PREFIX = '["server", '
 """The approval keys of all servers begin with this."""
 
@@ -32,28 +41,29 @@ class ToolPins:
     """The stored fingerprints of a server's tools, by tool name."""
 
     all: Mapping[str, frozenset[str]]
-    """Those of the first use, and those that a person approved."""
+    """The fingerprints of the first use, and those that a person approved."""
     by_person: Mapping[str, frozenset[str]]
+    """Only the fingerprints that a person approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedProgram:
     """The program of a project server, as it was approved."""
 
-    has_entry: bool
+    is_entry_approved: bool
     """Whether the current entry is approved."""
     digests: frozenset[str]
     """The digest of each version of the program that was approved together with the current entry."""
-    files: Mapping[str, str]
-    """The parts of the program that was approved last: hashes by path."""
-    hashes: Mapping[str, frozenset[str]]
-    """All approved hashes of each part, also of versions that were approved earlier."""
+    last_parts: Mapping[str, str]
+    """The parts of the version that was approved last, as hashes by path."""
+    all_hashes: Mapping[str, frozenset[str]]
+    """The hashes of each part in all approved versions, by path."""
 
 
 def store_server_approval(
     tx: Tx, entry: ServerEntry, program: Program | None, *, by: str, at: datetime
 ) -> tuple[Approval, ...]:
-    """Store that a server's entry is approved, and its program with it. Return the approvals."""
+    """Approve a server's entry, and its program if it has one. Return the approvals."""
 
     def approval(what: str, *more: str, content_hash: str) -> Approval:
         key = json.dumps([what, entry.origin, entry.name, *more])
@@ -65,13 +75,13 @@ def store_server_approval(
         approvals += (
             approval("program file", path, content_hash=digest) for path, digest in program.parts.items()
         )
-    for one in approvals:
-        tx.approve(one)
+    for each in approvals:
+        tx.approve(each)
     return tuple(approvals)
 
 
 def remove_server_approval(tx: Tx, origin: str, name: str) -> tuple[Approval, ...]:
-    """Remove every approval of a project's server and of its program. Return them."""
+    """Remove every approval of a project's server and of its program. Return the removed approvals."""
     removed: list[Approval] = []
     for what in ("server", "program", "program file"):
         key = json.dumps([what, origin, name])
@@ -88,15 +98,15 @@ def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str)
     files = tx.approvals(json.dumps(["program file", origin, name])[:-1] + ", ")
     last = max((file.at for file in files), default=None)
     return ApprovedProgram(
-        has_entry=any(entry.content_hash == entry_digest for entry in entries),
+        is_entry_approved=any(entry.content_hash == entry_digest for entry in entries),
         digests=frozenset(version.content_hash for version in versions),
-        files={json.loads(file.key)[-1]: file.content_hash for file in files if file.at == last},
-        hashes=_fingerprints(files),
+        last_parts={json.loads(file.key)[-1]: file.content_hash for file in files if file.at == last},
+        all_hashes=_hashes_by_name(files),
     )
 
 
 def approved_program_folders(tx: ReadTx) -> frozenset[str]:
-    """The folders of all projects with an approved local server, and other folders in which such a program lies."""
+    """The folders of all projects with an approved local server, and other folders that contain files of its program."""
     found: set[str] = set()
     for approval in tx.approvals('["program", '):
         found.add(str(PurePosixPath(json.loads(approval.key)[1]).parent))
@@ -110,26 +120,25 @@ def approved_program_folders(tx: ReadTx) -> frozenset[str]:
 
 
 def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
-    """The pins of a server for one user. If there are none, use the pins of earlier Holdfast versions, which had no owner."""
+    """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which had no owner."""
     approvals = tx.approvals(_tool_key_prefix(spec, owner))
-    if (
-        not approvals and spec.source is not Source.CLIENT
-    ):  # in those versions, all clients' servers of one name shared their pins
+    # In those versions, clients' servers with the same name shared their pins, so those pins are not used.
+    if not approvals and spec.source is not Source.CLIENT:
         approvals = tx.approvals(_old_tool_key_prefix(spec))
     by_person = (approval for approval in approvals if approval.by != APPROVED_ON_FIRST_USE)
-    return ToolPins(all=_fingerprints(approvals), by_person=_fingerprints(by_person))
+    return ToolPins(all=_hashes_by_name(approvals), by_person=_hashes_by_name(by_person))
 
 
 def store_tool_approvals(
     tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, owner: str, by: str, at: datetime
 ) -> tuple[Approval, ...]:
-    """Store that tools with these fingerprints, given by tool name, are approved for one user. Return the approvals."""
+    """Approve the tools with these fingerprints, given by tool name, for one user. Return the approvals."""
     prefix = _tool_key_prefix(spec, owner)
     is_first_use = not tx.approvals(prefix)
-    if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session was faster
+    if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session has used the server first
         return ()
     if is_first_use and spec.source is Source.CLIENT:
-        _limit_client_pins(tx, spec, owner, by=by, at=at)
+        _register_client_server_and_drop_oldest(tx, spec, owner, by=by, at=at)
     if is_first_use and spec.source is not Source.CLIENT:
         for old in tx.approvals(_old_tool_key_prefix(spec)):
             tool = json.loads(old.key)[-1]
@@ -145,8 +154,10 @@ def store_tool_approvals(
     return approvals
 
 
-def _limit_client_pins(tx: Tx, spec: ServerSpec, owner: str, *, by: str, at: datetime) -> None:
-    """Forget the pins of the clients' oldest servers if there are too many. A client can name any number of servers."""
+def _register_client_server_and_drop_oldest(
+    tx: Tx, spec: ServerSpec, owner: str, *, by: str, at: datetime
+) -> None:
+    """Register a server that a client brought. If a user has too many of them, remove the oldest with their pins."""
     identity = server_identity(spec)
     key = json.dumps(["client", owner, spec.name, identity])
     tx.approve(Approval(key=key, content_hash=identity, by=by, at=at))
@@ -187,7 +198,7 @@ def _tool_key(prefix: str, tool: str) -> str:
 
 
 def _tool_key_prefix(spec: ServerSpec, owner: str) -> str:
-    """The beginning of the approval keys of all tools of a server: its owner, its name and its identity."""
+    """The approval keys of all tools of a server begin with this: the user, the server's name and its identity."""
     return json.dumps(["pin", owner, spec.name, server_identity(spec)])[:-1] + ", "
 
 
@@ -195,8 +206,8 @@ def _old_tool_key_prefix(spec: ServerSpec) -> str:
     return json.dumps(["tool", spec.origin, spec.name])[:-1] + ", "
 
 
-def _fingerprints(approvals: Iterable[Approval]) -> dict[str, frozenset[str]]:
-    """The approved hashes by what they are for: the name of a tool, or the path of a file."""
+def _hashes_by_name(approvals: Iterable[Approval]) -> dict[str, frozenset[str]]:
+    """The approved hashes, by tool name or by file path: the last part of each key."""
     found: dict[str, frozenset[str]] = {}
     for approval in approvals:
         name = json.loads(approval.key)[-1]

@@ -1,4 +1,4 @@
-"""Find what the words of a command can name: files, packages, modules, and the manifests that its launcher reads."""
+"""Find what the words of a command can name: files, packages, modules, and the files that its launcher reads."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,58 +6,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-# Files with these suffixes are code, or settings that can name code. Other arguments, such as databases, are data.
+# Files with these suffixes are code, or settings that can name code. Other files, such as databases, are data.
 CODE_SUFFIXES = frozenset(
-    {
-        ".bash",
-        ".bat",
-        ".cfg",
-        ".cjs",
-        ".class",
-        ".cmd",
-        ".conf",
-        ".cts",
-        ".dll",
-        ".env",
-        ".exe",
-        ".fish",
-        ".go",
-        ".ini",
-        ".jar",
-    }
-    | {
-        ".js",
-        ".json",
-        ".jsonc",
-        ".jsx",
-        ".ksh",
-        ".kts",
-        ".lua",
-        ".mjs",
-        ".mk",
-        ".mts",
-        ".phar",
-        ".php",
-        ".pl",
-        ".ps1",
-    }
-    | {
-        ".py",
-        ".pyc",
-        ".pyw",
-        ".pyz",
-        ".r",
-        ".rb",
-        ".sh",
-        ".so",
-        ".toml",
-        ".ts",
-        ".tsx",
-        ".wasm",
-        ".whl",
-        ".yaml",
-    }
-    | {".yml", ".zsh"}
+    (
+        *(".bash", ".bat", ".cfg", ".cjs", ".class", ".cmd", ".conf", ".cts", ".dll", ".env", ".exe"),
+        *(".fish", ".go", ".ini", ".jar", ".js", ".json", ".jsonc", ".jsx", ".ksh", ".kts", ".lua"),
+        *(".mjs", ".mk", ".mts", ".phar", ".php", ".pl", ".ps1", ".py", ".pyc", ".pyw", ".pyz", ".r"),
+        *(".rb", ".sh", ".so", ".toml", ".ts", ".tsx", ".wasm", ".whl", ".yaml", ".yml", ".zsh"),
+    )
 )
 _INTERPRETER = re.compile(
     r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
@@ -73,8 +29,9 @@ _COMPOSE_FILES = tuple(
     for part in ("", ".override")
     for suffix in ("yaml", "yml")
 )
-# The files that launchers read in the folder they are run in, and that can decide what runs. `/`: all files of a folder.
-_MANIFESTS: dict[str, tuple[str, ...]] = {
+# The files that a launcher reads in its working folder, and that can decide what runs. A name with `/` at its end is a
+# folder, and stands for all files in it.
+_LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     "npx": _NPM_FILES,
     "npm": (*_NPM_FILES, "package.json"),
     **dict.fromkeys(("pnpm", "pnpx"), _PNPM_FILES),
@@ -121,54 +78,33 @@ PACKAGE_FILES = (
     *("__main__.py", "__init__.py", "pyproject.toml", "setup.py", "setup.cfg", "uv.lock"),
 )
 _FOLDER_OPTIONS = frozenset(
-    {
-        "--directory",
-        "--project",
-        "--prefix",
-        "--cwd",
-        "--dir",
-        "-C",
-        "--workdir",
-        "--app-dir",
-        "--chdir",
-        "cd",
-    }
+    (
+        *("--directory", "--project", "--prefix", "--cwd", "--dir", "-C", "--workdir", "--app-dir"),
+        *("--chdir", "cd"),
+    )
 )
 _SUBCOMMANDS = frozenset({"run", "exec", "x", "dlx", "start", "tool", "task", "script", "run-script"})
 # Options of launchers that take no value; the word after any other option may be its value.
 _FLAGS = frozenset(
-    {
-        "-y",
-        "--yes",
-        "-q",
-        "--quiet",
-        "-s",
-        "--silent",
-        "-u",
-        "-I",
-        "-S",
-        "-E",
-        "-B",
-        "-O",
-        "-OO",
-        "-P",
-        "--isolated",
-        "--",
-    }
+    (
+        *("-y", "--yes", "-q", "--quiet", "-s", "--silent", "-u", "-I", "-S", "-E", "-B", "-O", "-OO"),
+        *("-P", "--isolated", "--"),
+    )
 )
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
-_MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")
-_IN_SHELL_TEXT = re.compile(r"[\s;&|()<>\"'`]+")
+_OPTION_C_OR_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")  # after any flags: `-Im`
+_SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 MAX_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A word that may be a file. If not `is_program`, it counts only if it is code or executable."""
+    """A word that may be a file."""
 
     path: str
     is_program: bool = False
+    """Whether the command runs it. If not, it counts only if it is code or executable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +121,11 @@ class NamedModule:
     name: str
 
 
-Named = NamedFile | NamedPackage | NamedModule
+NamedItem = NamedFile | NamedPackage | NamedModule
 
 
 def base_folders(argv: Sequence[str]) -> list[str]:
-    """The folders that the command is run in, besides its working folder: `uv run --directory server …`."""
+    """The folders that the command changes into: `uv run --directory server …`."""
     words = [*_words(argv)]
     found = [after for word, after in pairwise(words) if word in _FOLDER_OPTIONS]
     for word in words:
@@ -199,13 +135,13 @@ def base_folders(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def manifests(argv: Sequence[str]) -> list[str]:
-    """The files that the command's launchers read in the folder they are run in."""
-    return [name for word in _words(argv) for name in _MANIFESTS.get(_program_name(word), ())]
+def launcher_files(argv: Sequence[str]) -> list[str]:
+    """The files that the command's launchers read in their working folder, if they exist."""
+    return [name for word in _words(argv) for name in _LAUNCHER_FILES.get(_program_name(word), ())]
 
 
-def looks_up_modules(argv: Sequence[str]) -> bool:
-    """Whether Python is started without a script (`-m`, `-c`), so that it looks for modules in its working folder."""
+def imports_from_working_folder(argv: Sequence[str]) -> bool:
+    """Whether Python is started without a script (`-m`, `-c`): it then imports modules from its working folder."""
     words = [*_words(argv)]
     return any(not _python_script(words[at + 1 :]) for at, word in enumerate(words) if _is_python(word))
 
@@ -213,26 +149,26 @@ def looks_up_modules(argv: Sequence[str]) -> bool:
 def runs_relative_script(argv: Sequence[str]) -> bool:
     """Whether the command runs a file that it names by a relative path: `./server`, `python server.py`, `bun run x.ts`."""
     program = argv[0]
-    if "/" in program and not _is_elsewhere(program):
+    if "/" in program and _is_relative_path(program):
         return True
     script = _script(argv)
     is_file = "/" in script or PurePosixPath(script).suffix in CODE_SUFFIXES
-    return is_file and not _is_elsewhere(script)
+    return is_file and _is_relative_path(script)
 
 
 def runs_absolute_script(argv: Sequence[str]) -> bool:
-    """Whether Python or Node runs a file that it names by an absolute path. They look up nothing in their working folder then."""
+    """Whether Python or Node runs a script with an absolute path: it then loads no code from its working folder."""
     is_known = _is_python(argv[0]) or _program_name(argv[0]) in ("node", "nodejs")
     return is_known and _script(argv).startswith("/")
 
 
-def find_named(argv: Sequence[str]) -> Iterator[Named]:
+def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
     launcher, previous = "", ""
     for number, word in enumerate(_words(argv)):
         name = _program_name(word)
         yield NamedFile(path=word, is_program=number == 0 or bool(launcher))
-        for part in _parts(word):
+        for part in _possible_paths(word):
             yield NamedFile(path=part, is_program=bool(launcher))
             if launcher:
                 yield NamedPackage(name=part)
@@ -261,13 +197,13 @@ def _words(argv: Sequence[str]) -> Iterator[str]:
     """The words of a command, and the words inside shell text: `sh -c "python server.py"`."""
     count = 0
     for word in argv:
-        for inner in (word, *(_IN_SHELL_TEXT.split(word) if _IN_SHELL_TEXT.search(word) else ())):
+        for inner in (word, *(_SHELL_SEPARATORS.split(word) if _SHELL_SEPARATORS.search(word) else ())):
             if inner and count < MAX_WORDS:
                 count += 1
                 yield inner
 
 
-def _parts(word: str) -> Iterator[str]:
+def _possible_paths(word: str) -> Iterator[str]:
     """The parts of a word that can be a path: `--import=./hook.js`, `-r./hook.js`, `server.py:app`, `file:///x.js`, `@options`."""
     if "=" in word:
         yield word.partition("=")[2]
@@ -286,33 +222,34 @@ def _is_python(word: str) -> bool:
 
 
 def _script(argv: Sequence[str]) -> str:
-    """The argument that an interpreter takes as its script; empty if there is none, or if options come before it."""
+    """The script that an interpreter runs; empty if there is none, or if (except for Python) options come before it."""
     program, *rest = argv
     if _is_python(program):
         return _python_script(rest)
     if _INTERPRETER.fullmatch(_program_name(program)):
-        return next((word for word in rest[:2] if word != "run"), "")
+        script = next((word for word in rest[:2] if word != "run"), "")
+        return "" if script.startswith("-") else script
     return ""
 
 
 def _python_script(options: Sequence[str]) -> str:
-    """The script in Python's arguments. Empty if they run a module, a text or standard input."""
-    is_value = False
+    """The script in Python's arguments; empty if Python runs a module (`-m`), a text (`-c`) or standard input."""
+    is_option_value = False
     for option in options:
-        if is_value:
-            is_value = False
-        elif _MODULE_OPTION.match(option) or option == "-":
+        if is_option_value:
+            is_option_value = False
+        elif _OPTION_C_OR_M.match(option) or option == "-":
             return ""
         elif not option.startswith("-"):
             return option
         else:
-            is_value = option in ("-W", "-X", "--check-hash-based-pycs")
+            is_option_value = option in ("-W", "-X", "--check-hash-based-pycs")
     return ""
 
 
-def _is_elsewhere(word: str) -> bool:
-    """Whether a word is an option, a URL, or a path that does not depend on the working folder."""
-    return word.startswith(("/", "-", "~", "$")) or ":" in word
+def _is_relative_path(word: str) -> bool:
+    """Whether a word can be a path that depends on the working folder: not an option, a URL or an absolute path."""
+    return not word.startswith(("/", "-", "~", "$")) and ":" not in word
 
 
 def _program_name(word: str) -> str:

@@ -12,7 +12,7 @@ from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
-from holdfast.sandbox.guards import names_that_contain
+from holdfast.sandbox.guards import top_level_names
 
 _DIRECT_VARIABLES = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
@@ -23,7 +23,7 @@ _CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfinePolicy:
-    """What the stage needs to know about the session, the machine and the settings."""
+    """What the stage decides by: facts about the session, the machine and the settings."""
 
     roots: tuple[str, ...] = ()
     quota: Quota = field(default_factory=Quota)
@@ -32,22 +32,22 @@ class ConfinePolicy:
     protected: tuple[str, ...] = ()
     """Holdfast's own folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved programs. They run unconfined in direct sessions, so no confined server, and no built-in
-    one in a sandboxed session, may add or change a file there."""
+    """The folders of approved programs. These programs run unconfined in direct sessions, so nothing in a sandboxed
+    session may add or change a file there."""
     own_code: tuple[str, ...] = ()
-    """What this process executes and imports. The sandbox makes it read-only."""
+    """The files and folders that this process executes and imports. The sandbox makes them read-only."""
     bytecode_folder: str = ""
-    """Where Python keeps the compiled modules of project servers. Other programs could put their own into `__pycache__`."""
+    """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """The host's environment."""
     extra_variables: Collection[str] = ()
-    """Names of variables that direct servers get besides the usual ones (`servers.pass_on`)."""
+    """Names of further variables that direct servers get from the host's environment (`servers.pass_on`)."""
 
 
 def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Resolution:
-    """Confine the local servers of a sandboxed session. Refuse those that cannot be confined or may not be reached."""
+    """Confine the local servers of a sandboxed session. Refuse servers that cannot be confined or may not be reached."""
     kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
     servers = tuple(_apply_confinement(server, trust, policy) for server in kept.servers)
     warnings = (warning for server in servers for warning in _warnings(server, policy))
@@ -58,9 +58,9 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     if isinstance(server.transport, Stdio):
         if trust is Trust.SANDBOXED and policy.sandbox_problem:
             return f"This session is sandboxed, and there is no working sandbox. {policy.sandbox_problem}"
-        return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
+        return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
-        return _protected_overlap(policy) if trust is Trust.SANDBOXED else None
+        return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
     if trust is Trust.DIRECT and server.source is not Source.CLIENT:
         return None
     host = urlsplit(server.transport.url).hostname or ""
@@ -70,7 +70,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     return f"This session may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
 
 
-def _protected_overlap(policy: ConfinePolicy) -> str | None:
+def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     for root in map(PurePath, policy.roots):
         for own in map(PurePath, policy.protected):
             if root == own or root in own.parents or own in root.parents:
@@ -81,7 +81,7 @@ def _protected_overlap(policy: ConfinePolicy) -> str | None:
 
 
 def _read_only_roots(policy: ConfinePolicy) -> tuple[str, ...]:
-    """The roots that overlap with a folder of approved programs. Nothing in a sandboxed session may change them."""
+    """The roots that overlap with a folder of approved programs."""
     approved = [PurePath(folder) for folder in policy.approved_folders]
     return tuple(
         root
@@ -94,16 +94,16 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
     if server.confinement is None:
         return
     for root in server.confinement.roots:
-        for name in sorted(names_that_contain(root, policy.own_code)):
+        for name in sorted(top_level_names(root, policy.own_code)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
                 f"It can read {folder} but not change it: Holdfast runs and imports code from there. To let it write "
-                "there, install Holdfast elsewhere, and do not run it with code of this folder (python -P)."
+                "there, install Holdfast elsewhere, and start it with python -P, so that it imports nothing from that folder."
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:
         text = (
-            f"It can read {root} but not change it: you approved a server that runs programs of this folder with your "
+            f"It can read {root} but not change it: you approved a server that runs programs in this folder with your "
             'rights. To let it write there, add "writable": ["."] to its entry in your own list of servers.'
         )
         yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
@@ -114,7 +114,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         return replace(server, transport=replace(server.transport, read_only=_read_only_roots(policy)))
     if not isinstance(server.transport, Stdio):
         return server
-    stdio = _keep_from_strangers_code(server, server.transport, policy)
+    stdio = _choose_start_folder(server, server.transport, policy)
     if trust is Trust.DIRECT:
         env = {**_direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
@@ -132,19 +132,20 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
 
 
-def _keep_from_strangers_code(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
-    """Start a server in an empty folder, unless its entry names a folder or the script that runs.
+def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
+    """Start a server in an empty folder, unless its entry names a folder, or the script to run.
 
-    Others may have written what is in the session's folder, and any other command may run what it finds where it is started.
-    A project's server may run the code of its project, which is compared with the approved one.
+    Strangers may have written what is in the session's folder, and many commands run code that they find in the folder
+    they are started in. A project's server starts in its project: it may run the code that was approved. Python keeps the
+    compiled modules of such a server elsewhere.
     """
     if server.source is Source.PROJECT:
         if not policy.bytecode_folder:
             return stdio
         return replace(stdio, env={**stdio.env, "PYTHONPYCACHEPREFIX": policy.bytecode_folder})
     argv = (stdio.command, *stdio.args)
-    needs_none = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
-    return replace(stdio, has_empty_folder=not needs_none)
+    is_named = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
+    return replace(stdio, has_empty_folder=not is_named)
 
 
 def _direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:

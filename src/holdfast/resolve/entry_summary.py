@@ -1,4 +1,4 @@
-"""What the user is shown of an entry before approving it."""
+"""Summarize an entry for the user, who approves it or lists it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
 from holdfast.model.json import Json
-from holdfast.model.server import Source
+from holdfast.model.server import OWN_SOURCES, Source
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.server_entry import ServerEntry
 
@@ -19,7 +19,7 @@ class EntrySummary:
     origin: str
     command: tuple[str, ...] = ()
     cwd: str = ""
-    """The folder to start it in; empty for entries in which the key has no effect."""
+    """The folder to start it in; empty if the entry has none, or if the key has no effect in it."""
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -30,10 +30,10 @@ class EntrySummary:
 def summarize(entry: ServerEntry) -> EntrySummary:
     """Summarize an entry as it is written, valid or not.
 
-    In entries of the host, the user and the client, secrets are masked. A project's entry is shown whole: it contains none
+    In entries of the application, the operator, the user and the client, secrets are masked. A project's entry is shown whole: it contains none
     of the user's secrets, and its author must not be able to hide a part of it.
     """
-    whole = summarize_whole(entry)
+    whole = summarize_unmasked(entry)
     if entry.source is Source.PROJECT:
         return whole
     return EntrySummary(
@@ -48,14 +48,14 @@ def summarize(entry: ServerEntry) -> EntrySummary:
     )
 
 
-def summarize_whole(entry: ServerEntry) -> EntrySummary:
+def summarize_unmasked(entry: ServerEntry) -> EntrySummary:
     """Summarize an entry without masking anything, for a person who decides whether it may run."""
     value = entry.value if isinstance(entry.value, dict) else {}
     return EntrySummary(
         name=entry.name,
         origin=entry.origin,
-        command=tuple(command_words(entry)),
-        cwd=str(value.get("cwd") or "") if entry.source in (Source.HOST, Source.USER) else "",
+        command=tuple(entry_command(entry)),
+        cwd=str(value.get("cwd") or "") if entry.source in OWN_SOURCES else "",
         url=str(value.get("url") or ""),
         env=_mapping(value.get("env")),
         headers=_mapping(value.get("headers")),
@@ -63,7 +63,7 @@ def summarize_whole(entry: ServerEntry) -> EntrySummary:
     )
 
 
-def command_words(entry: ServerEntry) -> list[str]:
+def entry_command(entry: ServerEntry) -> list[str]:
     """The command and the arguments of an entry, as written. Secrets are not masked."""
     value = entry.value if isinstance(entry.value, dict) else {}
     command, args = value.get("command"), value.get("args")
@@ -71,7 +71,7 @@ def command_words(entry: ServerEntry) -> list[str]:
 
 
 def expand_command(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The words of a command with their variables filled in; as written if that is not possible."""
+    """Expand the variables in a command. If one cannot be expanded, return the command as written."""
     try:
         expander = Expander(environ)
         return [expander.expand(word) for word in words]

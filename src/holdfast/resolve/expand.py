@@ -1,7 +1,4 @@
-"""After admission: fill in the variables that the entries of admitted servers refer to, as `${VAR}` or `${VAR:-default}`.
-
-The time is linear in the text.
-"""
+"""Expand the variables in the entries of admitted servers: `${VAR}` and `${VAR:-default}`. The time is linear in the text."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,16 +47,16 @@ class Expander:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._left = MAX_EXPANDED_LENGTH
+        self._characters_left = MAX_EXPANDED_LENGTH
 
     def expand(self, text: str) -> str:
         """Expand the variables in a text. The values are not expanded themselves."""
         pieces: list[str] = []
         after = 0
         for reference in _find_references(text):
-            pieces += (self._take(text[after : reference.start]), self._take(self._value(reference)))
+            pieces += (self._count(text[after : reference.start]), self._count(self._value(reference)))
             after = reference.end
-        return "".join((*pieces, self._take(text[after:])))
+        return "".join((*pieces, self._count(text[after:])))
 
     def _value(self, reference: "_Reference") -> str:
         value = self._environ.get(reference.name)
@@ -72,9 +69,10 @@ class Expander:
         name = reference.name
         raise ExpandError(f"The variable {name} is not set. Set it, or give a default: ${{{name}:-…}}.")
 
-    def _take(self, piece: str) -> str:
-        self._left -= len(piece)
-        if self._left < 0:
+    def _count(self, piece: str) -> str:
+        """Return the piece. Raise if all pieces together are too long."""
+        self._characters_left -= len(piece)
+        if self._characters_left < 0:
             raise ExpandError(
                 f"With its variables filled in, the entry has more than {MAX_EXPANDED_LENGTH} characters."
             )

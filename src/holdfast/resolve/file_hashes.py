@@ -1,4 +1,4 @@
-"""Hash the files of programs: each once, with one limit of bytes and time for all of them."""
+"""Hash the files of programs. Each file is read once, and all of them share one limit of bytes and time."""
 
 import errno
 import hashlib
@@ -8,14 +8,14 @@ import time
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
 MAX_BYTES = 128 * 1024 * 1024
-MAX_SCANNED = 256 * 1024
-"""How many bytes of each file are kept, to search them for imports and scripts."""
+MAX_SCANNED_BYTES = 256 * 1024
+"""How many bytes at the beginning of each file are searched for imports and scripts."""
 READ_SECONDS = 15.0
 _BLOCK_BYTES = 256 * 1024
 
 
 class FileHashes:
-    """The hashes of files that several programs may contain. Each file is read once; all together have one deadline and size."""
+    """The hashes of the files of several programs, which share one deadline and one size limit."""
 
     def __init__(self, seconds: float = READ_SECONDS) -> None:
         self._deadline = time.monotonic() + seconds
@@ -35,20 +35,20 @@ class FileHashes:
         return *self._known[key], status
 
     def check_deadline(self, path: str) -> None:
-        """Raise an error if the deadline is over."""
+        """Raise an error if the deadline has passed."""
         if time.monotonic() > self._deadline:
             raise UnusableFileError(errno.ETIMEDOUT, "part of a program that takes too long to read", path)
 
     def _hash(self, descriptor: int, path: str, size: int) -> tuple[str, bytes]:
-        found, start = hashlib.sha256(), b""
+        sha256, start = hashlib.sha256(), b""
         self._check_size(path, size)
         while block := os.read(descriptor, _BLOCK_BYTES):
             self.check_deadline(path)
             self._check_size(path, len(block))
             self._bytes_left -= len(block)
-            found.update(block)
+            sha256.update(block)
             start = start or block
-        return found.hexdigest(), start[:MAX_SCANNED]
+        return sha256.hexdigest(), start[:MAX_SCANNED_BYTES]
 
     def _check_size(self, path: str, size: int) -> None:
         if size > self._bytes_left:

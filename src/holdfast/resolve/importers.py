@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.resolve.command_words import runs_relative_script
-from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.wire.strict_json import StrictJsonError
 
 
@@ -23,7 +23,7 @@ class ClientApp:
     """Its config files on Linux, relative to the home folder."""
     macos: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
-    """The paths of keys that lead to servers in a config file; `*` stands for the folder of a project."""
+    """Where the servers are in a config file, as paths of keys. `*` stands for the folder of a project."""
 
     def files(self, home: Path) -> tuple[Path, ...]:
         """Its config files on this platform, whether they exist or not."""
@@ -58,7 +58,7 @@ CLIENT_APPS: Mapping[str, ClientApp] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedServer:
-    """A server of another client, converted to Holdfast's format, with remarks for the user."""
+    """A server from another client's config, converted to Holdfast's format, with remarks for the user."""
 
     name: str
     entry: JsonObject
@@ -68,9 +68,9 @@ class ImportedServer:
 
 
 def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServer, ...]:
-    """All servers in another client's config file. If a name occurs twice, the first server is kept."""
+    """All servers in another client's config file. Of several servers with one name, only the first is returned."""
     try:
-        content = read_json(text)
+        content = decode_json_with_comments(text)
     except StrictJsonError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}.") from None
     found: dict[str, ImportedServer] = {}
@@ -78,12 +78,12 @@ def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServe
         for project, servers in _find_tables(content, keys):
             for name, entry in servers.items():
                 if isinstance(entry, dict) and name not in found:
-                    found[name] = _convert_entry(name, entry, project)
+                    found[name] = _convert_entry(name, entry, project, app)
     return tuple(found.values())
 
 
 def _find_tables(content: Json, keys: tuple[str, ...], project: str = "") -> Iterator[tuple[str, JsonObject]]:
-    """The tables of servers, each with the folder of the project that it is for (empty if it is for all folders)."""
+    """The tables of servers, each with the folder of its project; an empty folder if the table is for all projects."""
     if not isinstance(content, dict):
         return
     if not keys:
@@ -101,9 +101,9 @@ _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _IN_EVERY_FOLDER = "and an imported server is started in sessions in every folder"
 
 
-def _convert_entry(name: str, entry: JsonObject, project: str) -> ImportedServer:
+def _convert_entry(name: str, entry: JsonObject, project: str, app: ClientApp) -> ImportedServer:
     remarks: list[str] = []
-    kept = {key: _convert_value(entry[key], remarks) for key in _KEPT_KEYS if key in entry}
+    kept = {key: _convert_value(entry[key], app, remarks) for key in _KEPT_KEYS if key in entry}
     if project and "command" in kept:
         kept.setdefault("cwd", project)
     if project:
@@ -112,12 +112,15 @@ def _convert_entry(name: str, entry: JsonObject, project: str) -> ImportedServer
     if dropped:
         remarks.append(f"these keys were not imported: {', '.join(sorted(dropped))}")
     return ImportedServer(
-        name=name, entry=kept, remarks=tuple(dict.fromkeys(remarks)), problem=_why_folder_unknown(kept)
+        name=name,
+        entry=kept,
+        remarks=tuple(dict.fromkeys(remarks)),
+        problem=_why_program_depends_on_folder(kept),
     )
 
 
-def _why_folder_unknown(entry: JsonObject) -> str:
-    """Why the server would run a program of any folder that a session is opened in; empty if it would not."""
+def _why_program_depends_on_folder(entry: JsonObject) -> str:
+    """Why the session's folder would decide which program the server runs; empty if it would not."""
     command, args, cwd = entry.get("command"), entry.get("args"), entry.get("cwd")
     if not isinstance(command, str) or not command:
         return ""
@@ -127,25 +130,26 @@ def _why_folder_unknown(entry: JsonObject) -> str:
     words = [command, *(word for word in (args if isinstance(args, list) else ()) if isinstance(word, str))]
     if not runs_relative_script(words):
         return ""
-    return f"its program has a relative path, {_IN_EVERY_FOLDER}; write an absolute path there"
+    return f"its program has a relative path, {_IN_EVERY_FOLDER}; write an absolute path"
 
 
-def _convert_value(value: Json, remarks: list[str]) -> Json:
+def _convert_value(value: Json, app: ClientApp, remarks: list[str]) -> Json:
+    """Convert the references to variables in a value. Append to `remarks` what the user has to do."""
     match value:
         case str():
-            return _convert_text(value, remarks)
+            return _convert_text(value, app, remarks)
         case list():
-            return [_convert_value(inner, remarks) for inner in value]
+            return [_convert_value(inner, app, remarks) for inner in value]
         case dict():
-            return {key: _convert_value(inner, remarks) for key, inner in value.items()}
+            return {key: _convert_value(inner, app, remarks) for key, inner in value.items()}
         case _:
             return value
 
 
-def _convert_text(text: str, remarks: list[str]) -> str:
+def _convert_text(text: str, app: ClientApp, remarks: list[str]) -> str:
     def replace_input(found: re.Match[str]) -> str:
         variable = re.sub(r"[^A-Z0-9]+", "_", found[1].upper()).strip("_")
-        remarks.append(f"set the environment variable {variable}: the other program asked for its value")
+        remarks.append(f"set the environment variable {variable}: {app.title} asked you for this value")
         return f"${{{variable}}}"
 
     return _ENV.sub(r"${\1}", _INPUT.sub(replace_input, text)).replace("${userHome}", "${HOME}")

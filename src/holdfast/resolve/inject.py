@@ -1,7 +1,7 @@
 """Stage five: set the session's context in the environment of local servers.
 
-A server that sessions share (`lifetime: host`) belongs to no session, so it gets no context here. Remote servers get the
-context with each request and in-process servers in memory. What an entry claims about the context is removed.
+Other servers get the context elsewhere: a server that sessions share (`lifetime: host`) and a remote server with each
+request, an in-process server in memory. If an entry sets context variables or headers itself, they are removed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source,
 def inject(
     resolution: Resolution, context: SessionContext, aliases: ContextAliases = NO_ALIASES
 ) -> Resolution:
-    """Set the context variables. If an entry sets any itself, ignore them and add one warning for the server."""
+    """Set the context variables. Ignore those that an entry sets itself, and warn about them once for each server."""
     context_vars = {**aliases.env(context), **context_env(context)}
     alias_names = {name.upper() for name in aliases.variables}
     servers: list[ServerSpec] = []
@@ -59,7 +59,10 @@ def _inject_server(
 
 
 def _is_host_only(name: str, source: Source) -> bool:
-    """Whether only the host may set the variable. Projects and clients may not configure Holdfast either."""
+    """Whether an entry from this source may not set the variable.
+
+    No entry may set the context. Entries of projects and clients may set no variable of Holdfast at all.
+    """
     if source in (Source.PROJECT, Source.CLIENT):
         return is_holdfast_variable(name)
     return name.upper() in CONTEXT_VARIABLES

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -11,18 +11,19 @@ from holdfast.masking.configured_secrets import secrets_in_json
 from holdfast.masking.looks_generated import looks_random
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.file_access import run_with_file_timeout
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json
-from holdfast.model.mounts import read_mounts, with_aliases
+from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.process import Quota
 from holdfast.model.resolution import Refusal, Stage
-from holdfast.model.server import ServerSpec, Source
+from holdfast.model.server import OWN_SOURCES, ServerSpec, Source
+from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.approval_store import SERVER_KEY_PREFIX, approved_program_folders
 from holdfast.resolve.confine import ConfinePolicy
 from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
-from holdfast.resolve.protected import folders_hidden_from_sandboxes
+from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
 from holdfast.resolve.server_entry import ServerEntry
@@ -32,7 +33,7 @@ from holdfast.store.store import Store
 
 BYTECODE_FOLDER = "python-cache"
 """The folder in the data folder in which Python keeps the compiled modules of project servers."""
-INLINE_ORIGIN = "the program that runs the host"
+APP_ORIGIN = "the application that embeds Host"
 _MAX_PROJECT_SECRETS = 100  # every further secret makes masking slower
 _THREADS = WorkerThreads("secrets-in-entries", threads=4, per_owner=1)
 
@@ -51,15 +52,29 @@ class BuiltinServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveInputs:
-    """The inputs that are the same for all sessions of a host."""
+    """What resolution needs and what is the same for all sessions of a host."""
 
     settings: Settings
     builtins: tuple[BuiltinServer, ...] = ()
-    inline_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
-    """Servers that the embedding program passed to the host."""
+    app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
+    """Servers that the application passed to `Host`, by name."""
     sandbox_problem: str = ""
     """Why the sandbox does not work on this machine; empty if it works."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenServers:
+    """The servers that come with the request to open a session."""
+
+    by_app: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
+    """Servers that the application passed for this session, by name. Each replaces a server of `app_servers` with its name."""
+    by_client: tuple[Json, ...] = field(default=(), repr=False)
+    only_these: bool = False
+    """Whether the session gets no other servers: neither configured nor built-in ones."""
+
+
+NONE_GIVEN = GivenServers()
 
 
 async def prepare_resolution(
@@ -67,46 +82,74 @@ async def prepare_resolution(
     store: Store,
     context: SessionContext,
     workspace: Workspace | None,
-    client_servers: Sequence[Json] = (),
+    given: GivenServers = NONE_GIVEN,
 ) -> tuple[LoadedEntries, ResolvePolicy]:
-    """Read the config files and approvals, once for every session: a change takes effect in the next one."""
-    servers = inputs.settings.servers
-    project = Path(context.cwd) if context.cwd else None
-    paths = [(Source.HOST, servers.host_file), (Source.USER, servers.user_file)]
-    if project is not None:
-        paths.append((Source.PROJECT, project / PROJECT_FILE))
-    from_files = combine(
-        *await asyncio.gather(*(_load_file(source, path) for source, path in paths)),
-        load((), client_servers),
-    )
-    inline = tuple(
-        ServerEntry(name=name, source=Source.HOST, origin=INLINE_ORIGIN, value=value)
-        for name, value in inputs.inline_servers.items()
-    )
-    approvals = await store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
-    mounts = read_mounts()
+    """Read the config files and approvals for one session. Later changes take effect in the next session."""
+    loaded = await _load(inputs, context, given)
     policy = ResolvePolicy(
-        builtins=tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
+        builtins=()
+        if given.only_these
+        else tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
-        approved=frozenset(approval.content_hash for approval in approvals),
+        approved=await _read_approved(store, loaded),
         restrictions=_restrictions(workspace),
         env_overrides=workspace.env if workspace is not None else {},
         aliases=inputs.settings.aliases,
-        confinement=ConfinePolicy(
-            roots=context.roots,
-            quota=workspace.quota if workspace is not None else Quota(),
-            sandbox_problem=inputs.sandbox_problem,
-            protected=folders_hidden_from_sandboxes(inputs.settings),
-            approved_folders=frozenset(with_aliases(await store.read(approved_program_folders), mounts)),
-            own_code=with_aliases(OWN_CODE, mounts),
-            bytecode_folder=str(inputs.settings.data_dir / BYTECODE_FOLDER),
-            allowed_private_hosts=servers.reachable,
-            environ=inputs.environ,
-            extra_variables=servers.pass_on,
-        ),
+        confinement=await _confine_policy(inputs, store, context, workspace),
     )
-    loaded = replace(from_files, entries=(*inline, *from_files.entries))
-    return await _THREADS.run(_add_secrets, loaded, client_servers, owner=context.cwd), policy
+    return loaded, policy
+
+
+async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServers) -> LoadedEntries:
+    by_app = given.by_app if given.only_these else {**inputs.app_servers, **given.by_app}
+    from_app = LoadedEntries(
+        entries=tuple(
+            ServerEntry(name=name, source=Source.APP, origin=APP_ORIGIN, value=value)
+            for name, value in by_app.items()
+        )
+    )
+    paths: list[tuple[Source, Path]] = []
+    if not given.only_these:
+        servers = inputs.settings.servers
+        paths += [(Source.HOST, servers.host_file), (Source.USER, servers.user_file)]
+        if context.cwd:
+            paths.append((Source.PROJECT, Path(context.cwd) / PROJECT_FILE))
+    files = await asyncio.gather(*(_load_file(source, path) for source, path in paths))
+    loaded = combine(from_app, *files, load((), given.by_client))
+    if not loaded.entries and not given.by_client:
+        return loaded
+    return await _THREADS.run(_add_secrets, loaded, given.by_client, owner=context.cwd)
+
+
+async def _read_approved(store: Store, loaded: LoadedEntries) -> frozenset[str]:
+    """The digests of the approved entries. Only projects' entries need approval."""
+    if not any(entry.source is Source.PROJECT for entry in loaded.entries):
+        return frozenset()
+    approvals = await store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
+    return frozenset(approval.content_hash for approval in approvals)
+
+
+async def _confine_policy(
+    inputs: ResolveInputs, store: Store, context: SessionContext, workspace: Workspace | None
+) -> ConfinePolicy:
+    policy = ConfinePolicy(
+        roots=context.roots,
+        quota=workspace.quota if workspace is not None else Quota(),
+        sandbox_problem=inputs.sandbox_problem,
+        bytecode_folder=str(inputs.settings.data_dir / BYTECODE_FOLDER),
+        allowed_private_hosts=inputs.settings.servers.reachable,
+        environ=inputs.environ,
+        extra_variables=inputs.settings.servers.pass_on,
+    )
+    if context.trust_level is Trust.DIRECT:  # nothing is confined
+        return policy
+    mounts = read_mounts()
+    return replace(
+        policy,
+        protected=paths_hidden_from_sandboxes(inputs.settings),
+        approved_folders=frozenset(with_bind_mounts(await store.read(approved_program_folders), mounts)),
+        own_code=with_bind_mounts(OWN_CODE, mounts),
+    )
 
 
 async def _load_file(source: Source, path: Path) -> LoadedEntries:
@@ -120,16 +163,16 @@ async def _load_file(source: Source, path: Path) -> LoadedEntries:
 
 def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
     """Find the secrets in the entries. Runs in a thread, because a large project file takes long."""
-    trusted = (entry for entry in loaded.entries if entry.source in (Source.HOST, Source.USER))
+    trusted = (entry for entry in loaded.entries if entry.source in OWN_SOURCES)
     own = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
-    # Including values that are not valid entries.
-    by_client = (secret for value in client_servers for secret in secrets_in_json(value))
+    # All values that the client sent, even those that are not valid entries.
+    from_client = (secret for value in client_servers for secret in secrets_in_json(value))
     project = (entry for entry in loaded.entries if entry.source is Source.PROJECT)
     # The file of an unapproved project may contain secrets, which must not be stored. But the project must not be able
     # to hide words of its choice in the records. So its values are masked only if they look random.
-    written = (secret for entry in project for secret in secrets_in_json(entry.value))
-    by_project = islice(filter(looks_random, written), _MAX_PROJECT_SECRETS)
-    return replace(loaded, secrets=(*own, *by_client, *by_project), own_secrets=own)
+    in_project = (secret for entry in project for secret in secrets_in_json(entry.value))
+    from_project = islice(filter(looks_random, in_project), _MAX_PROJECT_SECRETS)
+    return replace(loaded, secrets=(*own, *from_client, *from_project), own_secrets=own)
 
 
 def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:
@@ -137,6 +180,8 @@ def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:
         return ()
     return (
         Restriction(
-            imposed_by=f"the workspace {workspace.slug}", servers=workspace.servers, tools=workspace.tools
+            imposed_by=f"the workspace {workspace.slug}",
+            servers=workspace.servers,
+            tool_names=workspace.tools,
         ),
     )

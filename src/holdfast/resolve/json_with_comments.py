@@ -1,4 +1,4 @@
-"""Decode the JSON of config files, with comments and trailing commas, in time linear in the text."""
+"""Decode the JSON of config files, which may have comments and trailing commas. The time is linear in the text."""
 
 import re
 
@@ -8,14 +8,14 @@ from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
-# A string or comment without an end also matches, so each byte is read only once.
+# The patterns match even a string or comment without an end, so each byte is read only once.
 _STRING = rb'("(?:[^"\\]++|\\.)*+"?)'
 _COMMENT = re.compile(_STRING + rb"|//[^\n]*+|(/\*).*?(?:(\*/)|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + rb"|,(?=\s*+[}\]])", re.DOTALL)
 
 
-def read_json(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Json:
-    """Decode a config file: strict JSON, or JSON with comments and trailing commas."""
+def decode_json_with_comments(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Json:
+    """Decode a config file. Raise the error of the strict decoder if it is not valid even without comments."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     try:
         return _decode_strict(text, limits)

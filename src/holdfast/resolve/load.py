@@ -17,10 +17,10 @@ from holdfast.model.untrusted_file import (
     read_own_file,
     read_untrusted_file,
 )
-from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.placeholders import is_placeholder_path
-from holdfast.wire.strict_json import StrictJsonError, is_over
+from holdfast.wire.strict_json import StrictJsonError, exceeds_budget
 
 CLIENT_ORIGIN = "the client's request"
 PROJECT_FILE = ".mcp.json"
@@ -34,9 +34,9 @@ class LoadedEntries:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all entries, including entries that are refused later. They must be masked in what is stored."""
+    """The secrets in all entries, including entries that are refused later. They are masked in everything that is stored."""
     own_secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Those in the entries of the host and the user. Only these are masked in questions to the user."""
+    """The secrets in the entries of the application, the operator and the user. Only these are masked in questions to the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,17 @@ class ConfigFile:
 
     source: Source
     path: str
-    text: bytes = field(default=b"", repr=False)
+    content: bytes = field(default=b"", repr=False)
     problem: str = ""
 
 
 def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> LoadedEntries:
-    """Read all entries, in order of trust: the host's, the user's, the project's, the client's."""
+    """Read all entries, in order of trust: the operator's, the user's, the project's, the client's."""
     return combine(*map(_from_file, files), _from_client(tuple(client_servers)))
 
 
 def combine(*parts: LoadedEntries) -> LoadedEntries:
-    """All entries and refusals, in order of trust."""
+    """Merge the entries, most trusted source first. Only entries and refusals: the parts have no warnings and secrets yet."""
     order = list(Source)
     entries = sorted(
         (entry for part in parts for entry in part.entries), key=lambda entry: order.index(entry.source)
@@ -73,12 +73,12 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
     if file.problem:
         return refused(file.problem)
     try:
-        content = read_json(file.text, limits.json)
+        document = decode_json_with_comments(file.content, limits.json)
     except StrictJsonError as error:
         return refused(
             f"It is not valid JSON: {error}. Its servers are left out until the file is corrected."
         )
-    servers = content.get("mcpServers", content.get("servers", {})) if isinstance(content, dict) else None
+    servers = document.get("mcpServers", document.get("servers", {})) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         return refused(
             '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.'
@@ -116,9 +116,9 @@ def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
 
 
 def _why_too_large(client_servers: tuple[Json, ...]) -> str:
-    if len(client_servers) > _CLIENT_SERVERS:
-        problem = f"has {len(client_servers)} servers, more than {_CLIENT_SERVERS}"
-    elif is_over(_encode_lossy(client_servers), _CLIENT_BUDGET):
+    if len(client_servers) > _MAX_CLIENT_SERVERS:
+        problem = f"has {len(client_servers)} servers, more than {_MAX_CLIENT_SERVERS}"
+    elif exceeds_budget(_encode_lossy(client_servers), _CLIENT_BUDGET):
         problem = f"describes its servers with more than {_CLIENT_BUDGET.bytes} bytes or {_CLIENT_BUDGET.values} values"
     else:
         return ""
@@ -133,17 +133,17 @@ def _encode_lossy(client_servers: tuple[Json, ...]) -> bytes:
 
 
 def _normalize_client_entry(entry: JsonObject) -> JsonObject:
-    """Convert the client's lists of `{name, value}` to objects, as files have them. `validate` refuses invalid lists."""
+    """Convert lists of `{name, value}`, which clients send, to objects as in files. `validate` refuses invalid lists."""
     value = {key: inner for key, inner in entry.items() if key not in ("name", "_meta")}
     for key in ("env", "headers"):
         pairs = value.get(key)
         if isinstance(pairs, list):
             try:
-                named = msgspec.convert(pairs, list[_Pair])
+                parsed = msgspec.convert(pairs, list[_Pair])
             except msgspec.ValidationError:
                 continue
-            if len({pair.name for pair in named}) == len(named):
-                value[key] = {pair.name: pair.value for pair in named}
+            if len({pair.name for pair in parsed}) == len(parsed):
+                value[key] = {pair.name: pair.value for pair in parsed}
     return value
 
 
@@ -161,21 +161,23 @@ def load_file(source: Source, path: Path) -> LoadedEntries:
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
     """Read one config file; None if it does not exist. If it cannot be read, `problem` says why.
 
-    A project's file must not be a link: it could lead to another file of the user, with secrets that would be shown.
+    A project's file must not be a link: it could lead to a private file of the user, whose content would be shown.
     """
     limit = _limits(source).bytes
     try:
         if source is Source.PROJECT:
-            text = read_untrusted_file(path, limit=limit, follow_link=False)
+            content = read_untrusted_file(path, limit=limit, follow_link=False)
         else:
-            text = read_own_file(path, limit=limit)
-        return ConfigFile(source=source, path=str(path), text=text)
+            content = read_own_file(path, limit=limit)
+        return ConfigFile(source=source, path=str(path), content=content)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except SharedFileError as error:
         problem = f"It is not read: {error.strerror}"
     except UnusableFileError as error:
-        if is_placeholder_path(path):  # a confined server runs in this folder
+        if is_placeholder_path(
+            path
+        ):  # an empty folder, while a confined server runs: see `sandbox/placeholders.py`
             return None
         problem = f"It is not read: {error.strerror}. It must be a regular file of at most {limit} bytes."
     except OSError as error:
@@ -194,8 +196,8 @@ class _FileLimits:
     json: Limits
 
 
-_CLIENT_SERVERS = 100
+_MAX_CLIENT_SERVERS = 100
 _CLIENT_BUDGET = Budget(bytes=256 * 1024, values=10_000)
-# Anyone can write a project's file, and it is read before it is approved.
+# A project's file may come from anyone, and it is read before it is approved.
 _PROJECT_LIMITS = _FileLimits(bytes=64 * 1024, servers=100, json=Limits(depth=32, values=10_000))
 _OWN_LIMITS = _FileLimits(bytes=4 * 1024 * 1024, servers=10_000, json=DEFAULT_LIMITS)

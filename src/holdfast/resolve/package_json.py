@@ -1,4 +1,4 @@
-"""Find what a package.json says to run: its scripts, programs and entry points, and the names that it maps to files."""
+"""Find what a package.json names: its scripts, programs and entry points, and the files that it maps names to."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from holdfast.resolve.command_words import package_name
 
 
 def package_scripts(package: bytes, name: str) -> Iterator[str]:
-    """The commands and files that a package.json names; with a name, only those of the script or program of this name."""
+    """The programs and entry points of a package; with a name, only the script and the program with this name."""
     content = _decode(package)
     programs = content.get("bin")
     if isinstance(programs, str):
@@ -50,7 +50,7 @@ def _decode(package: bytes) -> JsonObject:
 
 
 def _texts(named: Json, name: str) -> Iterator[str]:
-    """The texts of an object; with a name, only the one of this name."""
+    """The texts in an object; with a name, only the text under this name."""
     for key, value in named.items() if isinstance(named, dict) else ():
         if isinstance(value, str) and (not name or key == name):
             yield value

@@ -1,7 +1,8 @@
-"""Find the files of the project that a server's command runs, and hash each."""
+"""Find the files of a project that a server's command runs, and hash each of them."""
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,61 +24,62 @@ from holdfast.resolve.command_words import (
     NamedModule,
     NamedPackage,
     base_folders,
-    find_named,
-    looks_up_modules,
-    manifests,
+    find_named_items,
+    imports_from_working_folder,
+    launcher_files,
     package_name,
 )
-from holdfast.resolve.file_hashes import MAX_SCANNED, FileHashes
+from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
 from holdfast.resolve.package_json import mapped_files, package_scripts
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     UNCHECKED,
-    code_names,
-    imported_files,
-    is_script,
-    is_source,
-    module_files,
-    resolved_script_files,
+    import_candidates,
+    javascript_candidates,
+    may_be_javascript,
+    may_be_source,
+    module_names,
+    python_module_candidates,
 )
 
 MAX_FILES = 500
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./@+-]+")
 _NAME_ONLY = "only the name is checked"
-# Files here belong to the system and change with its updates, so of a link into them only the target is hashed.
+# System updates change files in these folders. So if a link leads there, its path is hashed, not the file's content.
 _SYSTEM_FOLDERS = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
 
-# A word of a command may not be a valid path: these functions return False for it, those of `pathlib` raise an error.
+# For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
 _exists, _is_folder, _is_file = os.path.exists, os.path.isdir, os.path.isfile
 _join, _parent = os.path.join, os.path.dirname
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The files of a project that a command names, and those that these import."""
+    """The files of a project that a command names, and the files that they import."""
 
     files: Mapping[str, str]
     """The hash of each file, by its path in the project."""
     stamps: frozenset[tuple[str, int, int]] = frozenset()
-    """The path, inode and time of change of each file. They change even if a file is replaced and put back."""
+    """The path, inode and change time of each file. They differ if a file was replaced, even if it was put back later."""
     problem: str = ""
     """Why the program cannot be checked; empty if it can."""
     is_partial: bool = False
     """Whether it imports more files than are checked."""
-    neighbours: frozenset[str] = frozenset()
-    """Other modules in the folders of its source files. Only their names are checked: a new one could be imported instead
-    of another module."""
-    unknown_part: str = ""
-    """The part at which reading stopped, because it is new or not as it was approved; empty if everything was read."""
+    sibling_modules: frozenset[str] = frozenset()
+    """Other modules in the folders of its source files. Only their names are checked: a new module could be imported
+    instead of the approved one."""
+    unapproved_part: str = ""
+    """The part at which the check stopped, because it is new or has changed; empty if everything was read."""
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """Everything that must stay as it was approved: the hash of each file, and the names of its neighbours."""
-        return {**dict.fromkeys(self.neighbours, _NAME_ONLY), **self.files}
+        """Everything that must stay as it was approved: the hash of each file, and the names of the sibling modules."""
+        return {**dict.fromkeys(self.sibling_modules, _NAME_ONLY), **self.files}
 
     @property
     def digest(self) -> str:
-        """A hash of all parts. Empty if the command names no file of the project."""
+        """A hash of all parts; empty if the command names no file of the project."""
         if not self.parts:
             return ""
         return hashlib.sha256(msgspec.json.encode(sorted(self.parts.items()))).hexdigest()
@@ -91,16 +93,16 @@ def read_program(
     hashes: FileHashes | None = None,
     approved: Mapping[str, Collection[str]] | None = None,
 ) -> Program:
-    """Read the program of a command that is run in this folder. Blocks; a file that is not regular or too large is a problem.
+    """Read the program of a command that runs in this folder. Blocks. `Program.problem` says if a file cannot be read.
 
-    With `approved`, the hashes that each part may have, stop at the first part that is not as it was approved. So only
-    files that a person approved are searched for imports.
+    `approved` holds the approved hashes of each part. If it is given, reading stops at the first part that is not
+    approved. So only files that a person approved are searched for imports.
     """
     reader = _Reader(folder, hashes or FileHashes(), approved)
     try:
         reader.read(argv, search_path)
-    except _UnknownPartError as error:
-        return Program(files=reader.files, unknown_part=str(error))
+    except _UnapprovedPartError as error:
+        return Program(files=reader.files, unapproved_part=str(error))
     except UnusableFileError as error:
         return Program(files=reader.files, problem=f"{_shorten(error.filename)} is {error.strerror}")
     except OSError as error:
@@ -109,7 +111,7 @@ def read_program(
         files=reader.files,
         stamps=frozenset(reader.stamps),
         is_partial=reader.is_partial,
-        neighbours=frozenset(reader.neighbours),
+        sibling_modules=frozenset(reader.sibling_modules),
     )
 
 
@@ -117,8 +119,8 @@ def _shorten(path: object) -> str:
     return str(path)[-200:]
 
 
-class _UnknownPartError(Exception):
-    """A part of a program is new, or not as it was approved."""
+class _UnapprovedPartError(Exception):
+    """A part of a program is new, or has changed since it was approved."""
 
 
 class _Reader:
@@ -129,10 +131,10 @@ class _Reader:
     ) -> None:
         self.files: dict[str, str] = {}
         self.stamps: set[tuple[str, int, int]] = set()
-        self.neighbours: set[str] = set()
+        self.sibling_modules: set[str] = set()
         self.is_partial = False
         self._folder = os.path.realpath(folder)
-        self._own_folders = [self._folder]
+        self._project_folders = [self._folder]
         self._hashes = hashes
         self._approved = approved
         self._looked_up: set[str] = set()
@@ -145,8 +147,8 @@ class _Reader:
         bases = [self._folder]
         for word in base_folders(argv):
             path = self._absolute(word)
-            self._adopt(word, path)
-            if self._is_own_folder(path):
+            self._include_outside_folder(word, path)
+            if self._is_folder_in_project(path):
                 bases.append(path)
         for base in dict.fromkeys(bases):
             self._add_named(argv, base)
@@ -154,8 +156,8 @@ class _Reader:
                 if word.startswith("@"):  # a file with more arguments
                     more = self._read_start(self._absolute(word[1:], base))
                     self._commands.append(more.decode(errors="replace").split()[:MAX_WORDS])
-            if looks_up_modules(argv):
-                self._add_neighbours(base)
+            if imports_from_working_folder(argv):
+                self._add_sibling_modules(base)
         roots = [*bases, *(f"{base}/src" for base in bases)]
         roots += [_parent(path) for path, _ in self._to_scan]
         while self._commands or self._to_scan:
@@ -163,10 +165,10 @@ class _Reader:
                 self._add_named(self._commands.popleft(), self._folder)
                 continue
             path, start = self._to_scan.popleft()
-            self._add_neighbours(_parent(path))
-            if is_script(path):
+            self._add_sibling_modules(_parent(path))
+            if may_be_javascript(path):
                 self._add_package_of(path)
-            for imported in imported_files(path, start, dict.fromkeys(roots)):
+            for imported in import_candidates(path, start, dict.fromkeys(roots)):
                 if not self._look_up(imported):
                     break
 
@@ -186,32 +188,32 @@ class _Reader:
                 self._add_entry_points(_parent(path), name="")
         return True
 
-    def _add_neighbours(self, folder: str) -> None:
-        """Add the names of the modules in a folder; hash those that are compiled, or named as one of the standard library."""
-        if folder in self._looked_up or not self._is_own_folder(folder):
+    def _add_sibling_modules(self, folder: str) -> None:
+        """Add the names of all modules in a folder. Hash compiled modules, and modules with a name of the standard library."""
+        if folder in self._looked_up or not self._is_folder_in_project(folder):
             return
         self._looked_up.add(folder)
-        for name in code_names(folder):
+        for name in module_names(folder):
             self._hashes.check_deadline(folder)
             if name == UNCHECKED:
                 self.is_partial = True
                 continue
             module = name.rstrip("/").partition(".")[0]
             relative = os.path.relpath(f"{folder}/{name}", self._folder) + "/" * name.endswith("/")
-            self._check_known(relative)
-            self.neighbours.add(relative)
+            self._check_approved(relative)
+            self.sibling_modules.add(relative)
             if name.endswith(COMPILED_SUFFIXES):
                 self._add(f"{folder}/{name}")
             elif module in sys.stdlib_module_names:
-                for file in module_files(folder, module):
+                for file in python_module_candidates(folder, module):
                     self._add(file)
 
     def _add_package_of(self, path: str) -> None:
-        """Add the package.json that a script belongs to, and what it says of `#names` and of the package's own name."""
+        """Add the package.json of the package that a script belongs to, and the files that it maps names to."""
         folder = _parent(path)
-        while self._is_inside(folder) and not _exists(f"{folder}/package.json"):
+        while self._is_under_project_folder(folder) and not _exists(f"{folder}/package.json"):
             folder = _parent(folder)
-        if folder in self._packages or not self._is_inside(folder):
+        if folder in self._packages or not self._is_under_project_folder(folder):
             return
         self._packages.add(folder)
         self._add(f"{folder}/package.json")
@@ -219,14 +221,14 @@ class _Reader:
             self._look_up(UNCHECKED if "*" in target else self._absolute(target, folder))
 
     def _add_named(self, argv: Sequence[str], base: str) -> None:
-        for name in manifests(argv):
+        for name in launcher_files(argv):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
                 self._add(path)
-        for named in find_named(argv):
+        for named in find_named_items(argv):
             match named:
                 case NamedFile(path=path, is_program=is_program):
                     absolute = self._absolute(path, base)
-                    self._adopt(path, absolute)
+                    self._include_outside_folder(path, absolute)
                     self._add_named_file(absolute, is_program=is_program)
                 case NamedModule(name=name):
                     self._add_module(name, base)
@@ -234,7 +236,7 @@ class _Reader:
                     self._add_package(name, base)
 
     def _add_named_file(self, path: str, *, is_program: bool) -> None:
-        if not self._contains(path):
+        if not self._is_in_project(path):
             return
         if is_program or PurePosixPath(path).suffix.lower() in CODE_SUFFIXES or os.access(path, os.X_OK):
             self._add(path)
@@ -243,14 +245,14 @@ class _Reader:
 
     def _add_module(self, name: str, base: str) -> None:
         for inner in (base, f"{base}/src"):
-            for file in module_files(inner, name):
+            for file in python_module_candidates(inner, name):
                 self._add(file)
                 self.is_partial |= file == UNCHECKED
 
     def _add_package(self, name: str, base: str) -> None:
-        """Add the package in a folder; for a bare name, the installed package or the script in a manifest."""
+        """Add a package: the one in a folder, an installed one, or the script with this name in a manifest."""
         path = self._absolute(name, base)
-        if self._contains(path) and _is_folder(path):
+        if self._is_in_project(path) and _is_folder(path):
             for file in PACKAGE_FILES:
                 self._add(f"{path}/{file}")
             self._add_entry_points(path, name="")
@@ -268,13 +270,13 @@ class _Reader:
         self._add_entry_points(base, name=command)
 
     def _add_entry_points(self, folder: str, *, name: str) -> None:
-        """Add the entry points in the manifests of a folder; with a name, only the script of this name."""
+        """Add the entry points in the manifests of a folder; with a name, only the script with this name."""
         package = self._read_start(f"{folder}/package.json")
         for text in package_scripts(package, name):
             self._add(f"{folder}/package.json")
             for word in (text, *text.split()):
-                for path in resolved_script_files(self._absolute(word, folder)):
-                    if self._contains(path) and _is_file(path):
+                for path in javascript_candidates(self._absolute(word, folder)):
+                    if self._is_in_project(path) and _is_file(path):
                         self._add(path)
         script = re.search(
             rb"^[ \t]*[\"']?" + re.escape(name).encode() + rb"[\"']?[ \t]*=[ \t]*[\"']([\w.]+):",
@@ -287,7 +289,7 @@ class _Reader:
 
     def _add(self, path: str) -> None:
         """Hash a file of the project, if there is one at this path."""
-        if not os.path.lexists(path) or _is_folder(path) or not self._contains(path):
+        if not os.path.lexists(path) or _is_folder(path) or not self._is_in_project(path):
             return
         relative = os.path.relpath(path, self._folder)
         if relative in self.files:
@@ -296,15 +298,15 @@ class _Reader:
             self.is_partial = True
             return
         real = os.path.realpath(path)
-        if real.startswith(_SYSTEM_FOLDERS) and not self._is_inside(real):
+        if real.startswith(_SYSTEM_FOLDERS) and not self._is_under_project_folder(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
-            self._check_known(relative, self.files[relative])
+            self._check_approved(relative, self.files[relative])
             return
         start = self._hash(path, relative)
         if start.startswith(b"#!"):
             self._commands.append(start[2:].partition(b"\n")[0].decode(errors="replace").split()[:MAX_WORDS])
-        if is_source(path) and b"\0" not in start:
-            # Python and Node look for imports beside the target of a link.
+        if may_be_source(path) and b"\0" not in start:
+            # Python and Node look for imports in the folder of the link's target.
             for place in dict.fromkeys((path, real)):
                 self._to_scan.append((place, start))
 
@@ -312,24 +314,24 @@ class _Reader:
         """Hash a file. Return its beginning."""
         self.files[relative], start, status = self._hashes.read(path)
         self.stamps.add((path, status.st_ino, status.st_ctime_ns))
-        self._check_known(relative, self.files[relative])
-        self.is_partial |= status.st_size > MAX_SCANNED and is_source(path) and b"\0" not in start
+        self._check_approved(relative, self.files[relative])
+        self.is_partial |= status.st_size > MAX_SCANNED_BYTES and may_be_source(path) and b"\0" not in start
         return start
 
-    def _check_known(self, part: str, digest: str = "") -> None:
-        """Stop if a part is new or, with a hash, not as it was approved."""
+    def _check_approved(self, part: str, digest: str = "") -> None:
+        """Raise if a part is not approved or, if its digest is given, not in this version."""
         if self._approved is None:
             return
-        known = self._approved.get(part, ())
-        if not known or (digest and digest not in known):
-            raise _UnknownPartError(part)
+        approved = self._approved.get(part, ())
+        if not approved or (digest and digest not in approved):
+            raise _UnapprovedPartError(part)
 
     def _read_start(self, path: str) -> bytes:
-        if not self._contains(path) or not _is_file(path):
+        if not self._is_in_project(path) or not _is_file(path):
             return b""
         descriptor = open_untrusted_file(path)
         try:
-            return os.read(descriptor, MAX_SCANNED)
+            return os.read(descriptor, MAX_SCANNED_BYTES)
         finally:
             os.close(descriptor)
 
@@ -338,7 +340,7 @@ class _Reader:
             return ""
         joined = _join(base or self._folder, path)
         normal = os.path.normpath(joined)
-        # The kernel follows a link before it goes up from there; as text, `link/..` is just left out.
+        # For `link/..` the kernel follows the link first, but `normpath` just removes both names.
         if (
             ".." in path.split("/")
             and _exists(joined)
@@ -349,24 +351,26 @@ class _Reader:
             )
         return normal
 
-    def _adopt(self, word: str, path: str) -> None:
-        """Treat a folder outside of the project as a part of it, if the command names it by a relative path."""
-        if not path or word.startswith("/") or self._contains(path) or not _exists(path):
+    def _include_outside_folder(self, word: str, path: str) -> None:
+        """Treat a folder outside of the project as part of it, if the command names it by a relative path."""
+        if not path or word.startswith("/") or self._is_in_project(path) or not _exists(path):
             return
         real = os.path.realpath(path)
         folder = real if _is_folder(real) else _parent(real)
         if folder.count("/") > 1 and not real.startswith(_SYSTEM_FOLDERS):
-            self._own_folders.append(folder)
+            self._project_folders.append(folder)
 
-    def _contains(self, path: str) -> bool:
+    def _is_in_project(self, path: str) -> bool:
         """Whether the path lies in the project, as it is written or after its links are followed."""
-        return bool(path) and (self._is_inside(path) or self._is_inside(os.path.realpath(path)))
+        return bool(path) and (
+            self._is_under_project_folder(path) or self._is_under_project_folder(os.path.realpath(path))
+        )
 
-    def _is_own_folder(self, path: str) -> bool:
-        return self._contains(path) and _is_folder(path)
+    def _is_folder_in_project(self, path: str) -> bool:
+        return self._is_in_project(path) and _is_folder(path)
 
-    def _is_inside(self, path: str) -> bool:
-        return any(path == own or path.startswith(own.rstrip("/") + "/") for own in self._own_folders)
+    def _is_under_project_folder(self, path: str) -> bool:
+        return any(path == own or path.startswith(own.rstrip("/") + "/") for own in self._project_folders)
 
 
 def _find_in_path(command: str, search_path: str) -> str:
@@ -374,7 +378,7 @@ def _find_in_path(command: str, search_path: str) -> str:
 
 
 def _files_in(folder: str) -> list[str]:
-    """The paths of all files in a folder, not in those below it."""
+    """The paths of all files directly in a folder."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.path for entry in islice(entries, MAX_FILES + 1) if not entry.is_dir())
@@ -383,12 +387,17 @@ def _files_in(folder: str) -> list[str]:
 
 
 def describe_change(before: Mapping[str, str], program: Program) -> str:
-    """Which parts of a program are not as they were before, in a few words: `server.py changed, json.py is new`."""
+    """Describe which parts of a program have changed, in a few words: `server.py changed, json.py is new`."""
     now = program.parts
-    if part := program.unknown_part:
-        return f"{part} changed" if part in before else f"{part} is new"
-    changed = [f"{path} changed" for path in now if path in before and before[path] != now[path]]
-    new = [f"{path} is new" for path in now if path not in before]
-    gone = [f"{path} is gone" for path in before if path not in now]
+    if part := program.unapproved_part:
+        return f"{quote_path(part)} {'changed' if part in before else 'is new'}"
+    changed = [f"{quote_path(path)} changed" for path in now if path in before and before[path] != now[path]]
+    new = [f"{quote_path(path)} is new" for path in now if path not in before]
+    gone = [f"{quote_path(path)} is gone" for path in before if path not in now]
     changes = [*changed, *new, *gone]
     return ", ".join(changes[:5]) + (f" and {len(changes) - 5} more" if len(changes) > 5 else "")
+
+
+def quote_path(path: str) -> str:
+    """The path, for a message. Unless it is a plain one, it is quoted as ASCII JSON, so that it cannot pose as another text."""
+    return path if _PLAIN_PATH.fullmatch(path) else json.dumps(path)

@@ -1,4 +1,4 @@
-"""Find the files that a Python or JavaScript source imports, and the modules in a folder that it could import."""
+"""Find the files that a Python or JavaScript source can import."""
 
 import os
 import re
@@ -7,49 +7,49 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 UNCHECKED = ""
-"""Yielded instead of a path if a source imports more than is looked for."""
+"""Yielded in place of a path if there are more imports than are checked."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
-_MAX_NAMES = 2000  # bytes of the names in `from x import (…)`
+_MAX_IMPORT_LIST_BYTES = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
 _PYTHON_IMPORT = re.compile(
     rb"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
-# Any quoted relative path. To hash a file that is not imported does no harm.
-_SCRIPT_IMPORT = re.compile(rb"[\"'`](\.{1,2}(?:/[^\"'`\n]{0,500})?)[\"'`]")
-_SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
-_RESOLVED_SUFFIXES = (*_SCRIPT_SUFFIXES, ".json", ".node")
+# Any quoted relative path. It may not be an import, but hashing one file too many does no harm.
+_JAVASCRIPT_IMPORT = re.compile(rb"[\"'`](\.{1,2}(?:/[^\"'`\n]{0,500})?)[\"'`]")
+_JAVASCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
+_ADDED_SUFFIXES = (*_JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_SUFFIXES = (".py", ".pyw")
-_COMPILED_MODULE_SUFFIXES = (".pyc", ".so", ".abi3.so")
+_PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
-"""The suffixes of modules that are not searched for imports."""
+"""The suffixes of compiled modules. They are hashed, but not searched for imports."""
 _MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
 _MAX_ENTRIES = 5000
 _MAX_PACKAGES = 500
 
 
-def is_source(path: str) -> bool:
-    """Whether the file may be Python or JavaScript, so that it is searched for imports."""
-    return PurePosixPath(path).suffix in ("", *_PYTHON_SUFFIXES, *_SCRIPT_SUFFIXES)
+def may_be_source(path: str) -> bool:
+    """Whether the file may be Python, JavaScript or TypeScript. Only such files are searched for imports."""
+    return PurePosixPath(path).suffix in ("", *_PYTHON_SUFFIXES, *_JAVASCRIPT_SUFFIXES)
 
 
-def is_script(path: str) -> bool:
+def may_be_javascript(path: str) -> bool:
     """Whether the file may be JavaScript or TypeScript."""
     name = PurePosixPath(path)
-    return name.suffix in ("", *_SCRIPT_SUFFIXES) and not name.name.startswith(".")
+    return name.suffix in ("", *_JAVASCRIPT_SUFFIXES) and not name.name.startswith(".")
 
 
-def imported_files(path: str, source: bytes, roots: Iterable[str] = ()) -> Iterator[str]:
-    """The paths at which the imported files can be. Most of them do not exist.
+def import_candidates(path: str, source: bytes, roots: Iterable[str] = ()) -> Iterator[str]:
+    """The paths at which the files that a source imports can be. Most of them do not exist.
 
-    `roots` are the folders in which Python looks for modules, besides the file's own.
+    `roots` are the folders in which Python looks for modules, in addition to the folder of the source.
     """
     suffix, folder = PurePosixPath(path).suffix, path.rpartition("/")[0]
-    if suffix in ("", *_SCRIPT_SUFFIXES):
-        yield from _imported_by_script(folder, source)
+    if suffix in ("", *_JAVASCRIPT_SUFFIXES):
+        yield from _imported_by_javascript(folder, source)
     if suffix in ("", *_PYTHON_SUFFIXES):
-        # Python also ends a line at a CR, and skips a form feed.
+        # For Python, a CR ends a line too, and a form feed is a space.
         source = (
             source.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\f", b" ").replace(b"\\\n", b" ")
         )
@@ -57,8 +57,8 @@ def imported_files(path: str, source: bytes, roots: Iterable[str] = ()) -> Itera
             yield from _imported_by_python(folder, root, source)
 
 
-def module_files(folder: str, name: str) -> Iterator[str]:
-    """The files that Python runs to import a module, if it is in this folder."""
+def python_module_candidates(folder: str, name: str) -> Iterator[str]:
+    """The paths of the files that Python runs to import a module, if it is in this folder. Most of them do not exist."""
     parts = name.split(".", _MAX_MODULE_DEPTH)
     if len(parts) > _MAX_MODULE_DEPTH:
         yield UNCHECKED
@@ -67,15 +67,15 @@ def module_files(folder: str, name: str) -> Iterator[str]:
         if not part or len(os.fsencode(part)) > _MAX_NAME_BYTES:
             return
         inner = f"{inner}/{part}"
-        yield from _module_at(inner)
+        yield from _module_candidates(inner)
     yield f"{inner}/__main__.py"
     yield f"{inner}/__main__.pyc"
 
 
-def resolved_script_files(path: str) -> Iterator[str]:
-    """The files that JavaScript may load for a path without a suffix."""
+def javascript_candidates(path: str) -> Iterator[str]:
+    """The paths of the files that JavaScript may load for an imported path. Most of them do not exist."""
     yield path
-    for suffix in _RESOLVED_SUFFIXES:
+    for suffix in _ADDED_SUFFIXES:
         yield f"{path}{suffix}"
         yield f"{path}/index{suffix}"
     if path.endswith(".js"):  # in TypeScript, the import of x.ts is written x.js
@@ -83,11 +83,8 @@ def resolved_script_files(path: str) -> Iterator[str]:
     yield f"{path}/package.json"
 
 
-def code_names(folder: str) -> Iterator[str]:
-    """The names of the modules in a folder, and of its packages with a `/`.
-
-    A new module in it can take the place of one that a program imports.
-    """
+def module_names(folder: str) -> Iterator[str]:
+    """The names of the modules in a folder, and of its packages with a `/` at the end."""
     folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
@@ -107,9 +104,9 @@ def code_names(folder: str) -> Iterator[str]:
         yield UNCHECKED
 
 
-def _module_at(path: str) -> Iterator[str]:
+def _module_candidates(path: str) -> Iterator[str]:
     for inner in (path, f"{path}/__init__"):
-        for suffix in (".py", *_COMPILED_MODULE_SUFFIXES):
+        for suffix in (".py", *_PYTHON_COMPILED_SUFFIXES):
             yield f"{inner}{suffix}"
 
 
@@ -122,21 +119,23 @@ def _imported_by_python(folder: str, root: str, source: bytes) -> Iterator[str]:
         seen.add(found[0])
         if modules is not None:
             for module in modules.split(b","):
-                yield from module_files(root, module.split(b" as ")[0].strip().decode("ascii", "replace"))
+                yield from python_module_candidates(
+                    root, module.split(b" as ")[0].strip().decode("ascii", "replace")
+                )
             continue
-        if len(in_brackets or b"") == _MAX_NAMES:
+        if len(in_brackets or b"") == _MAX_IMPORT_LIST_BYTES:
             yield UNCHECKED
         name = package.decode("ascii", "replace")
         prefix = name.lstrip(".")
         base = _folder_above(folder, len(name) - len(prefix) - 1) if name != prefix else root
         if prefix:
-            yield from module_files(base, prefix)
+            yield from python_module_candidates(base, prefix)
         if prefix.count(".") >= _MAX_MODULE_DEPTH:
             continue
         inner = "/".join((base, *filter(None, prefix.split("."))))
         for imported in dict.fromkeys(_NAME.findall(in_brackets or on_line or b"")):
             if len(imported) <= _MAX_NAME_BYTES:
-                yield from _module_at(f"{inner}/{imported.decode()}")
+                yield from _module_candidates(f"{inner}/{imported.decode()}")
 
 
 def _folder_above(folder: str, levels: int) -> str:
@@ -145,9 +144,9 @@ def _folder_above(folder: str, levels: int) -> str:
     return folder
 
 
-def _imported_by_script(folder: str, source: bytes) -> Iterator[str]:
-    for name in dict.fromkeys(_SCRIPT_IMPORT.findall(source)):
-        yield from resolved_script_files(f"{folder}/{name.decode(errors='replace').rstrip('/')}")
+def _imported_by_javascript(folder: str, source: bytes) -> Iterator[str]:
+    for name in dict.fromkeys(_JAVASCRIPT_IMPORT.findall(source)):
+        yield from javascript_candidates(f"{folder}/{name.decode(errors='replace').rstrip('/')}")
 
 
 def _is_package(folder: str) -> bool:

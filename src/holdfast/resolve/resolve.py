@@ -21,7 +21,7 @@ _THREADS = WorkerThreads("resolve", threads=4, per_owner=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvePolicy:
-    """What the decisions of all stages depend on. It comes from settings, workspaces and approvals, never from a model."""
+    """What the stages decide by: settings, workspaces and approvals. Nothing in it comes from a model."""
 
     builtins: tuple[ServerSpec, ...] = ()
     reserved_names: Collection[str] = ()
@@ -39,7 +39,9 @@ class ResolvePolicy:
 async def resolve_in_thread(
     loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
 ) -> Resolution:
-    """The same as `resolve`, in a thread: a large project file takes long."""
+    """Run `resolve` in a thread, because a large project file takes long."""
+    if not loaded.entries:
+        return resolve(loaded, context, policy)
     return await _THREADS.run(resolve, loaded, context, policy, owner=context.cwd)
 
 

@@ -1,8 +1,8 @@
 """Screen a server's tools before they are offered to a model.
 
 Invalid tools are withheld, and the texts of the others are cleaned. The tools that a server has on its first use are
-offered. After that, a tool that is new or has changed is withheld until a person approves it. What a tool claims about
-itself (its hints and its title) is removed unless its definition is approved.
+offered. After that, a tool that is new or has changed is withheld until a person approves it. A tool's hints and title
+are removed unless a person approved its definition.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class WithheldTool:
     definition: Tool | None = None
     """The definition to approve, with cleaned texts; None if the tool is invalid."""
     fingerprint: str = ""
-    """Of the definition as the server sent it."""
+    """The hash of the definition as the server sent it."""
 
     @property
     def is_approvable(self) -> bool:
@@ -94,7 +94,7 @@ class ScreenedTools:
 
 
 def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
-    """Offer the valid tools that are approved, and remove the claims of those that no person approved."""
+    """Offer the valid tools that are approved. Remove the hints and titles of those that no person approved."""
     steps = _screening_steps(tools, approved)
     while True:
         try:
@@ -104,10 +104,10 @@ def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTool
 
 
 async def screen_tools_async(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
-    """Do the same as `screen_tools`, but sleep for a millisecond after every millisecond of work.
+    """Screen the tools like `screen_tools`, but sleep for a millisecond after every millisecond of work.
 
-    `asyncio.sleep(0)` would let other tasks run, but not other threads: the store's writer thread, which every session
-    waits for, would need 5 ms each time to get the GIL.
+    `asyncio.sleep(0)` would let other tasks run, but keep the GIL: the store's writer thread, which every session waits
+    for, would get it only after 5 ms.
     """
     steps = _screening_steps(tools, approved)
     until = time.monotonic() + _SLICE_SECONDS
@@ -141,12 +141,12 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
             withheld.append(WithheldTool(name=tool.name, reason=reason, definition=clean, fingerprint=digest))
             continue
         if not _is_listed(approved.hints_accepted, tool.name, digest):
-            without_claims = _without_claims(clean)
-            if without_claims != clean:
+            without_hints = _without_hints(clean)
+            if without_hints != clean:
                 offered_without_hints.append(
                     ToolWithoutHints(name=tool.name, definition=clean, fingerprint=digest)
                 )
-            clean = without_claims
+            clean = without_hints
         offered[tool.name] = clean
         taken.add(tool.name.lower())
         fingerprints[tool.name] = digest
@@ -185,7 +185,7 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]
     if tool.name in offered:
         return "Another tool of this server has the same name."
     if tool.name.lower() in taken:
-        return "Another tool of this server has the same name but for upper and lower case."
+        return "Another tool of this server has a name that differs only in upper and lower case."
     for part, raw in (
         ("input schema", tool.input_schema),
         ("output schema", tool.output_schema),
@@ -205,7 +205,7 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]
 
 
 def _has_invisible_key(raw: Raw) -> bool:
-    """Whether a key contains an invisible character. It cannot be removed: the server expects the parameter's name as it is."""
+    """Whether a key contains an invisible character. A key cannot be cleaned: the server expects it unchanged."""
     text = bytes(raw)
     if text.isascii() and b"\\" not in text:
         return False
@@ -225,15 +225,15 @@ def _is_listed(approved: Mapping[str, frozenset[str]] | None, tool: str, digest:
     return approved is None or digest in approved.get(tool, ())
 
 
-def _without_claims(tool: Tool) -> Tool:
+def _without_hints(tool: Tool) -> Tool:
     """The tool without its title and hints. By MCP's defaults, such a tool may change and destroy things."""
     return msgspec.structs.replace(tool, title=None, annotations=UNSET)
 
 
 def _why_unapproved(approved: Mapping[str, frozenset[str]] | None, tool: str) -> str:
     if approved is None or tool not in approved:
-        return "It is new since this server was approved. To review it, run: holdfast servers approve"
-    return "It has changed since it was approved. To review it, run: holdfast servers approve"
+        return "It is new since this server was first used or approved. To review it, run: holdfast servers approve"
+    return "It has changed since it was first used or approved. To review it, run: holdfast servers approve"
 
 
 def _as_dict(tool: Tool) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
+from holdfast.model.permission import ToolPattern
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 
 _NO_OVERRIDES: Mapping[str, Mapping[str, str]] = {}
 _NOT_FOR_OTHERS = (
-    "they are for servers of your own and the host's list only. To give them to it, copy its entry to your own servers "
-    "file (the setting servers.user_file)."
+    "only servers in your own list and the operator's list get them. To use them, copy the server's entry to your own "
+    "list (the setting servers.user_file)."
 )
 
 
@@ -21,7 +22,10 @@ class Restriction:
     imposed_by: str
     """For messages: `the workspace my-project`."""
     servers: Allowlist = ALLOW_ALL
-    tools: Allowlist = ALLOW_ALL
+    tool_names: Allowlist = ALLOW_ALL
+    """Names of tools without their server. They apply to the tools of all servers."""
+    patterns: tuple[ToolPattern, ...] | None = None
+    """Only tools that match one of these patterns are allowed; None allows all."""
 
 
 def select(
@@ -29,9 +33,10 @@ def select(
     *restrictions: Restriction,
     env_overrides: Mapping[str, Mapping[str, str]] = _NO_OVERRIDES,
 ) -> Resolution:
-    """Keep the servers and tools that every restriction allows, then set the variables that the workspace overrides.
+    """Keep the servers and tools that every restriction allows, then set the workspace's variables for each server.
 
-    A project's or a client's server gets none: its author chose its name, and could choose one that has secrets here.
+    Servers of projects and clients do not get these variables. The author of such an entry chooses its name, and could
+    choose that of a server whose variables contain secrets.
     """
     for restriction in restrictions:
         resolution = _restrict(resolution, restriction)
@@ -52,15 +57,18 @@ def select(
 
 
 def _restrict(resolution: Resolution, restriction: Restriction) -> Resolution:
-    kept = resolution.refuse_if(
-        lambda server: (
-            None
-            if restriction.servers.allows(server.name)
-            else f"It is not among the servers that {restriction.imposed_by} allows."
-        ),
-        stage=Stage.SELECT,
-    )
-    servers = tuple(
-        replace(server, tools=server.tools.intersect(restriction.tools)) for server in kept.servers
-    )
-    return replace(kept, servers=servers)
+    patterns = restriction.patterns
+
+    def why_refused(server: ServerSpec) -> str | None:
+        if not restriction.servers.allows(server.name):
+            return f"It is not among the servers that {restriction.imposed_by} allows."
+        if patterns is not None and not any(pattern.matches_server(server.name) for pattern in patterns):
+            return f"None of its tools is among those that {restriction.imposed_by} allows."
+        return None
+
+    def restrict(server: ServerSpec) -> ServerSpec:
+        groups = server.tool_patterns if patterns is None else (*server.tool_patterns, patterns)
+        return replace(server, tools=server.tools.intersect(restriction.tool_names), tool_patterns=groups)
+
+    kept = resolution.refuse_if(why_refused, stage=Stage.SELECT)
+    return replace(kept, servers=tuple(map(restrict, kept.servers)))

@@ -1,4 +1,4 @@
-"""A server as a config file or a client describes it: its origin, and the keys it may have."""
+"""An entry: a server as a config file or a client describes it."""
 
 import hashlib
 import json
@@ -10,9 +10,8 @@ import msgspec
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
-# Keys that have an effect only in the config files of the host and the user: projects and clients cannot grant themselves
-# anything.
-HOST_AND_USER_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "cwd", "asks")
+# Keys that have an effect only in entries from `OWN_SOURCES`. A project or a client cannot grant itself anything.
+OWN_SOURCE_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "cwd", "asks")
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
     '"elicitation".'
@@ -37,9 +36,9 @@ class ServerEntry:
 
 
 def server_identity(spec: ServerSpec) -> str:
-    """A hash that identifies a server: of its origin, its name, and its command or address as written (`${VAR}`).
+    """A hash of a server's origin, name, and command or address as written (`${VAR}`). It identifies the server.
 
-    Variables, headers and what `${VAR}` stands for are left out: they change when a token is renewed.
+    Its `env`, its headers and the values of `${VAR}` are left out: they change when a token is renewed.
     """
     if spec.identity:
         return spec.identity
@@ -55,7 +54,7 @@ def server_identity(spec: ServerSpec) -> str:
 
 
 class EntryFields(msgspec.Struct, rename={"kind": "type"}):
-    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other programs use them."""
+    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other MCP clients use them."""
 
     command: str | None = None
     args: list[str] = []

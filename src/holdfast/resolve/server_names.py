@@ -7,9 +7,9 @@ from holdfast.model.visible_text import strip_invisible
 
 MAX_NAME_LENGTH = 128
 _CACHED_NAMES = 512
-_MARKS = ("Mn", "Me", "Cf")  # accents, enclosing marks, and characters that only choose the form of another
+_MARKS = ("Mn", "Me", "Cf")  # accents, enclosing marks, and format characters
 
-# Letters that look like an ASCII letter but are changed neither by NFKC nor by case folding. Lower case is enough.
+# Letters that look like an ASCII letter, and that neither NFKC nor case folding replaces. Names are in lower case here.
 _LOOK_ALIKES = {
     look_alike: letter
     for letter, look_alikes in {
@@ -48,14 +48,14 @@ _TO_ASCII = str.maketrans(_LOOK_ALIKES)
 
 
 def why_bad_name(name: str) -> str | None:
-    """Why a server cannot have this name: it is empty or too long, or has invisible characters."""
+    """Why a server cannot have this name; None if it can."""
     if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return f"A server's name must have 1 to {MAX_NAME_LENGTH} printable characters."
     if name != name.strip():
-        return "A server's name must not begin or end with a blank."
+        return "A server's name must not begin or end with a space."
     if strip_invisible(name) != name or "  " in name:
-        return "A server's name must not contain invisible characters or several blanks in a row."
-    if len(normal_form(name)) > MAX_NAME_LENGTH:  # one character may stand for up to 18
+        return "A server's name must not contain invisible characters or several spaces in a row."
+    if len(normal_form(name)) > MAX_NAME_LENGTH:  # normalization may replace one character by up to 18
         return (
             f"A server's name must have at most {MAX_NAME_LENGTH} characters when ligatures are written out."
         )

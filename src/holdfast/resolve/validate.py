@@ -1,6 +1,6 @@
 """Stage two: turn entries into server specs, with variables as written (`${VAR}`).
 
-An invalid entry is refused alone, with a reason that says what to do.
+An invalid entry is refused, with a reason that says what to do. The other entries are not affected.
 """
 
 import re
@@ -14,14 +14,14 @@ from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
-from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
+from holdfast.model.server import OWN_SOURCES, Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     ASKS_HELP,
-    HOST_AND_USER_KEYS,
+    OWN_SOURCE_KEYS,
     EntryFields,
     ServerEntry,
     server_identity,
@@ -29,13 +29,14 @@ from holdfast.resolve.server_entry import (
 from holdfast.resolve.server_names import looks_like_tool_of, skeleton, why_bad_name
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
+_MAX_PORT = 65535
 
 
 def validate(
     loaded: LoadedEntries, *, builtins: Collection[ServerSpec] = (), reserved_names: Collection[str] = ()
 ) -> Resolution:
-    """Keep the built-in servers and the valid entries. Nothing is expanded: the entries are not admitted yet."""
+    """Keep the built-in servers and the valid entries. No variable is expanded, because no entry is admitted yet."""
     servers = list(builtins)
     reserved = {*reserved_names, *(server.name for server in builtins)}
     refusals = list(loaded.refusals)
@@ -74,10 +75,8 @@ def _parse(entry: ServerEntry) -> EntryFields:
 def _describe(error: msgspec.ValidationError) -> str:
     problem, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$.")
-    if problem.startswith(
-        "Invalid enum value"
-    ):  # the value itself is not quoted: it may be a secret, or long
-        problem = "The value is not one of the allowed ones"
+    if problem.startswith("Invalid enum value"):  # do not quote the value: it may be a secret, or long
+        problem = "This value is not allowed"
     explanation = f" {ASKS_HELP}" if key.startswith("asks") else ""
     return f"{key or 'The entry'}: {problem}.{explanation}"
 
@@ -85,7 +84,7 @@ def _describe(error: msgspec.ValidationError) -> str:
 def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     if fields.disabled:
         raise RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
-    is_trusted = entry.source in (Source.HOST, Source.USER)
+    is_trusted = entry.source in OWN_SOURCES
     server = ServerSpec(
         name=entry.name,
         source=entry.source,
@@ -125,11 +124,16 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
         if entry.source in (Source.PROJECT, Source.CLIENT) and (why := risky_variable_reason(name)):
             raise RefusedEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
     for index, host in enumerate(fields.network):
-        if not _HOST.fullmatch(host):
+        matched = _HOST.fullmatch(host)
+        if "*" in host:
+            raise RefusedEntryError(
+                f"network[{index}] contains a *, but a grant names one host. List each host: api.example.org, example.org:443."
+            )
+        if matched is None or not 0 < int(matched["port"] or 443) <= _MAX_PORT:
             raise RefusedEntryError(
                 f"network[{index}] is not a host name. Write example.org or example.org:443."
             )
-    is_trusted = entry.source in (Source.HOST, Source.USER)
+    is_trusted = entry.source in OWN_SOURCES
     return Stdio(
         command=command,
         args=tuple(fields.args),
@@ -142,6 +146,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
 
 
 def _trust(fields: EntryFields) -> Trust:
+    """The lowest trust of a session that may use the server. How the server runs depends on the session, not on this."""
     if fields.trust_level is None:
         return Trust.DIRECT
     try:
@@ -161,14 +166,14 @@ def _allowlist(names: Any) -> Allowlist:
 
 
 def _warnings(entry: ServerEntry, fields: EntryFields) -> list[SessionWarning]:
-    if entry.source in (Source.HOST, Source.USER):
+    if entry.source in OWN_SOURCES:
         return []
     defaults = EntryFields()
-    ignored = [key for key in HOST_AND_USER_KEYS if getattr(fields, key) != getattr(defaults, key)]
+    ignored = [key for key in OWN_SOURCE_KEYS if getattr(fields, key) != getattr(defaults, key)]
     if not ignored:
         return []
     text = (
         f"These keys have no effect in {entry.origin}: {', '.join(ignored)}. "
-        "Only the config files of the host and the user can set them."
+        "Only the operator's list, your own list and `Host(servers=…)` can set them."
     )
     return [SessionWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 # The number on x86_64 and on aarch64; None if the call does not exist there.
 _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
-    # They get around the filter or the mounts: io_uring, file handles, descriptors of other processes.
+    # They bypass the filter or the mounts: io_uring, file handles, descriptors of other processes.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438),
     # Other processes.
@@ -23,7 +23,7 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
-    # Rules of its own, and memory that no other process can read.
+    # Access rules of the server's own, and memory that no other process can read.
     "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
     "memfd_secret": (447, 447),
     # The clock.
@@ -38,20 +38,21 @@ SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
     | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp", "fcntl"}
 )
-"""Calls that are denied for some arguments only, or, like `clone3` and `openat2`, always with ENOSYS.
+"""Calls that are denied only with some arguments, or that are always denied with ENOSYS (`clone3`, `openat2`).
 
 The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
-RESTRICTED = frozenset(_NUMBERS)
+RESTRICTED_CALLS = frozenset(_NUMBERS)
 FIRST_COMMON_NUMBER = 424
-NEWER = (
+"""From this number on, a call has the same number on all architectures."""
+NEWER_CALLS = (
     *("statmount", "listmount", "lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "mseal"),
     *("setxattrat", "getxattrat", "listxattrat", "removexattrat"),
     *("open_tree_attr", "file_getattr", "file_setattr"),
 )
 """Calls with numbers above `LAST_NUMBER`, by name."""
 LAST_NUMBER = 456
-"""The highest number that was examined. Bubblewrap's filter denies what is above it: calls of future kernels, and x32."""
+"""The highest number that was examined. Bubblewrap's filter denies all numbers above it: calls of future kernels, and x32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,8 @@ class Architecture:
 
     audit_arch: int
     numbers: Mapping[str, int]
-    last_of_its_own: int
-    """The highest number before those that are the same on all architectures, which begin with `FIRST_COMMON_NUMBER`."""
+    last_specific_number: int
+    """The highest number in use below `FIRST_COMMON_NUMBER`."""
 
     @property
     def denied(self) -> tuple[int, ...]:
@@ -74,11 +75,11 @@ def find_architecture(machine: str) -> Architecture | None:
     return _ARCHITECTURES.get(machine)
 
 
-def _numbers_of(index: int) -> dict[str, int]:
+def _numbers_in_column(index: int) -> dict[str, int]:
     return {name: number for name, row in _NUMBERS.items() if (number := row[index]) is not None}
 
 
 _ARCHITECTURES = {
-    "x86_64": Architecture(audit_arch=0xC000003E, numbers=_numbers_of(0), last_of_its_own=334),
-    "aarch64": Architecture(audit_arch=0xC00000B7, numbers=_numbers_of(1), last_of_its_own=294),
+    "x86_64": Architecture(audit_arch=0xC000003E, numbers=_numbers_in_column(0), last_specific_number=334),
+    "aarch64": Architecture(audit_arch=0xC00000B7, numbers=_numbers_in_column(1), last_specific_number=294),
 }

@@ -1,4 +1,4 @@
-"""Run the escape probes: start a server that tries to break out of its sandbox, and collect what succeeded."""
+"""Run the escape probes in a sandbox, and report which were stopped."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SCRIPT = Path(__file__).with_name("escape_probes.py")
-_SECONDS = 60.0
-_GRACE = 0.2
+_TIMEOUT_SECONDS = 60.0
+_GRACE_SECONDS = 0.2
 QUOTA = Quota(memory_bytes=512 << 20, processes=64, file_bytes=64 << 20, descriptors=256)
 
 ESCAPE_PROBES: Mapping[str, str] = {
@@ -52,12 +52,14 @@ ESCAPE_PROBES: Mapping[str, str] = {
     "survive": "leave a daemon running after it has ended",
 }
 """Every probe, with a description for users."""
-_OFF_MACHINE = frozenset({"reach_metadata", "resolve_names"})  # unconfined, these would send to the network
+_NETWORK_PROBES = frozenset(
+    {"reach_metadata", "resolve_names"}
+)  # unconfined, these would send to the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One probe: whether it was stopped, and if not, what it achieved."""
+    """Whether a probe was stopped, and if not, what it achieved."""
 
     probe: str
     stopped: bool
@@ -66,11 +68,11 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTargets:
-    """What the probes attack: a secret file, listeners, a process. They may write to `root`."""
+    """What the probes attack: a secret file, listeners, a process. `root` is the folder that they may use."""
 
     folder: Path
     message: Mapping[str, object]
-    """Tells the probes where the targets are."""
+    """Where the targets are, for the probes."""
 
     @property
     def root(self) -> Path:
@@ -80,18 +82,18 @@ class ProbeTargets:
 async def run_escape_probes(
     keeper: Keeper, *, confined: bool = True, python: str = ""
 ) -> tuple[ProbeResult, ...]:
-    """Run every probe in a server of this keeper. If it is not confined, skip those that would send to the network.
+    """Run every probe in a process that this keeper starts. If it is not confined, skip the probes that use the network.
 
     `python` is the interpreter that runs the probes. The default is the host's; a container image has its own.
     """
     with make_targets() as targets:
-        probes = [name for name in ESCAPE_PROBES if confined or name not in _OFF_MACHINE]
+        probes = [name for name in ESCAPE_PROBES if confined or name not in _NETWORK_PROBES]
         child = await keeper.spawn(_probe_process(targets, python or OWN_PYTHON, confined=confined))
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 achieved = await _run_probes(child, _encode_targets(targets, probes, confined=confined))
             child.stdin.close()
-            await child.end(_GRACE)
+            await child.end(_GRACE_SECONDS)
         finally:
             child.terminate()
             child.close()
@@ -163,7 +165,7 @@ async def _run_probes(child: Child, message: bytes) -> dict[str, str | None]:
 
 
 def _kill_survivor(targets: ProbeTargets) -> str | None:
-    """Kill the daemon if it still holds its lock; return what it achieved, None if it was gone."""
+    """Kill the daemon of the probe `survive`. Return None if it had already ended."""
     with (targets.root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """The escape probes: a program that tries to break out of its sandbox, and reports what succeeded.
 
-Runs as a script, `python -I -S escape_probes.py`, inside a sandbox, or outside, where most probes succeed. Each
-probe returns None if it was stopped, else what it achieved. Some leave files in the root, and `_survive` leaves a
+It runs as a script, `python -I -S escape_probes.py`, inside a sandbox, or unconfined, where most probes succeed. Each
+probe returns None if it was stopped, else what it achieved. Some probes leave files in the root, and `_survive` leaves a
 daemon; the runner removes both.
 """
 
@@ -31,7 +31,7 @@ Targets = dict[str, Any]
 
 
 def main() -> None:
-    """Read the targets, one line of JSON; run the probes they name, print the results, wait for end of input."""
+    """Read the targets as a line of JSON, run the probes that it names, print the results, then wait for the end of input."""
     targets: Targets = json.loads(sys.stdin.readline())
     results = {name: _run(_PROBES[name], targets) for name in targets["probes"]}
     print(json.dumps(results), flush=True)  # noqa: T201 - the runner reads it
@@ -74,7 +74,7 @@ def _see_processes(targets: Targets) -> str | None:
 
 def _signal_processes(targets: Targets) -> str | None:
     os.kill(targets["victim"], 0)
-    return "may signal a process of the host"
+    return "can signal a process of the host"
 
 
 def _trace_processes(targets: Targets) -> str | None:
@@ -129,7 +129,9 @@ def _mount_filesystem(targets: Targets) -> str | None:
 
 def _make_namespaces(_: Targets) -> str | None:
     return (
-        "made a namespace" if _in_child(lambda: _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) == 0) else None
+        "created a namespace"
+        if _in_child(lambda: _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) == 0)
+        else None
     )
 
 
@@ -153,7 +155,7 @@ def _gain_privileges(_: Targets) -> str | None:
         line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
     )
     if status["NoNewPrivs"] != "1":
-        return "may gain privileges by a setuid program"
+        return "can gain privileges by a setuid program"
     if int(status["CapEff"], 16) or int(status["CapBnd"], 16):
         return "has capabilities"
     return None
@@ -177,9 +179,9 @@ def _leave_setuid_file(targets: Targets) -> str | None:
 
 def _write_to_system(_: Targets) -> str | None:
     if os.access("/usr", os.W_OK):
-        return "may write to /usr"
+        return "can write to /usr"
     os.close(os.open("/proc/sys/kernel/hostname", os.O_WRONLY))
-    return "may write to /proc/sys"
+    return "can write to /proc/sys"
 
 
 def _make_processes(targets: Targets) -> str | None:
@@ -199,13 +201,13 @@ def _make_processes(targets: Targets) -> str | None:
         os.close(opener)
         for _ in range(made):
             os.wait()
-    return f"made {made} processes" if made == wanted else None
+    return f"started {made} processes" if made == wanted else None
 
 
 def _take_memory(targets: Targets) -> str | None:
     size = targets["quota"]["memory_bytes"] + (64 << 20)
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-        return f"took {size} bytes of memory"
+        return f"allocated {size} bytes of memory"
 
 
 def _open_files(targets: Targets) -> str | None:
@@ -230,11 +232,11 @@ def _write_large_file(targets: Targets) -> str | None:
             file.truncate(size)
         finally:
             Path(file.name).unlink()
-    return f"made a file of {size} bytes"
+    return f"created a file of {size} bytes"
 
 
 def _survive(targets: Targets) -> str | None:
-    """Leave a daemon behind that holds a lock. The runner checks later whether it still runs."""
+    """Leave a daemon running that has locked a file. The runner checks later whether it still runs."""
     ready, started = os.pipe()
     if os.fork() == 0:
         os.setsid()

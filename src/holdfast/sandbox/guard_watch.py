@@ -1,7 +1,7 @@
 """End a confined server when one of its guards has vanished.
 
-A guard is a mount on a name in a root. If another program deletes or replaces that name on the host, the kernel removes the
-mount, and the server could create the name itself. So the roots of running servers are watched.
+A guard is a mount on a name in a root. If a program outside of the sandbox deletes or replaces that name, the kernel removes
+the mount, and the server could create the name itself. So the roots of running servers are watched.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from functools import partial
 
 from holdfast.model.confined_folders import RootLocks
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.sandbox.held_path import HeldPath
 from holdfast.sandbox.keeper.child import Child
-from holdfast.sandbox.placeholders import Version, placeholder_version
+from holdfast.sandbox.opened_path import OpenedPath
+from holdfast.sandbox.placeholders import PlaceholderVersion, placeholder_version
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ _EVENTS = _MOVED_FROM | _MOVED_TO | _DELETED | _DELETED_SELF | _MOVED_SELF | _ON
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 16 * 1024
 _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root costs little
-_TICK_SECONDS = 1.0
-_TICK_SECONDS_WITHOUT_EVENTS = 0.1
+_CHECK_SECONDS = 1.0
+_CHECK_SECONDS_WITHOUT_EVENTS = 0.1
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
 
 
@@ -44,26 +44,26 @@ class GuardedRoot:
 
     def __init__(
         self,
-        root: HeldPath,
+        root: OpenedPath,
         locks: RootLocks,
-        placeholders: Mapping[str, Version],
-        others: Collection[HeldPath],
+        placeholders: Mapping[str, PlaceholderVersion],
+        others: Collection[OpenedPath],
     ) -> None:
-        """`placeholders` and `others` are the guarded names. Descriptors of the `others` stay open: no new file can get their inodes."""
+        """`placeholders` and `others` are the guarded names. The `others` stay open, so that no new file gets their inodes."""
         self.path = root.path
         self._locks = locks
         self._placeholders = dict(placeholders)
         self._lock = threading.Lock()
         self._root = os.dup(root.fd)
-        self._others = {held.name: os.dup(held.fd) for held in others}
+        self._others = {opened.name: os.dup(opened.fd) for opened in others}
 
     def watch(self, inotify: "_Inotify") -> int:
-        """Get events about the names in this root."""
+        """Watch the names in this root. Return the number of the watch; -1 if that is not possible."""
         with self._lock:
             return inotify.add(f"/proc/self/fd/{self._root}") if self._root >= 0 else -1
 
     def find_problem(self) -> str:
-        """What has changed since the start, if anything. Blocks."""
+        """What has changed since the start; empty if nothing has. Blocks."""
         with self._lock:
             if self._root < 0:
                 return ""
@@ -90,7 +90,7 @@ class GuardedRoot:
 
 
 class GuardWatch:
-    """Watches the roots of the running servers of one keeper."""
+    """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes."""
 
     def __init__(self) -> None:
         self._servers: dict[Child, _WatchedServer] = {}
@@ -99,7 +99,7 @@ class GuardWatch:
         self._reading: asyncio.TimerHandle | None = None
 
     def add(self, child: Child, roots: Collection[GuardedRoot]) -> None:
-        """Watch these roots until no process of the server is left."""
+        """Watch these roots until no process of the server is left. Kill the server if a guard in one of them vanishes."""
         if not roots:
             return
         if self._inotify is None:
@@ -131,11 +131,11 @@ class GuardWatch:
                 self._inotify.remove(watch)
 
     def _tick(self) -> None:
-        """Check everything from time to time: there may be no events for this file system, or too many."""
+        """Check all servers from time to time: a file system may report no events, or more than the queue can hold."""
         assert self._inotify is not None
         for server in self._servers.values():
             server.check_soon()
-        seconds = _TICK_SECONDS if self._inotify.works else _TICK_SECONDS_WITHOUT_EVENTS
+        seconds = _CHECK_SECONDS if self._inotify.works else _CHECK_SECONDS_WITHOUT_EVENTS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _read_later(self) -> None:
@@ -164,7 +164,7 @@ class _WatchedServer:
         self._is_due = False
 
     def check_soon(self) -> None:
-        """Check the roots in a thread, because their file system may not respond."""
+        """Check the roots in a thread, because their file system may not respond. Kill the server if a guard has vanished."""
         self._is_due = True
         if self._check is None or self._check.done():
             self._check = asyncio.get_running_loop().create_task(self._run_checks())
@@ -183,7 +183,7 @@ class _WatchedServer:
 
 
 class _Inotify:
-    """The kernel's events about names in folders. If they are not available, `works` is false, and nothing is reported."""
+    """The kernel's events about names in folders. If a folder cannot be watched, `works` is False."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -202,7 +202,7 @@ class _Inotify:
             self._libc.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> Iterator[int]:
-        """The watches of the next events. After an overflow, one of them is -1."""
+        """The watch of each new event. After an overflow of the queue, one of them is -1."""
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:

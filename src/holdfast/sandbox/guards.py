@@ -1,7 +1,7 @@
-"""Which names in its roots a confined server may not change: those that the user's own programs read or execute.
+"""Guard names in the roots of a confined server: it may not change files that the user's own programs load or execute.
 
-Only names directly in a root are guarded. Each is mounted read-only on itself, by its path, so no folder on that path
-may be one that another server can write to: for deeper names that cannot be ensured.
+Each guarded name is mounted read-only on itself. Only names directly in a root are guarded: bubblewrap mounts by path, and
+another server could replace a folder on the path of a deeper name.
 """
 
 import os
@@ -14,30 +14,30 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.confined_folders import lock_root
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import is_within, read_mounts, with_aliases
+from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES, Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
-from holdfast.sandbox.held_path import HeldPath, PathHolder
+from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, resolve_with_links
-from holdfast.sandbox.placeholders import Version, hold_placeholders, is_placeholder
+from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
 
 _GIT_FILE_BYTES = 4096
-_MAX_FILES = 2000
+_MAX_FOLDER_ENTRIES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """A path to mount on itself: a root, or a name in one."""
+    """A path to mount on itself: a root, or a name directly in a root."""
 
-    held: HeldPath
+    target: OpenedPath
     is_read_only: bool = True
-    """False for a name that the server may change in a root that is read-only otherwise."""
+    """False for a name that the server may change, in a root that is otherwise read-only."""
     is_placeholder: bool = False
     """Whether it is an empty folder that was created for a missing name."""
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that lie in none of the others. A root inside another one needs no mount of its own."""
+    """The paths that lie in none of the other paths. A root inside another root needs no mount of its own."""
     unique = tuple(dict.fromkeys(paths))
     return tuple(
         path for path in unique if not any(path != other and is_within(path, other) for other in unique)
@@ -45,56 +45,58 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedRoots:
-    """The paths to mount in a server's roots, and what to watch while it runs."""
+class GuardPlan:
+    """The guards to mount in a server's roots, and the roots to watch while it runs."""
 
     guards: tuple[Guard, ...]
     watched: tuple[GuardedRoot, ...]
 
 
 def guard_roots(
-    roots: Sequence[HeldPath],
+    roots: Sequence[OpenedPath],
     confinement: Confinement,
-    holder: PathHolder,
+    opener: PathOpener,
     after_setup: ExitStack,
     after_exit: ExitStack,
     executed: Iterable[str] = OWN_CODE,
-) -> GuardedRoots:
-    """Lock the roots, and return the paths to mount in them. `executed` is what the host executes or imports.
+) -> GuardPlan:
+    """Lock the roots, create placeholders for missing names, and return the guards.
 
-    A name that does not exist yet gets a placeholder, which `after_exit` removes. A root in which a name can be neither
-    opened nor created is read-only as a whole: its owner, which may be the server's user, could change the root's mode.
+    `after_setup` and `after_exit` release the locks; `after_exit` also removes the placeholders. `executed` is what the host executes or imports; it is guarded, too. If a name can be neither opened nor created, the
+    whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
     """
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
-    present = tuple(name for name in GUARDED_IF_PRESENT if name not in confinement.writable)
-    linked = [path for root in roots for path in _linked_from(root.path, (*names, *present))]
-    read_only = with_aliases((*executed, *linked), read_mounts())
+    if_present = tuple(name for name in GUARDED_IF_PRESENT if name not in confinement.writable)
+    linked = [path for root in roots for path in _link_targets(root.path, (*names, *if_present))]
+    not_writable = with_bind_mounts((*executed, *linked), read_mounts())
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
         after_exit.enter_context(locks.running)
         after_setup.enter_context(locks.setup)
-        placeholders: Mapping[str, Version] = {}
-        held: list[HeldPath | None] = [None]
-        if not any(is_within(path, root.path) for path in confinement.read_only):
-            placeholders = after_exit.enter_context(hold_placeholders(root, names, locks))
-            held = [holder.child(root, name) for name in names]
-            held += [child for name in present if (child := holder.child(root, name)) is not None]
-            held += _hold_names(root, names_that_contain(root.path, read_only), confinement, holder)
-        found = {child.path: child for child in held if child is not None}
-        if None in held:
-            guards += _guard_all_but(root, confinement.writable, holder)
+        placeholders: Mapping[str, PlaceholderVersion] = {}
+        opened: list[OpenedPath | None] = []
+        whole_root_read_only = any(is_within(path, root.path) for path in confinement.read_only)
+        if not whole_root_read_only:
+            placeholders = after_exit.enter_context(keep_placeholders(root, names, locks))
+            opened = [opener.child(root, name) for name in names]
+            opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
+            opened += _open_names(root, top_level_names(root.path, not_writable), confinement, opener)
+            whole_root_read_only = None in opened
+        if whole_root_read_only:
+            guards += _guard_all_but(root, confinement.writable, opener)
             continue
+        found = {child.path: child for child in opened if child is not None}
         guards += _guard_names(root, found.values(), confinement)
         others = [child for child in found.values() if child.name not in placeholders]
         watched.append(GuardedRoot(root, locks, placeholders, others))
         after_exit.callback(watched[-1].close)
-    return GuardedRoots(guards=tuple(guards), watched=tuple(watched))
+    return GuardPlan(guards=tuple(guards), watched=tuple(watched))
 
 
-def names_that_contain(root: str, paths: Iterable[str]) -> frozenset[str]:
-    """The names directly in a root that are, or contain, one of the paths; `.` if the root itself is one, or lies in one."""
+def top_level_names(root: str, paths: Iterable[str]) -> frozenset[str]:
+    """The names directly in a root that contain one of the paths, or are one; `.` if a path contains the root, or is it."""
     return frozenset(
         "." if is_within(root, path) else path.removeprefix(root.rstrip("/") + "/").partition("/")[0]
         for path in paths
@@ -102,59 +104,59 @@ def names_that_contain(root: str, paths: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _hold_names(
-    root: HeldPath, names: Iterable[str], confinement: Confinement, holder: PathHolder
-) -> Iterator[HeldPath | None]:
-    """Open these names; None for one that cannot be guarded, because it is the whole root, missing, or a link."""
+def _open_names(
+    root: OpenedPath, names: Iterable[str], confinement: Confinement, opener: PathOpener
+) -> Iterator[OpenedPath | None]:
+    """Open these names. Yield None for a name that cannot be guarded: `.` (the whole root), a missing name, or a link."""
     for name in names:
         if name in confinement.writable and name != ".":
             continue
-        held = holder.child(root, name) if name != "." else None
-        yield held if held is not None and (held.is_folder or held.is_file) else None
+        opened = opener.child(root, name) if name != "." else None
+        yield opened if opened is not None and (opened.is_folder or opened.is_file) else None
 
 
-def _linked_from(root: str, names: Iterable[str]) -> Iterator[str]:
-    """What the links in guarded folders lead to, such as `.git/hooks/pre-commit`, and the links on the way.
+def _link_targets(root: str, names: Iterable[str]) -> Iterator[str]:
+    """The targets of links in guarded folders and in their `hooks`, such as `.git/hooks`, and the links on the way there.
 
-    If a folder has too many files to look at all of them, the root itself.
+    If a folder has too many files to check, the root itself, so that all of it becomes read-only.
     """
     for folder in (f"{root}/{name}{below}" for name in names for below in ("", "/hooks")):
         try:
             with os.scandir(folder) as entries:
-                seen = list(islice(entries, _MAX_FILES + 1))
+                seen = list(islice(entries, _MAX_FOLDER_ENTRIES + 1))
         except OSError:  # missing, or no folder
             continue
-        if len(seen) > _MAX_FILES:
+        if len(seen) > _MAX_FOLDER_ENTRIES:
             yield root
         yield from resolve_with_links(Path(entry.path) for entry in seen if entry.is_symlink())
 
 
-def _guard_all_but(root: HeldPath, writable: Iterable[str], holder: PathHolder) -> Iterator[Guard]:
+def _guard_all_but(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
     """Make a whole root read-only, except for the names that the server may change."""
-    yield Guard(held=root)
+    yield Guard(target=root)
     for name in writable:
-        held = holder.child(root, name) if name in (*GUARDED_NAMES, *GUARDED_IF_PRESENT) else None
-        if held is not None and (held.is_folder or held.is_file):
-            yield Guard(held=held, is_read_only=False)
+        opened = opener.child(root, name) if name in (*GUARDED_NAMES, *GUARDED_IF_PRESENT) else None
+        if opened is not None and (opened.is_folder or opened.is_file):
+            yield Guard(target=opened, is_read_only=False)
 
 
-def _guard_names(root: HeldPath, found: Iterable[HeldPath], confinement: Confinement) -> Iterator[Guard]:
-    for held in found:
-        if not held.is_folder and not held.is_file:
-            kind = "a symbolic link" if held.is_link else "neither a file nor a folder"
+def _guard_names(root: OpenedPath, found: Iterable[OpenedPath], confinement: Confinement) -> Iterator[Guard]:
+    for opened in found:
+        if not opened.is_folder and not opened.is_file:
+            kind = "a symbolic link" if opened.is_link else "neither a file nor a folder"
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"{held.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
-                f' or folder, or add "writable": ["{held.name}"] to the server\'s entry in your own list of servers.',
+                f"{opened.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
+                f' or folder, or add "writable": ["{opened.name}"] to the server\'s entry in your own list of servers.',
             )
-        if held.name == ".git" and held.is_file:
-            _check_git_file(root, held, confinement)
-        yield Guard(held=held, is_placeholder=is_placeholder(held))
+        if opened.name == ".git" and opened.is_file:
+            _check_git_file(root, opened, confinement)
+        yield Guard(target=opened, is_placeholder=is_placeholder(opened))
 
 
-def _check_git_file(root: HeldPath, held: HeldPath, confinement: Confinement) -> None:
-    """Refuse a `.git` file that names a repository which the server can write to: git would execute its hooks."""
-    fd = held.open_to_read()
+def _check_git_file(root: OpenedPath, opened: OpenedPath, confinement: Confinement) -> None:
+    """Raise if a `.git` file points to a repository in a root that is not guarded: the server could change its hooks."""
+    fd = opened.open_to_read()
     try:
         text = os.read(fd, _GIT_FILE_BYTES).decode(errors="surrogateescape")
     finally:
@@ -169,6 +171,7 @@ def _check_git_file(root: HeldPath, held: HeldPath, confinement: Confinement) ->
     ):
         raise HoldfastError(
             codes.SPAWN_FAILED,
-            f"{held.path!r} names {target!r} as the repository, which a confined server could change, with its hooks. Move"
-            ' the repository out of the folder, or add ".git" to "writable" in the server\'s entry in your own list of servers.',
+            f"{opened.path!r} names {target!r} as the repository. A confined server could change that repository and its"
+            ' hooks. Move the repository out of the folder, or add ".git" to "writable" in the server\'s entry in your own'
+            " list of servers.",
         )

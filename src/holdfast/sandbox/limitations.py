@@ -1,4 +1,4 @@
-"""Protections that this machine cannot provide."""
+"""The limitations of this machine: protections that are missing or weaker on it."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 
 
 def list_limitations() -> tuple[str, ...]:
-    """One sentence for each protection that is missing or weaker on this machine."""
+    """One sentence for each limitation, for the user."""
     if sys.platform != "linux":
         return (
             "Servers run in process groups: a server that leaves its group outlives its session.",
@@ -17,19 +17,19 @@ def list_limitations() -> tuple[str, ...]:
         )
     as_root = os.geteuid() == 0
     limits = {name for group in plan_cgroups(Quota(), limit_processes=as_root) for name in group.limits}
-    missing: list[str] = []
+    limitations: list[str] = []
     if "memory.max" not in limits:
-        missing.append(
+        limitations.append(
             "Holdfast cannot create a memory control group: a confined server's memory is limited per process,"
             " and the server is the OOM killer's first choice."
         )
     if as_root and "pids.max" not in limits:
-        missing.append(
+        limitations.append(
             "Holdfast cannot create a pids control group, so servers in folders owned by root are refused:"
             " nothing would limit the number of their processes."
         )
     if not hasattr(os, "pidfd_open"):
-        missing.append(
+        limitations.append(
             "This Python has no os.pidfd_open: supervisors notice the host's death only by its closed sockets."
         )
-    return tuple(missing)
+    return tuple(limitations)

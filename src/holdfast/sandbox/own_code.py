@@ -1,7 +1,7 @@
-"""What this process executes and imports: its interpreter, its modules and libraries, and where it finds programs.
+"""The files and folders that this process executes and imports: its interpreter, its modules, libraries and programs.
 
-A program that can change one of these files runs with the host's rights, now or at the next start. All of it is looked
-up once, when this module is imported, before any confined server runs.
+A program that can change one of them can run code with the host's rights, now or at the next start. They are looked up
+once, when this module is imported, before any confined server runs.
 """
 
 import os
@@ -17,7 +17,7 @@ SYSTEM_FOLDERS = (
     *("/nix", "/gnu/store", "/snap", "/run/current-system", "/run/wrappers"),
     *("/opt/homebrew", "/home/linuxbrew/.linuxbrew", "/Applications"),
 )
-"""Folders for installed programs. They are never roots, so no confined server can leave a program there."""
+"""Folders of the system and of installed programs. They are never roots, so no confined server can put a program there."""
 _MAX_STEPS = 1000  # links may form a loop
 
 
@@ -40,7 +40,7 @@ def links_in_path(path: Path) -> Iterator[str]:
 
 
 def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The real paths, and the symbolic links on the way to them: a program that can change such a link can redirect it."""
+    """The real paths, and the symbolic links on the way to them. A program that can change such a link can redirect it."""
     found: dict[str, None] = {}
     for path in paths:
         found[str(path.resolve())] = None
@@ -49,9 +49,9 @@ def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def system_path() -> str:
-    """The folders of the `PATH` that can never be a root, as real paths. The host searches only there for what it executes itself.
+    """A `PATH` with only those folders that can never be a root. The host looks there for the programs that it executes.
 
-    The `PATH` may also contain an activated environment of a project, in which a confined server can leave a `bwrap`.
+    The full `PATH` may contain the environment of a project, where a confined server could put a program named `bwrap`.
     """
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     folders = (os.path.realpath(folder) for folder in entries if os.path.isabs(folder))  # noqa: PTH117 - names, not paths yet
@@ -74,4 +74,4 @@ def _find_own_code() -> tuple[str, ...]:
 
 OWN_PYTHON = os.path.realpath(sys.executable)
 OWN_CODE = _find_own_code()
-"""Real paths of files and folders, and links on the way to them. Confined servers may read them, but never change them."""
+"""Real paths, and the links on the way to them. Confined servers may read them, but never change them."""

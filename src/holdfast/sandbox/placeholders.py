@@ -1,9 +1,9 @@
-"""Create folders for guarded names that do not exist yet.
+"""Create placeholders: folders for guarded names that do not exist yet.
 
-Only an existing path can be mounted read-only. So each missing name gets a folder while a confined server runs, and the
-host removes it afterwards. It contains a `.gitignore` that ignores everything, so that git neither lists the folder nor
-removes it (`git clean -d`, `git stash -u`). The last host whose server ends in this root removes the folders, also those that
-a killed host left behind.
+Only an existing path can be mounted read-only. So each missing name gets a folder while a confined server runs. The folder
+contains a `.gitignore` that ignores everything, so that git neither lists the folder nor removes it (`git clean -d`,
+`git stash -u`). When the last server in a root has ended, its host removes all placeholders in the root, including those
+that a killed host left behind.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.model.confined_folders import RootLocks
 from holdfast.model.process import GUARDED_NAMES
-from holdfast.sandbox.held_path import HeldPath, PathHolder
+from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 
 log = logging.getLogger(__name__)
 
@@ -30,36 +30,40 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_SET_ASIDE = 100
 
-Version = tuple[int, int, int]
-"""Device, inode and time of change of a placeholder's `.gitignore`. No other file ever has the same."""
+PlaceholderVersion = tuple[int, int, int]
+"""Device, inode and change time of a placeholder's `.gitignore`. They identify the placeholder."""
 
 
 @contextmanager
-def hold_placeholders(root: HeldPath, names: Iterable[str], locks: RootLocks) -> Iterator[dict[str, Version]]:
-    """Create a folder for each name that is missing in the root. Yield those that exist now.
+def keep_placeholders(
+    root: OpenedPath, names: Iterable[str], locks: RootLocks
+) -> Iterator[dict[str, PlaceholderVersion]]:
+    """Create a placeholder for each name that is missing in the root. Yield all placeholders that exist now.
 
-    Afterwards, remove them if no other server runs in this root. If the host may not read the root or write to it, names
-    stay missing.
+    Afterwards, remove them if no other server runs in this root. If the host may not read the root or write to it, no
+    placeholder is created.
     """
     try:
         fd = root.open_to_read()
     except PermissionError:
         yield {}
         return
-    held: dict[str, Version] = {}
+    placeholders: dict[str, PlaceholderVersion] = {}
     try:
         with contextlib.suppress(OSError):
             for name in names:
                 _create(fd, name, root.status)
-        held |= {name: version for name in names if (version := placeholder_version(fd, name)) is not None}
-        # Hosts of other users do not see `locks`, but the lock of a placeholder, which no confined server sees.
+        placeholders |= {
+            name: version for name in names if (version := placeholder_version(fd, name)) is not None
+        }
+        # Hosts of other users cannot see `locks`. They can see this lock on a placeholder, and no confined server can take it.
         with ExitStack() as locked:
-            for name in [*held][-1:]:
+            for name in [*placeholders][-1:]:
                 locked.enter_context(_locked(fd, name, fcntl.LOCK_SH))
-            yield held
+            yield placeholders
     finally:
         try:
-            for name, before in held.items():
+            for name, before in placeholders.items():
                 if placeholder_version(fd, name) != before:
                     _set_aside(root.path, fd, name)
             with ExitStack() as locked:
@@ -77,25 +81,25 @@ def is_placeholder_path(path: Path) -> bool:
     if sys.platform != "linux":  # no `O_PATH`, and no bubblewrap
         return False
     try:
-        with ExitStack() as opened:
-            return is_placeholder(PathHolder(opened).open(str(path.absolute()), links="in folders"))
+        with ExitStack() as stack:
+            return is_placeholder(PathOpener(stack).open(str(path.absolute()), links="in folders"))
     except OSError:
         return False
 
 
-def is_placeholder(held: HeldPath) -> bool:
-    """Whether this is a folder that was created because a confined server runs, and that contains nothing of a person."""
-    if not held.is_folder or stat.S_IMODE(held.status.st_mode) != _MODE:
+def is_placeholder(opened: OpenedPath) -> bool:
+    """Whether this is a placeholder in which no person has put a file."""
+    if not opened.is_folder or stat.S_IMODE(opened.status.st_mode) != _MODE:
         return False
-    fd = held.open_to_read()
+    fd = opened.open_to_read()
     try:
         return _is_unused(fd)
     finally:
         os.close(fd)
 
 
-def placeholder_version(root_fd: int, name: str) -> Version | None:
-    """Tells a placeholder from another folder that took its place; None if there is none with this name."""
+def placeholder_version(root_fd: int, name: str) -> PlaceholderVersion | None:
+    """The version of the placeholder with this name; None if there is none. If it was replaced, the version differs."""
     try:
         status = os.stat(f"{name}/{_IGNORE_FILE}", dir_fd=root_fd, follow_symlinks=False)
         folder = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
@@ -122,10 +126,10 @@ def _create(root_fd: int, name: str, root_status: os.stat_result) -> None:
 def _set_aside(root: str, root_fd: int, name: str) -> None:
     """Rename what took a placeholder's place, because the server may have written it.
 
-    A placeholder can only be removed outside of the sandbox, and the server is ended when that happens. But it may have
-    been faster.
+    Only a program outside of the sandbox can remove a placeholder. The server is then ended, but may have created the
+    name before.
     """
-    if not _exists(root_fd, name) or _is_ours(root_fd, name):
+    if not _exists(root_fd, name) or _is_unused_placeholder(root_fd, name):
         return
     numbered = (f"{name}.from-sandbox-{number}" for number in range(1, _MAX_SET_ASIDE))
     new_name = next((free for free in numbered if not _exists(root_fd, free)), "")
@@ -138,7 +142,7 @@ def _set_aside(root: str, root_fd: int, name: str) -> None:
 
 
 def _remove_all(root_fd: int) -> None:
-    """Remove all placeholders, even if the server removed the owner's permission to write to the root."""
+    """Remove all placeholders, even if the server took away the owner's permission to write to the root."""
     mode = stat.S_IMODE(os.fstat(root_fd).st_mode)
     left = [name for name in GUARDED_NAMES if not _remove(root_fd, name)]
     if not left:
@@ -153,7 +157,7 @@ def _remove_all(root_fd: int) -> None:
 
 
 def _remove(root_fd: int, name: str) -> bool:
-    """Remove a placeholder, or only its `.gitignore` if a person put files into it. False if permission was denied."""
+    """Remove a placeholder. If a person put files into it, remove only its `.gitignore`. False if permission was denied."""
     try:
         with _opened(name, _OPEN_FOLDER, root_fd) as fd:
             if not _is_marked(fd):
@@ -178,7 +182,7 @@ def _is_unused(fd: int) -> bool:
         return all(entry.name == _IGNORE_FILE for entry in entries)
 
 
-def _is_ours(root_fd: int, name: str) -> bool:
+def _is_unused_placeholder(root_fd: int, name: str) -> bool:
     try:
         with _opened(name, _OPEN_FOLDER, root_fd) as fd:
             return _is_marked(fd) and _is_unused(fd)
@@ -210,11 +214,11 @@ def _opened(name: str, flags: int, folder_fd: int) -> Iterator[int]:
 
 @contextmanager
 def _locked(root_fd: int, name: str, kind: int) -> Iterator[bool]:
-    """Lock a placeholder. False if another process holds a lock on it."""
-    with ExitStack() as opened:
+    """Lock a placeholder during the block. Yield False if another process holds a lock on it."""
+    with ExitStack() as stack:
         is_locked = True
         try:
-            fd = opened.enter_context(_opened(f"{name}/{_IGNORE_FILE}", _OPEN_FILE, root_fd))
+            fd = stack.enter_context(_opened(f"{name}/{_IGNORE_FILE}", _OPEN_FILE, root_fd))
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             is_locked = False

@@ -1,4 +1,4 @@
-"""Refuse to mount Holdfast's own folders, by any path: they are recognised by device and inode, and by bind mounts."""
+"""Refuse to mount Holdfast's own folders, whichever path leads there: links and bind mounts are recognised."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -6,47 +6,54 @@ from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import Location, MountPoint, find_location, is_within, read_mounts, shown_locations
-from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder
+from holdfast.model.mounts import (
+    Location,
+    MountPoint,
+    find_location,
+    is_within,
+    read_mounts,
+    visible_locations,
+)
+from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 
 
 class ProtectedFolders:
-    """The folders that must not be visible in any sandbox. Checked right before each mount."""
+    """The folders that must not be visible in any sandbox."""
 
     def __init__(
-        self, paths: Iterable[str], opened: ExitStack, mounts: Iterable[MountPoint] | None = None
+        self, paths: Iterable[str], resources: ExitStack, mounts: Iterable[MountPoint] | None = None
     ) -> None:
-        self._paths = {path: _existing_part(PathHolder(opened), path) for path in dict.fromkeys(paths)}
+        self._paths = {path: _existing_part(PathOpener(resources), path) for path in dict.fromkeys(paths)}
         self._mounts = () if not self._paths else tuple(read_mounts() if mounts is None else mounts)
         self._locations = {path: find_location(path, self._mounts) for path in self._paths}
 
-    def check(self, held: HeldPath) -> None:
-        """Raise if this path contains a protected folder or lies in one."""
+    def check(self, opened: OpenedPath) -> None:
+        """Raise if this path contains a protected folder or lies in one. Call it right before the path is mounted."""
         if not self._paths:
             return
-        inside: set[Identity] = {step.identity for step in held.self_and_parents()}
-        shown = tuple(shown_locations(held.path, self._mounts))
+        self_and_parents: set[Identity] = {step.identity for step in opened.self_and_parents()}
+        shown = tuple(visible_locations(opened.path, self._mounts))
         for path, (existing, is_whole) in self._paths.items():
             if (
-                held.identity in {step.identity for step in existing.self_and_parents()}
-                or (is_whole and existing.identity in inside)
+                opened.identity in {step.identity for step in existing.self_and_parents()}
+                or (is_whole and existing.identity in self_and_parents)
                 or any(_overlap(self._locations[path], location) for location in shown)
             ):
-                raise _refused(held.path, path)
+                raise _refused(opened.path, path)
 
 
 def _overlap(one: Location, other: Location) -> bool:
     return one[0] == other[0] and (is_within(one[1], other[1]) or is_within(other[1], one[1]))
 
 
-def _existing_part(holder: PathHolder, path: str) -> tuple[HeldPath, bool]:
-    """The path, or its innermost parent that exists; and whether it is the whole path."""
+def _existing_part(opener: PathOpener, path: str) -> tuple[OpenedPath, bool]:
+    """The path, or its innermost parent that exists; and whether that is the whole path."""
     for part in (Path(path), *Path(path).parents):
         try:
-            return holder.open(str(part), links="in folders"), part == Path(path)
+            return opener.open(str(part), links="in folders"), part == Path(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-    return holder.open("/", links="refuse"), False
+    return opener.open("/", links="refuse"), False
 
 
 def _refused(path: str, protected: str) -> HoldfastError:

@@ -1,4 +1,4 @@
-"""Open a confined server's roots, and find the user it runs as."""
+"""Open a confined server's roots, and find the user that the server runs as."""
 
 import errno
 import os
@@ -8,41 +8,41 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
-from holdfast.sandbox.held_path import HeldPath, PathHolder
+from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
 NOBODY = 65534
 _MAX_DEPTH = 64  # while a server starts, each folder above its root takes a descriptor, for a lock
 
 
-def open_root(path: str, holder: PathHolder) -> HeldPath:
-    """Open a root, which stays this folder even if the path is changed later."""
+def open_root(path: str, opener: PathOpener) -> OpenedPath:
+    """Open a root. The result stays the same folder even if the path is changed later."""
     _check_path(path)
-    held = open_no_symlinks(path, holder)
-    if not held.is_folder:
+    opened = open_no_symlinks(path, opener)
+    if not opened.is_folder:
         raise _open_error(path, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
-    return held
+    return opened
 
 
-def open_no_symlinks(path: str, holder: PathHolder) -> HeldPath:
+def open_no_symlinks(path: str, opener: PathOpener) -> OpenedPath:
     """Open a file or folder. Fail if any part of its path is a symbolic link."""
     try:
-        held = holder.open(path, links="refuse")
+        opened = opener.open(path, links="refuse")
     except OSError as error:
         raise _open_error(path, error) from None
-    if not held.is_folder and not held.is_file:
+    if not opened.is_folder and not opened.is_file:
         raise HoldfastError(
             codes.SPAWN_FAILED,
             f"{path!r} cannot be opened: it is neither a file nor a folder. Use another path.",
         )
-    return held
+    return opened
 
 
-def server_user(root: HeldPath | None) -> tuple[int, int]:
+def server_user(root: OpenedPath | None) -> tuple[int, int]:
     """The uid and gid that a confined server runs with.
 
-    A host that is not root uses its own. A root host uses the owner of the server's first root, or nobody if the
-    server has no roots.
+    A host that runs as uid 0 uses the owner of the server's first root, or nobody if the server has no roots. Any other
+    host uses its own ids.
     """
     if os.geteuid() != 0:
         return os.geteuid(), os.getegid()

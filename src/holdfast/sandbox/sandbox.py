@@ -26,29 +26,30 @@ class PreparedProcess:
 
     request: SpawnRequest
     resources: ExitStack
-    """Descriptors opened for the process; close them once it has started, or if it is not started."""
+    """Descriptors that are passed to the process. Close them once it has started, or if it is not started."""
     ready_fd: int | None = None
-    """The sandbox writes here once it is set up; end of file without data means that the set-up failed."""
+    """The pipe from the sandbox. It contains the pid of the sandbox's process; if it is empty, the set-up failed."""
     egress_channel: socket.socket | None = None
-    """The sandbox sends the listening socket of its egress proxy here."""
-    finish_setup: Callable[[int], bool] | None = None
-    """Waits until the sandbox of this pid is set up, and checks it. False if it has ended. Raises if it is not as planned. Blocks."""
+    """Through this socket the sandbox sends the listening socket of its egress proxy."""
+    wait_and_check: Callable[[int], bool] | None = None
+    """Waits until the sandbox with this pid is set up, and raises if it is not as planned; see `MountPlan.wait_and_check`.
+    False if the sandbox has ended. Blocks."""
     start_fd: int | None = None
-    """The server is executed once something is written here, or once it is closed."""
+    """The pipe to the sandbox. The server is executed once something is written to it, or once it is closed."""
     guarded_roots: tuple[GuardedRoot, ...] = ()
-    """Watch them while the server runs. `after_exit` closes them."""
+    """The roots to watch while the server runs. `after_exit` closes them."""
     after_setup: ExitStack = field(default_factory=ExitStack)
-    """Close it once the sandbox is set up, or has failed. Blocks."""
+    """What to close once the sandbox is set up or has failed. Closing it blocks."""
     after_exit: ExitStack = field(default_factory=ExitStack)
-    """Close it once no process of the server is left, or if it is not started."""
+    """What to close once no process of the server is left, or if it is not started. Closing it blocks."""
 
 
-class Sandbox(Protocol):
+class SandboxBackend(Protocol):
     """A backend that confines processes."""
 
     @property
     def name(self) -> str:
-        """Its name for users."""
+        """The name to show to users."""
         ...
 
     async def check(self) -> Availability:
@@ -56,7 +57,7 @@ class Sandbox(Protocol):
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
-        """Build the request that starts this process confined. `spec` needs a confinement. Blocks: call it in a thread."""
+        """Build the request that starts this process confined. `spec.confinement` must be set. Blocks: call it in a thread."""
         ...
 
 
@@ -64,7 +65,7 @@ class Sandbox(Protocol):
 class DetectedSandbox:
     """The sandbox of this machine, or the reason why there is none."""
 
-    sandbox: Sandbox | None
+    sandbox: SandboxBackend | None
     reason: str = ""
 
 
@@ -77,8 +78,8 @@ async def detect_sandbox(engine: str = "", image: str = "") -> DetectedSandbox:
     return DetectedSandbox(sandbox=sandbox)
 
 
-def make_sandbox(engine: str = "", image: str = "") -> Sandbox:
-    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Does not check it."""
+def make_sandbox(engine: str = "", image: str = "") -> SandboxBackend:
+    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it."""
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox
 

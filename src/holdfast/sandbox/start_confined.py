@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import json
 import os
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
 from holdfast.model import codes
+from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.model.worker_threads import WorkerThreads
@@ -16,15 +19,14 @@ from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
-from holdfast.sandbox.sandbox import PreparedProcess, Sandbox
-from holdfast.sandbox.start_slots import StartSlots
+from holdfast.sandbox.sandbox import PreparedProcess, SandboxBackend
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
+_DESCRIPTORS_EACH = 120  # what one start uses until it is done; most are files that are being mounted
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
-_slots = StartSlots()
-_releases: set[asyncio.Task[None]] = set()
+_cleanups: set[asyncio.Task[None]] = set()
 
 
 class ProcessStarter(Protocol):
@@ -34,9 +36,9 @@ class ProcessStarter(Protocol):
 
 
 async def start_confined(
-    starter: ProcessStarter, sandbox: Sandbox | None, spec: ProcessSpec, watch: GuardWatch
+    starter: ProcessStarter, sandbox: SandboxBackend | None, spec: ProcessSpec, watch: GuardWatch
 ) -> Child:
-    """Check the sandbox, then start a server in it. Raise if there is no sandbox, or if it does not work."""
+    """Test whether the sandbox works, then start a server in it. Raise if there is no sandbox or if it does not work."""
     if sandbox is None:
         raise HoldfastError(
             codes.NO_SANDBOX,
@@ -52,27 +54,27 @@ async def start_confined(
 
 
 async def start_confined_unchecked(
-    starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec, watch: GuardWatch
+    starter: ProcessStarter, sandbox: SandboxBackend, spec: ProcessSpec, watch: GuardWatch
 ) -> Child:
-    """Start a server in a sandbox that is not checked first. Return once the sandbox is set up.
+    """Start a server with a backend that is not tested first. Return once its sandbox is set up and compared with the plan.
 
-    `watch` ends the server if a guard in one of its roots vanishes.
+    `watch` kills the server if a guard in one of its roots vanishes.
     """
     async with _slots.take(_owner(spec)):
         return await _start_now(starter, sandbox, spec, watch)
 
 
 async def _start_now(
-    starter: ProcessStarter, sandbox: Sandbox, spec: ProcessSpec, watch: GuardWatch
+    starter: ProcessStarter, sandbox: SandboxBackend, spec: ProcessSpec, watch: GuardWatch
 ) -> Child:
     prepared = await _prepare(sandbox, spec)
-    release = partial(_release, prepared, _owner(spec))
+    clean_up = partial(_run_in_thread, prepared.after_exit, _owner(spec))
     proxy = EgressProxy(spec.confinement) if spec.confinement and prepared.egress_channel else None
     child: Child | None = None
     try:
         with prepared.resources:
             child = await _start(starter, sandbox, prepared.request)
-            child.on_gone(release)
+            child.on_gone(clean_up)
         await _wait_until_ready(prepared, child, _owner(spec))
         watch.add(child, prepared.guarded_roots)
         if proxy is not None and prepared.egress_channel is not None:
@@ -90,7 +92,7 @@ async def _start_now(
         else:
             if prepared.start_fd is not None:
                 os.close(prepared.start_fd)
-            release()
+            clean_up()
         if isinstance(error, OSError):  # includes TimeoutError
             text = str(error) or f"it was not ready within {_SETUP_SECONDS:g} seconds"
             raise HoldfastError(
@@ -102,18 +104,18 @@ async def _start_now(
             os.close(prepared.start_fd)
     finally:
         _close_channels(prepared)
-        _run_later(prepared.after_setup, _owner(spec))
+        _run_in_thread(prepared.after_setup, _owner(spec))
     return child
 
 
-async def wait_released() -> None:
-    """Wait until the cleanup of all ended servers is done."""
+async def wait_for_cleanups() -> None:
+    """Wait until the cleanups of all ended servers are done."""
     loop = asyncio.get_running_loop()
-    if mine := {task for task in _releases if task.get_loop() is loop}:
+    if mine := {task for task in _cleanups if task.get_loop() is loop}:
         await asyncio.wait(mine, timeout=_SETUP_SECONDS)
 
 
-async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
+async def _prepare(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
     """Prepare the process in a thread. If the caller stops waiting, close the opened files when the thread finishes."""
     work = asyncio.ensure_future(_THREADS.run(sandbox.prepare, spec, owner=_owner(spec)))
     try:
@@ -137,7 +139,7 @@ async def _prepare(sandbox: Sandbox, spec: ProcessSpec) -> PreparedProcess:
 
 
 def _owner(spec: ProcessSpec) -> str:
-    """The owner of the work in the threads: the session's folder, because a slow file system should delay only its own servers."""
+    """Which session the work counts for: its folder, so that a slow file system delays only the sessions in it."""
     return spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else ""
 
 
@@ -149,19 +151,15 @@ def _discard(work: "asyncio.Future[PreparedProcess]", *, owner: str) -> None:
     _close_channels(prepared)
     if prepared.start_fd is not None:
         os.close(prepared.start_fd)
-    _run_later(prepared.after_setup, owner)
-    _release(prepared, owner)
+    _run_in_thread(prepared.after_setup, owner)
+    _run_in_thread(prepared.after_exit, owner)
 
 
-def _release(prepared: PreparedProcess, owner: str) -> None:
-    _run_later(prepared.after_exit, owner)
-
-
-def _run_later(cleanup: ExitStack, owner: str) -> None:
+def _run_in_thread(cleanup: ExitStack, owner: str) -> None:
     """Run a cleanup in a thread, because it changes files."""
     task = asyncio.get_running_loop().create_task(_THREADS.run(cleanup.close, owner=owner))
-    _releases.add(task)
-    task.add_done_callback(_releases.discard)
+    _cleanups.add(task)
+    task.add_done_callback(_cleanups.discard)
 
 
 def _close_channels(prepared: PreparedProcess) -> None:
@@ -171,7 +169,7 @@ def _close_channels(prepared: PreparedProcess) -> None:
         prepared.egress_channel.close()
 
 
-async def _start(starter: ProcessStarter, sandbox: Sandbox, request: SpawnRequest) -> Child:
+async def _start(starter: ProcessStarter, sandbox: SandboxBackend, request: SpawnRequest) -> Child:
     try:
         return await starter.start(request)
     except HoldfastError as error:
@@ -181,7 +179,7 @@ async def _start(starter: ProcessStarter, sandbox: Sandbox, request: SpawnReques
 async def _wait_until_ready(prepared: PreparedProcess, child: Child, owner: str) -> None:
     """Wait until the sandbox is set up as planned, then let the server start.
 
-    Raise if the sandbox closes the pipe without writing the pid of its process: then it failed.
+    Raise if the sandbox closes the pipe without writing the pid of its process: its set-up failed.
     """
     if prepared.ready_fd is None:
         return
@@ -193,7 +191,7 @@ async def _wait_until_ready(prepared: PreparedProcess, child: Child, owner: str)
             if not data:
                 break
             received += data
-    if received and await _finish_setup(prepared, json.loads(received)["child-pid"], owner):
+    if received and await _check_and_start_server(prepared, json.loads(received)["child-pid"], owner):
         return
     async with asyncio.timeout(_SETUP_SECONDS):
         await child.wait()
@@ -201,16 +199,15 @@ async def _wait_until_ready(prepared: PreparedProcess, child: Child, owner: str)
     raise HoldfastError(codes.NO_SANDBOX, f"The sandbox could not be set up: {reason}.")
 
 
-async def _finish_setup(prepared: PreparedProcess, pid: int, owner: str) -> bool:
+async def _check_and_start_server(prepared: PreparedProcess, pid: int, owner: str) -> bool:
     """Check the sandbox, and let the server start. False if the sandbox has ended."""
-    assert prepared.finish_setup is not None
+    assert prepared.wait_and_check is not None
     assert prepared.start_fd is not None
-    async with asyncio.timeout(
-        2 * _SETUP_SECONDS
-    ):  # it has a deadline of its own, but may have to wait for a thread
-        if not await _THREADS.run(prepared.finish_setup, pid, owner=owner):
+    # `wait_and_check` has a deadline of its own, but may first have to wait for a thread.
+    async with asyncio.timeout(2 * _SETUP_SECONDS):
+        if not await _THREADS.run(prepared.wait_and_check, pid, owner=owner):
             return False
-    with contextlib.suppress(BrokenPipeError):  # it was killed at this moment
+    with contextlib.suppress(BrokenPipeError):  # the sandbox was killed at this moment
         os.write(prepared.start_fd, b"1")
     return True
 
@@ -235,3 +232,45 @@ async def _wait_readable(fd: int) -> None:
 
 def _program(spec: ProcessSpec) -> str:
     return spec.argv[0] if spec.argv else ""
+
+
+class StartSlots:
+    """Limits how many confined servers start at the same time, so that they use at most a third of this process's descriptors.
+
+    One owner (the folder of a session) cannot use up all starts: it gets another only while it has fewer starts running
+    than are still free.
+    """
+
+    def __init__(self) -> None:
+        self._running: Counter[str] = Counter()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @contextlib.asynccontextmanager
+    async def take(self, owner: str) -> AsyncIterator[None]:
+        """Wait until this owner may start another server. The start counts until the block ends."""
+        while self._running[owner] >= self._free():
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        self._running[owner] += 1
+        try:
+            yield
+        finally:
+            self._running[owner] -= 1
+            if not self._running[owner]:
+                del self._running[owner]
+            waiting, self._waiting = self._waiting, []
+            for turn in waiting:
+                with contextlib.suppress(RuntimeError):  # its event loop is closed
+                    turn.get_loop().call_soon_threadsafe(_set_done, turn)
+
+    def _free(self) -> int:
+        return max(2, descriptor_limit() // 3 // _DESCRIPTORS_EACH) - self._running.total()
+
+
+def _set_done(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+_slots = StartSlots()

@@ -24,9 +24,9 @@ class Attachment:
         return self._attached.may_answer
 
     def subscribe(self, after: int = 0) -> Subscription:
-        """All events after this number, but for the prompts that this attachment sends from now on.
+        """Subscribe to the events after this number. Prompts that this attachment sends from now on are left out.
 
-        Questions that are put to the door wait until the subscription's reader has handled the events before them.
+        A question to the door waits until the subscription's reader has handled all events before the question.
         """
         subscription = self._events.subscribe(after)
         self._attached.add(subscription)
@@ -35,7 +35,7 @@ class Attachment:
     async def prompt(
         self, blocks: Sequence[JsonObject], *, before: BeforeTurn | None = None, is_cancelled: bool = False
     ) -> TurnResult:
-        """Run one turn, after those that wait already. Returns when its last event is stored.
+        """Run one turn, after the prompts that are already waiting. Return when its last event is stored.
 
         `before` runs at the beginning of the turn; the text that it returns is sent before the agent's reply.
         """
@@ -46,13 +46,13 @@ class Attachment:
         return await self._turns.run(prompt, sender=self._attached)
 
     def cancel(self) -> None:
-        """Cancel the running turn, and the prompts of this door that wait."""
+        """Cancel the running turn, and the waiting prompts of this door."""
         self._turns.cancel(sender=self._attached)
 
     def detach(self) -> int:
-        """Detach the door; it gets no more questions. Returns how many others are attached that may answer.
+        """Detach the door; it gets no more questions. Return how many doors are left that may answer.
 
-        Its subscriptions continue until they or the session are closed.
+        The door's subscriptions continue until they or the session are closed.
         """
         self._doors.detach(self._attached)
-        return len(self._doors)
+        return self._doors.answering_count

@@ -10,16 +10,23 @@ import msgspec
 
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import CatalogTool
-from holdfast.connect.notifications import OnProgress
+from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
+from holdfast.model.json import Json
+from holdfast.model.limits import ON_LOOP_BUDGET, SMALL_BYTES
 from holdfast.session.permission import PermissionPolicy, tool_kind, tool_label
 from holdfast.session.record import Record
-from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.servers import ServerDeps, Servers
-from holdfast.wire.strict_json import has_more_values
+from holdfast.wire.strict_json import (
+    DECODE_ERRORS,
+    describe_decode_error,
+    exceeds_budget,
+    has_more_values,
+)
 
 CANCELLED = replace(
     failed_result(HoldfastError(codes.CANCELLED, "The call was cancelled.")), outcome=Outcome.CANCELLED
@@ -40,51 +47,70 @@ class Calls:
         self._record = record
         self._permission = permission
         self._deps = deps
-        self._running: set[asyncio.Task[ToolResult]] = set()
+        self._running: set[_RunningCall] = set()
         self._is_closing = False
+        self._all_ended: asyncio.Future[None] | None = None
+        self._described: dict[str, tuple[CatalogTool, str, str]] = {}
+        """The label and the kind of each tool that was called."""
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
         """Make a call, if the session's policy permits it. A refusal and a failure are results, too."""
-        task = asyncio.create_task(self._perform(tool_call, timeout, on_progress))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        if self._is_closing:
+            raise _closed_error()
+        running = _RunningCall()
+        self._running.add(running)
         try:
-            return await asyncio.shield(task)
+            return await self._perform(tool_call, timeout, on_progress, running)
         except asyncio.CancelledError:
-            if task.cancelled() and self._is_closing:
-                raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.") from None
-            task.cancel()
-            await run_to_completion(wait_done(task))
+            if running.was_cancelled_by_closing:
+                raise _closed_error() from None
             raise
+        finally:
+            running.end()
+            self._running.discard(running)
+            if self._all_ended is not None and not self._running and not self._all_ended.done():
+                self._all_ended.set_result(None)
 
     async def cancel_all(self) -> None:
         """Cancel all running calls, because the session is being closed, and wait until each has ended."""
         self._is_closing = True
-        while calls := set(self._running):
-            for task in calls:
-                task.cancel()
-            await asyncio.wait(calls)
+        if self._running:
+            self._all_ended = asyncio.get_running_loop().create_future()
+            for running in self._running:
+                running.cancel()
+            await self._all_ended
 
     async def _perform(
-        self, tool_call: ToolCall, timeout: float | None, progress: OnProgress | None
+        self,
+        tool_call: ToolCall,
+        timeout: float | None,
+        progress: OnProgress | None,
+        running: "_RunningCall",
     ) -> ToolResult:
         scope = self._servers.run_scope()
         scope.session_scope.check_open()
         began = time.monotonic()
         try:
             tool = await self._servers.find(tool_call.tool)
-            self._check_arguments(tool_call)
+            decoded = self._decode_arguments(tool_call)
         except HoldfastError as error:
             result = failed_result(error)
             await self._record.add_unknown_tool(tool_call, result)
             return result
-        tool_call = replace(tool_call, server=tool.server.name, tool=tool.definition.name)
+        tool_call = ToolCall(
+            call_id=tool_call.call_id,
+            server=tool.server.name,
+            tool=tool.definition.name,
+            arguments=tool_call.arguments,
+            meta=tool_call.meta,
+        )
         result = CANCELLED
         try:
-            await self._record.add_call(tool_call, title=tool_label(tool), kind=tool_kind(tool))
-            refused = await self._find_obstacle(tool_call, tool)
+            label, kind = self._describe(tool)
+            await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
+            refused = await self._find_obstacle(scope, tool_call, tool, decoded)
             if refused is None:
                 refused = await self._permission.check(tool_call, tool)
             if refused is None:
@@ -103,30 +129,86 @@ class Calls:
             result = replace(failed_result(error), outcome=Outcome.REFUSED)  # the call was not made
             raise
         except asyncio.CancelledError:
-            if not self._is_closing:
+            if not running.was_cancelled_by_closing:
                 raise
             result = CLOSED
         finally:
             # The end of a call is stored even if the caller is cancelled.
-            await run_to_completion(self._record.add_end(tool_call, result, time.monotonic() - began))
+            await self._record.add_end(tool_call, result, time.monotonic() - began)
         return result
 
-    async def _find_obstacle(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
+    def _describe(self, tool: CatalogTool) -> tuple[str, str]:
+        """The tool's label and its kind."""
+        known = self._described.get(tool.name)
+        if known is None or known[0] is not tool:
+            known = self._described[tool.name] = (tool, tool_label(tool), tool_kind(tool))
+        return known[1], known[2]
+
+    async def _find_obstacle(
+        self, scope: Scope, tool_call: ToolCall, tool: CatalogTool, decoded: Json
+    ) -> ToolResult | None:
         """The result of a call that would fail anyway, so that the user is not asked about it; else None."""
-        scope = self._servers.run_scope()
         error = self._deps.links.restart_error(scope, tool.server)
         if error is None:
-            owner = scope.context.session_id
-            error = await self._deps.arguments.find_error(tool, tool_call.arguments, owner=owner)
+            quota_key = scope.context.session_id
+            error = await self._deps.arguments.find_error(
+                tool, tool_call.arguments, quota_key=quota_key, decoded=decoded
+            )
         return None if error is None else replace(failed_result(error), outcome=Outcome.REFUSED)
 
-    def _check_arguments(self, tool_call: ToolCall) -> None:
-        """Refuse arguments with so many values that storing them would delay other sessions."""
-        values = self._deps.options.limits.values
-        if has_more_values(tool_call.arguments, values):
+    def _decode_arguments(self, tool_call: ToolCall) -> Json:
+        """The arguments, decoded once for all that follows; None if that takes long, and is better done in a thread.
+
+        Refuse arguments with so many values that storing them would delay other sessions.
+        """
+        if len(tool_call.arguments) > SMALL_BYTES:
+            values = self._deps.options.limits.values
+            if has_more_values(tool_call.arguments, values):
+                raise HoldfastError(
+                    codes.TOO_LARGE, f"The arguments have more than {values} values. Nothing was called."
+                )
+            if exceeds_budget(tool_call.arguments, ON_LOOP_BUDGET):
+                return None
+        try:
+            decoded: Json = msgspec.json.decode(tool_call.arguments)
+        except DECODE_ERRORS as error:
             raise HoldfastError(
-                codes.TOO_LARGE, f"The arguments have more than {values} values. Nothing was called."
-            )
+                codes.BAD_ARGUMENT,
+                f"The arguments are not valid JSON: {describe_decode_error(error)}. Nothing was called.",
+            ) from None
+        return decoded
+
+
+class _RunningCall:
+    """A call that the current task makes."""
+
+    __slots__ = ("_cancels_before", "_is_cancelled", "_task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancels_before = task.cancelling()
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the call, because its session is being closed."""
+        self._is_cancelled = True
+        self._task.cancel()
+
+    @property
+    def was_cancelled_by_closing(self) -> bool:
+        """Whether `cancel` was called, and nothing else has cancelled the task during the call."""
+        return self._is_cancelled and self._task.cancelling() == self._cancels_before + 1
+
+    def end(self) -> None:
+        """Let the task continue after a call that `cancel` has ended, as `asyncio.timeout` does."""
+        if self._is_cancelled:
+            self._task.uncancel()
+
+
+def _closed_error() -> HoldfastError:
+    return HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
 
 def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:

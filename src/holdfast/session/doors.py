@@ -33,7 +33,7 @@ class AttachedDoor:
         self.subscriptions: list[Subscription] = []
 
     def add(self, subscription: Subscription) -> None:
-        """Add a subscription. Those that have ended are forgotten."""
+        """Add a subscription, and forget those that have ended."""
         self.subscriptions = [*(one for one in self.subscriptions if not one.is_closed), subscription]
 
     async def wait_handled(self, seq: int) -> None:
@@ -45,10 +45,10 @@ class AttachedDoor:
 class Doors:
     """The attached doors of a session, as one door.
 
-    A question goes to every attached door that can and may answer it, also to one that is attached while the question is
-    open. The first answer counts; the other doors' questions are cancelled. A door that leaves, or whose connection
-    fails, has not answered. If no door is left that could answer, and none is attached within `wait_seconds`, the
-    question fails.
+    A question goes to every attached door that can and may answer it, including doors that are attached while the question
+    is open. The first answer counts; then the question is withdrawn from the other doors. A door that is detached, or
+    whose connection fails, has not answered. If no door is left that could answer, and none is attached within
+    `wait_seconds`, the question fails.
     """
 
     def __init__(self, events: EventFeed, *, wait_seconds: float = 0.0) -> None:
@@ -75,8 +75,9 @@ class Doors:
             for question in self._questions:
                 question.withdraw(attached)
 
-    def __len__(self) -> int:
-        """How many doors are attached that may answer. One that only watches does not count."""
+    @property
+    def answering_count(self) -> int:
+        """How many attached doors may answer. Doors that only watch do not count."""
         return sum(attached.may_answer for attached in self._attached)
 
     @property
@@ -92,12 +93,12 @@ class Doors:
             write_files=files is not None and files.capabilities.write_files,
         )
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         """Ask whether this call may run. Raises NO_ANSWER if no door is left to ask, or a door's error."""
         return await self._ask(
             _Question(
                 can_answer=lambda can: can.permission,
-                ask=lambda door: door.request_permission(call, title),
+                ask=lambda door: door.request_permission(call, title, can_remember=can_remember),
                 shown_before=self._events.last,
                 wait_seconds=self._wait_seconds,
             )
@@ -130,7 +131,7 @@ class Doors:
         await self._require_files_door().write_text(path, text)
 
     def _files_door(self) -> Door | None:
-        """The first attached door that opens files: that of the editor that opened the session, if it is one."""
+        """The first attached door that can open files. If an editor opened the session, it is the editor's door."""
         for attached in self._attached:
             capabilities = attached.door.capabilities
             if capabilities.read_files or capabilities.write_files:
@@ -185,13 +186,13 @@ class _Question(Generic[T]):
             task.add_done_callback(partial(self._on_done, attached))
 
     def withdraw(self, attached: AttachedDoor) -> None:
-        """Do not ask this door any longer."""
+        """Stop asking this door."""
         task = self._asked.get(attached)
         if task is not None:
             task.cancel()
 
     async def withdraw_all(self) -> None:
-        """Ask no door any longer, and wait until each has removed the question."""
+        """Stop asking all doors, and wait until each has removed the question."""
         if self._give_up is not None:
             self._give_up.cancel()
         tasks = [*self._asked.values()]

@@ -18,7 +18,7 @@ from holdfast.model.event import Decision, Outcome
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Access, DoorKind, Mode
 from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
-from holdfast.model.visible_text import to_line
+from holdfast.model.visible_text import quote_line
 from holdfast.session.permission_rules import (
     NO_RULES,
     AccessDecision,
@@ -47,6 +47,8 @@ class PermissionPolicy:
         self._door = door
         self.rules = rules
         self._always_allowed: set[ToolKey] = set()
+        self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
+        """The decision about each tool, and what it was made from."""
         self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def change_mode(self, mode: Mode, door: DoorKind | None = None) -> None:
@@ -58,7 +60,12 @@ class PermissionPolicy:
 
     def decide(self, tool: CatalogTool) -> AccessDecision:
         """Whether the tool may be called now, and why."""
-        return decide(tool, self.mode, self.rules, self._always_allowed)
+        known = self._decided.get(tool.name)
+        if known is not None and known[0] is tool and known[1] is self.mode and known[2] is self.rules:
+            return known[3]
+        decision = decide(tool, self.mode, self.rules, self._always_allowed)
+        self._decided[tool.name] = (tool, self.mode, self.rules, decision)
+        return decision
 
     async def check(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
         """Return None if the call may run, else a result that says why not."""
@@ -86,11 +93,14 @@ class PermissionPolicy:
     async def _ask(self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision) -> Decision:
         await self._record.flush()  # the user sees what the question is about
         answer = await self._door.request_permission(
-            await self._shown_call(tool_call), permission_title(tool)
+            await self._shown_call(tool_call), permission_title(tool), can_remember=decision.can_remember
         )
+        if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
+            answer = Decision.ALLOW_ONCE
         await self._record.add_decision(tool_call, answer)
-        if answer is Decision.ALLOW_ALWAYS and decision.can_remember:
+        if answer is Decision.ALLOW_ALWAYS:
             self._always_allowed.add(tool_key(tool))
+            self._decided.clear()
         return answer
 
     async def _shown_call(self, tool_call: ToolCall) -> ToolCall:
@@ -123,16 +133,10 @@ def tool_label(tool: CatalogTool, after_name: str = "") -> str:
     server = (
         tool.server.name
         if _PLAIN_NAME.fullmatch(tool.server.name)
-        else _quote_untrusted(tool.server.name, _MAX_NAME)
+        else quote_line(tool.server.name, _MAX_NAME)
     )
-    title = _quote_untrusted(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
+    title = quote_line(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
     return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
-
-
-def _quote_untrusted(text: str, limit: int) -> str:
-    """Put untrusted text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
-    line = to_line(text).replace("“", "'").replace("”", "'").replace('"', "'")
-    return f"“{line if len(line) <= limit else line[: limit - 1] + '…'}”"
 
 
 def _where_it_runs(server: ServerSpec) -> str:
@@ -172,7 +176,7 @@ def _no_answer(tool: CatalogTool, decision: AccessDecision, why: str) -> str:
     needed = f"{tool.name} needs permission. {why}"
     if decision.rule is not None:  # it holds in every mode
         return f"{needed} {decision.reason} Answer at a terminal or in an editor."
-    return f"{needed} Allow all tools with --mode {Mode.AUTO}, or answer at a terminal or in an editor."
+    return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
 
 
 def _refused_result(reason: str) -> ToolResult:

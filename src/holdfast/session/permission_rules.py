@@ -39,12 +39,16 @@ from holdfast.model.permission import (
     ToolPattern,
     lowest_mode,
 )
+from holdfast.model.server import OWN_SOURCES, ServerSpec, Source
 from holdfast.settings import PermissionSettings
 
 ToolKey = tuple[str, str]
 """The names of a server and of its tool."""
 SETTINGS = "the settings"
 _NOTHING_REMEMBERED: frozenset[ToolKey] = frozenset()
+# A project's server runs only if a person approved it. A client brings servers under names of its choice, and nobody
+# approves them: one named `github` must not profit from the rules for the user's own `github`.
+_SOURCES_FOR_ALLOW_RULES = frozenset({Source.BUILTIN, *OWN_SOURCES, Source.PROJECT})
 
 
 class Step(StrEnum):
@@ -74,6 +78,15 @@ class AccessDecision:
     reason: str
     rule: Rule | None = None
     """The rule, if one decided."""
+    by: str = ""
+    """What decided if it was no rule, in a few words: `mode ask`."""
+
+    @property
+    def summary(self) -> str:
+        """The decision and what made it, in a few words: `must ask: ask rule 'mail.*' of the settings`."""
+        if self.rule is None:
+            return f"{self.access}: {self.by}"
+        return f"{self.access}: {self.step} '{self.rule.pattern}' of {self.rule.imposed_by}"
 
     @property
     def can_remember(self) -> bool:
@@ -163,15 +176,18 @@ def decide(
             rule=asked,
         )
     if tool_key(tool) in remembered:
-        return AccessDecision(
-            access=Access.ALLOWED, step=Step.REMEMBERED, reason="The user always allows it in this session."
-        )
+        return _REMEMBERED
     return otherwise
 
 
 def tool_key(tool: CatalogTool) -> ToolKey:
     """The key under which an answer about a tool is remembered."""
     return tool.server.name, tool.definition.name
+
+
+def is_for_allow_rules(server: ServerSpec) -> bool:
+    """Whether `allow` rules apply to the tools of this server: not if a client brought it."""
+    return server.source in _SOURCES_FOR_ALLOW_RULES
 
 
 def is_read_only(tool: CatalogTool) -> bool:
@@ -224,7 +240,7 @@ def _find_rule(rules: tuple[Rule, ...], tool: CatalogTool) -> Rule | None:
 
 def _decide_by_allow_rule(tool: CatalogTool, rules: PermissionRules) -> AccessDecision | None:
     rule = _find_rule(rules.allow, tool)
-    if rule is None:
+    if rule is None or not is_for_allow_rules(tool.server):
         return None
     reason = f"The rule '{rule.pattern}' of {rule.imposed_by} allows it."
     return AccessDecision(access=Access.ALLOWED, step=Step.ALLOW, reason=reason, rule=rule)
@@ -246,10 +262,13 @@ def _decide_by_mode(tool: CatalogTool, mode: Mode, rules: PermissionRules) -> Ac
             f"this session's mode is {limited}",
             f"Change the mode to {Mode.ASK} or {Mode.AUTO} to allow it.",
         )
-    reason = f"{tool.name} may change something, and {why}."
+    reason, by = f"{tool.name} may change something, and {why}.", f"mode {limited}"
+    if (rule := _find_rule(rules.allow, tool)) is not None:
+        reason += f" The rule '{rule.pattern}' of {rule.imposed_by} does not allow it, as the client brought the server."
+        by += f", as allow rule '{rule.pattern}' is not for servers that a client brings"
     if limited is Mode.ASK:
-        return AccessDecision(access=Access.MUST_ASK, step=Step.MODE, reason=reason)
-    return AccessDecision(access=Access.REFUSED, step=Step.MODE, reason=f"{reason} {fix}")
+        return AccessDecision(access=Access.MUST_ASK, step=Step.MODE, reason=reason, by=by)
+    return AccessDecision(access=Access.REFUSED, step=Step.MODE, reason=f"{reason} {fix}", by=by)
 
 
 class _Annotations(msgspec.Struct, rename="camel"):
@@ -257,5 +276,13 @@ class _Annotations(msgspec.Struct, rename="camel"):
     destructive_hint: bool = False
 
 
-_AUTO = AccessDecision(access=Access.ALLOWED, step=Step.MODE, reason="The mode is auto.")
-_READ_ONLY_TOOL = AccessDecision(access=Access.ALLOWED, step=Step.MODE, reason="It only reads.")
+_AUTO = AccessDecision(access=Access.ALLOWED, step=Step.MODE, reason="The mode is auto.", by="mode auto")
+_READ_ONLY_TOOL = AccessDecision(
+    access=Access.ALLOWED, step=Step.MODE, reason="It only reads.", by="it only reads"
+)
+_REMEMBERED = AccessDecision(
+    access=Access.ALLOWED,
+    step=Step.REMEMBERED,
+    reason="The user always allows it in this session.",
+    by="remembered answer",
+)

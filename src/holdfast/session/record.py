@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import structs
 
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import (
@@ -38,22 +39,24 @@ from holdfast.model.event import (
     Prompted,
     Replied,
     ServersResolved,
+    SessionClosed,
     Thought,
     ToolCalled,
     ToolEnded,
     ToolStarted,
 )
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import ON_LOOP, STORED, Budget
+from holdfast.model.limits import ON_LOOP_BUDGET, SMALL_BYTES, STORED_BUDGET, Budget
 from holdfast.model.resolution import Refusal
 from holdfast.model.worker_threads import WorkerThreads
+from holdfast.session.opening_events import refusal_records
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.subscription import EventFeed
 from holdfast.store.appender import OnAppend, PendingEvent
 from holdfast.store.interrupted import missing_ends
 from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import Hold, SessionChange
-from holdfast.wire.strict_json import is_over
+from holdfast.wire.strict_json import exceeds_budget
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +97,15 @@ class Record:
         self._message_masker = MessageMasker(mask)
         self.events = EventFeed(hold.session_id, store)
         """Publishes the events, once they are stored."""
-        self._appender = store.appender(hold, window=_WINDOW, on_stored=self.events.publish)
+        # Masked here, once, so that the published event equals the stored one.
+        self._appender = store.appender(hold, window=_WINDOW, mask=None, feed=self.events)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
         self._turns = 0
         self._is_interrupted = False
         self._is_closed = False
+        self.is_released = False
+        """Whether the last event has ended the hold."""
         self._recovering = asyncio.Lock()
 
     def set_context(self, context: SessionContext) -> None:
@@ -120,34 +126,38 @@ class Record:
         await self.recover()
         await (await self.append(event)).wait_durable()
 
-    async def append(
+    async def add_together(self, *events: tuple[Event, OnAppend | None]) -> None:
+        """Append events in one commit, and wait until they are durable."""
+        await self.recover()
+        pending = [await self.append(event, on_append) for event, on_append in events]
+        await pending[-1].wait_durable()  # if an earlier one fails, so does this one
+
+    async def append(self, event: Event, on_append: OnAppend | None = None) -> PendingEvent:
+        """Append an event without waiting for the disk. A prompt that is slow to mask is masked in a thread."""
+        self._check_open()
+        text = msgspec.json.encode(event.blocks) if isinstance(event, Prompted) else b""
+        if _is_slow_prompt(text, self._loop_budget):
+            masked = await _MASK_THREADS.run(mask_event, event, self.mask, owner=self._context.session_id)
+        else:
+            masked = mask_event(event, self.mask)
+        return await self._append_masked(masked, on_append, size=len(text) or _text_size(masked))
+
+    async def _append_masked(
         self,
         event: Event,
         on_append: OnAppend | None = None,
         *,
-        depends_on: PendingEvent | None = None,
-        size: int | None = None,
-        is_slow: bool = False,
+        size: int,
     ) -> PendingEvent:
-        """Append an event without waiting for the disk. One that is slow to mask is masked in a thread.
-
-        `size` is about how many bytes the event has; by default, as many as its text.
-        """
-        if self._is_closed:
-            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        """Append an event after the delayed text of messages. `size` is about how many bytes it has."""
+        self._check_open()
         if self._message_masker.has_pending and isinstance(event, ENDS_OF_MESSAGES):
             await self._append_pending()
-        # Masked here, so that the published event equals the stored one.
-        if isinstance(event, Prompted):
-            text = msgspec.json.encode(event.blocks)
-            size, is_slow = len(text), _is_slow_prompt(text, self._loop_budget)
-        if is_slow:
-            masked = await _MASK_THREADS.run(mask_event, event, self.mask, owner=self._context.session_id)
-        else:
-            masked = mask_event(event, self.mask)
-        return await self._queue(
-            masked, on_append, depends_on=depends_on, size=_text_size(masked) if size is None else size
-        )
+        return await self._queue(event, on_append, size=size)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
     async def _queue(
         self,
@@ -158,8 +168,8 @@ class Record:
         origin: Origin = OWN_AGENT,
         size: int = _SMALL,
     ) -> PendingEvent:
-        if (broken := self._appender.error) is not None:
-            raise broken
+        if self._appender.is_broken:
+            raise self._appender.error or AssertionError("A broken stream has an error.")
         return await self._appender.append(
             event, on_append=on_append, depends_on=depends_on, origin=origin, size=size
         )
@@ -169,15 +179,14 @@ class Record:
         """What may be masked without occupying the event loop for too long."""
         share = 1 + self.mask.size // 100
         return (
-            ON_LOOP
+            ON_LOOP_BUDGET
             if share == 1
-            else Budget(bytes=ON_LOOP.bytes // share, values=max(1, ON_LOOP.values // share))
+            else Budget(bytes=ON_LOOP_BUDGET.bytes // share, values=max(1, ON_LOOP_BUDGET.values // share))
         )
 
     async def append_piece(self, event: Replied | Thought) -> None:
         """Append a piece of a message. Its end waits for the next piece while a known secret may begin there."""
-        if self._is_closed:
-            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        self._check_open()
         for shown in self._message_masker.feed(event):
             await self._queue(shown, size=len(shown.text))
 
@@ -200,9 +209,14 @@ class Record:
 
         Interrupted turns and calls are ended first, as after a crash.
         """
-        if self._appender.error is None and not self._is_interrupted and not self._recovering.locked():
+        if not self._is_broken:
             return
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
+
+    @property
+    def _is_broken(self) -> bool:
+        """Whether an event could not be stored, and `recover` has not succeeded since."""
+        return self._appender.is_broken or self._is_interrupted or self._recovering.locked()
 
     async def _recover(self) -> None:
         async with self._recovering:
@@ -239,23 +253,8 @@ class Record:
 
     def audit_refusals(self, new: Sequence[Refusal]) -> OnAppend:
         """Return an `on_append` callback that writes an audit record for each of these refusals."""
-        records = [
-            make_record(
-                AuditKind.REFUSAL,
-                self._context,
-                Subject(server=refusal.server),
-                at=self._store.now(),
-                outcome=refusal.stage,
-                reason=refusal.reason,
-            )
-            for refusal in new
-        ]
-
-        def on_append(tx: Tx) -> None:
-            for record in records:
-                self._audit.append(tx, record, self.mask)
-
-        return on_append
+        records = refusal_records(self._context, new, at=self._store.now())
+        return self._audit.append_all_callback(records, self.mask)
 
     async def add_mode(self, mode: str) -> None:
         """Store the mode, for now and for when the session is resumed."""
@@ -269,87 +268,173 @@ class Record:
         await self.recover()
         await (await self.append(ModeChanged(mode=mode), on_append)).wait_durable()
 
-    async def add_call(self, tool_call: ToolCall, *, title: str = "", kind: str = "other") -> None:
-        """Append the request for a call, without waiting for the disk: later events of the call are stored after it."""
-        await self.recover()
-        arguments = tool_call.arguments
-        whole = not is_over(arguments, STORED)
+    async def add_call(
+        self, tool_call: ToolCall, *, decoded: Json = None, title: str = "", kind: str = "other"
+    ) -> None:
+        """Append the request for a call, without waiting for the disk: later events of the call are stored after it.
+
+        `decoded` are its arguments, if they are decoded already.
+        """
+        if self._is_broken:
+            await self.recover()
+        self._check_open()
+        arguments, size = tool_call.arguments, len(tool_call.arguments)
+        if size <= SMALL_BYTES:
+            event = self._call_event(tool_call, decoded, title, kind)
+        elif exceeds_budget(arguments, STORED_BUDGET):
+            event, size = self._call_event(tool_call, omit_arguments(arguments), title, kind), _SMALL
+        elif exceeds_budget(arguments, self._loop_budget):
+            owner = self._context.session_id
+            event = await _MASK_THREADS.run(self._call_event, tool_call, None, title, kind, owner=owner)
+        else:
+            event = self._call_event(tool_call, decoded, title, kind)
+        if self._appender.can_append_now and not self._message_masker.has_pending:
+            # Committed with what follows: the start of the call, or its end.
+            pending = self._appender.append_now(event, size=size, waits_for_next=True)
+        else:
+            pending = await self._append_masked(event, size=size)
+        self._running_calls[tool_call.call_id] = pending
+
+    def _call_event(self, tool_call: ToolCall, decoded: Json, title: str, kind: str) -> Event:
+        """The masked event of a call. Its arguments are decoded if they are not yet."""
+        if decoded is None:
+            decoded = msgspec.json.decode(tool_call.arguments)
         event = ToolCalled(
             call_id=tool_call.call_id,
             server=tool_call.server,
             tool=tool_call.tool,
-            arguments=_as_object(arguments) if whole else omit_arguments(arguments),
+            arguments=decoded if isinstance(decoded, dict) else {"value": decoded},
             title=title,
             kind=kind,
         )
-        is_slow = whole and is_over(arguments, self._loop_budget)
-        size = len(arguments) if whole else _SMALL
-        self._running_calls[tool_call.call_id] = await self.append(event, size=size, is_slow=is_slow)
+        return mask_event(event, self.mask)
 
     async def mask_for_question(self, arguments: bytes) -> bytes:
         """The arguments of a call as a question shows them. Raise TOO_LARGE if they are too large to be shown."""
-        if is_over(arguments, STORED):
+        if exceeds_budget(arguments, STORED_BUDGET):
             raise HoldfastError(codes.TOO_LARGE, f"The arguments have {len(arguments)} bytes.")
-        if is_over(arguments, self._loop_budget):
+        if exceeds_budget(arguments, self._loop_budget):
             owner = self._context.session_id
             return await _MASK_THREADS.run(_mask_arguments, arguments, self.question_mask, owner=owner)
         return _mask_arguments(arguments, self.question_mask)
 
     async def add_decision(self, tool_call: ToolCall, decision: Decision) -> None:
         """Store the user's decision about a call, with its audit record."""
-        record = replace(
+        record = structs.replace(
             self._record(AuditKind.PERMISSION, tool_call, outcome=decision),
             arguments_hash=hash_arguments(tool_call.arguments),
         )
         event = PermissionDecided(call_id=tool_call.call_id, decision=decision)
         await run_to_completion(
-            self._write_or_defer(_EventWrite(event, self._audit.append_callback(record, self.mask)))
+            self._write_or_postpone(_EventWrite(event, self._audit.append_callback(record, self.mask)))
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
         """Store that a call starts. When this returns, the call may run: a crash would leave a trace of it."""
-        called = self._running_calls[tool_call.call_id]
-        await (await self.append(ToolStarted(call_id=tool_call.call_id), depends_on=called)).wait_durable()
+        self._check_open()
+        called, started = self._running_calls[tool_call.call_id], ToolStarted(call_id=tool_call.call_id)
+        if self._appender.can_append_now:
+            pending = self._appender.append_now(started, depends_on=called, size=_SMALL, waits_for_next=True)
+        else:
+            pending = await self._queue(started, depends_on=called)
+        await pending.wait_durable()
 
     async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
-        """Store the end of a call and its audit record, in one commit."""
+        """Store the end of a call and its audit record, in one commit, even if the caller is cancelled."""
+        called = self._running_calls.get(tool_call.call_id)
+        try:
+            if (
+                called is None
+                or not called.is_durable
+                or not self._appender.can_append_now
+                or self._is_broken
+                or (result.size > SMALL_BYTES and result.exceeds(self._loop_budget))
+            ):
+                await run_to_completion(self._add_end_in_task(tool_call, result, seconds, called))
+            else:
+                await self._add_end_at_once(tool_call, result, seconds)
+        finally:
+            self._running_calls.pop(tool_call.call_id, None)
+
+    async def _add_end_at_once(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
+        """Queue the end of a call without waiting for anything, and wait until it is stored.
+
+        A call needs no task for this, unlike `_add_end_in_task`.
+        """
+        event, on_append = self._end_event(tool_call, result), self._audit_call(tool_call, result, seconds)
+        size = min(result.size, STORED_BUDGET.bytes)
+        pending = self._appender.append_now(event, on_append, size=size, waits_for_next=True)
+        try:
+            await pending.wait_to_the_end()
+        finally:
+            if isinstance(pending.error, HoldfastError):
+                write = _EventWrite(pending.event, pending.on_append, size=pending.size)
+                await run_to_completion(self._postpone_write(write))
+        if pending.error is not None:
+            raise pending.error
+
+    async def _add_end_in_task(
+        self, tool_call: ToolCall, result: ToolResult, seconds: float, called: PendingEvent | None
+    ) -> None:
         event = (
             await _MASK_THREADS.run(self._end_event, tool_call, result, owner=self._context.session_id)
-            if result.is_over(self._loop_budget)
+            if result.exceeds(self._loop_budget)
             else self._end_event(tool_call, result)
         )
-        record = replace(
-            self._record(AuditKind.CALL, tool_call, outcome=result.outcome, reason=result.code),
+        if called is not None and await called.wait_settled():
+            on_append = self._audit_call(tool_call, result, seconds)
+            size = min(result.size, STORED_BUDGET.bytes)
+            await self._write_or_postpone(_EventWrite(event, on_append, size=size))
+        else:  # the request was not stored, so the call was not made
+            record = self._call_record(tool_call, result, seconds)
+            await self._audit.write(record, self.mask, self.hold)
+
+    def _audit_call(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> OnAppend:
+        return self._audit.append_callback(self._call_record(tool_call, result, seconds), self.mask)
+
+    def _call_record(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> AuditRecord:
+        context = self._context
+        return AuditRecord(
+            at=self._store.now(),
+            kind=AuditKind.CALL,
+            session_id=context.session_id,
+            workspace_id=context.workspace_id,
+            trust_level=context.trust_level,
+            user_id=context.user_id or "",
+            server=tool_call.server,
+            tool=tool_call.tool,
+            call_id=tool_call.call_id,
+            outcome=result.outcome,
+            reason=result.code,
             duration_ms=round(seconds * 1000, 3),
             arguments_hash=hash_arguments(tool_call.arguments),
             arguments=self._audit_arguments(tool_call),
         )
-        called = self._running_calls.get(tool_call.call_id)
-        try:
-            if called is not None and await called.wait_settled():
-                on_append = self._audit.append_callback(record, self.mask)
-                size = min(result.size, STORED.bytes)
-                await self._write_or_defer(_EventWrite(event, on_append, size=size))
-            else:  # the request was not stored, so the call was not made
-                await self._audit.write(record, self.mask, self.hold)
-        finally:
-            self._running_calls.pop(tool_call.call_id, None)
 
-    async def close(self, *last: tuple[Event, OnAppend | None]) -> None:
-        """End the record with these events. If they cannot be stored now, the store writes them later."""
-        pending = [_EventWrite(event, None) for event in self._message_masker.flush()]
+    async def close(self, reason: str, *last: tuple[Event, OnAppend | None]) -> None:
+        """End the record with these events and the end of the session, which ends the hold, too.
+
+        If they cannot be stored now, the store writes them later.
+        """
+        closed = mask_event(SessionClosed(reason=reason), self.mask)
         writes = [
-            *pending,
+            *(_EventWrite(event, None) for event in self._message_masker.flush()),
             *(_EventWrite(mask_event(event, self.mask), on_append) for event, on_append in last),
+            _EventWrite(closed, lambda tx: tx.release(self.hold)),
         ]
         self._is_closed = True
         if self._turns:
             self._turns, self._is_interrupted = 0, True  # so that `recover` ends the running turn
         try:
             await self.recover()
-            while writes:
-                await self._write_durably(writes[0])
+            queued = [
+                await self._queue(write.event, write.on_append, origin=write.origin, size=write.size)
+                for write in writes
+            ]
+            for event in queued:
+                await event.wait_durable()
                 del writes[0]
+            self.is_released = True
         except HoldfastError as error:
             log.warning("end of the session not stored yet", extra={"reason": error.message})
             with suppress(HoldfastError):
@@ -360,26 +445,30 @@ class Record:
         finally:
             self.events.close()
 
-    async def _write_or_defer(self, write: "_EventWrite") -> None:
+    async def _write_or_postpone(self, write: "_EventWrite") -> None:
         """Store a decision about a call, or its end. If the disk is full or locked, the store writes it later."""
         try:
             await self.recover()
             await self._write_durably(write)
         except HoldfastError:
-            late = replace(write, event=_without_result(write.event))
-            last_seq = 0
-
-            def write_late(tx: Tx) -> None:
-                nonlocal last_seq
-                last_seq = self._write_in(tx, [late])
-
-            def publish() -> None:
-                self.events.advance(last_seq)
-
-            with suppress(HoldfastError):
-                await self._store.write(write_late, must_happen=True, on_late=publish)
-                publish()
+            await self._postpone_write(write)
             raise
+
+    async def _postpone_write(self, write: "_EventWrite") -> None:
+        """Let the store write an event that could not be stored, as soon as it can."""
+        postponed = replace(write, event=_without_result(write.event))
+        last_seq = 0
+
+        def write_postponed(tx: Tx) -> None:
+            nonlocal last_seq
+            last_seq = self._write_in(tx, [postponed])
+
+        def publish() -> None:
+            self.events.advance(last_seq)
+
+        with suppress(HoldfastError):
+            await self._store.write(write_postponed, must_happen=True, on_postponed_done=publish)
+            publish()
 
     async def _write_durably(self, write: "_EventWrite") -> None:
         pending = await self._queue(write.event, write.on_append, origin=write.origin, size=write.size)
@@ -396,7 +485,7 @@ class Record:
         return last_seq
 
     def _end_event(self, tool_call: ToolCall, result: ToolResult) -> Event:
-        whole = not result.is_over(STORED)
+        whole = result.size <= SMALL_BYTES or not result.exceeds(STORED_BUDGET)
         event = ToolEnded(
             call_id=tool_call.call_id,
             outcome=result.outcome,
@@ -415,7 +504,7 @@ class Record:
 
     async def add_unknown_tool(self, tool_call: ToolCall, result: ToolResult) -> None:
         """Audit a call of a tool that this session does not have."""
-        record = replace(
+        record = structs.replace(
             self._record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
             arguments_hash=hash_arguments(tool_call.arguments),
             arguments=self._audit_arguments(tool_call),
@@ -473,7 +562,7 @@ def _text_size(event: Event) -> int:
 
 def _is_slow_prompt(text: bytes, budget: Budget) -> bool:
     """Whether masking a prompt takes long. Each line of one with a `/call` is looked at."""
-    return len(text) > _MAX_COMMANDS_ON_LOOP and (b"/call" in text or is_over(text, budget))
+    return len(text) > _MAX_COMMANDS_ON_LOOP and (b"/call" in text or exceeds_budget(text, budget))
 
 
 def _subject(tool_call: ToolCall) -> Subject:
@@ -483,8 +572,3 @@ def _subject(tool_call: ToolCall) -> Subject:
 def _mask_arguments(arguments: bytes, mask: Mask) -> bytes:
     value: Json = msgspec.json.decode(arguments)
     return msgspec.json.encode(mask.mask_known_in_json(value))
-
-
-def _as_object(raw: bytes | msgspec.Raw) -> JsonObject:
-    value: Json = msgspec.json.decode(raw)
-    return value if isinstance(value, dict) else {"value": value}

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.light_event import LightEvent
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.screen_tools import ScreenedTools
@@ -23,7 +24,7 @@ OnListed: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class ServerTools:
-    """One server's tools. A task keeps the list up to date until `close`."""
+    """One server's tools. A task keeps the list up to date until `cancel`."""
 
     def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed) -> None:
         self.spec = spec
@@ -34,8 +35,9 @@ class ServerTools:
         """The last reason that was logged, so that a repeated failure is logged once."""
         self._list_tools = list_tools
         self._on_listed = on_listed
-        self._relist_requested = asyncio.Event()
-        self._up_to_date = asyncio.Event()
+        self._relist_requested = LightEvent()
+        self._up_to_date = LightEvent()
+        self._is_cancelled = False
         self._task = asyncio.create_task(self._run(), name=f"tools of {spec.name}")
 
     @property
@@ -45,16 +47,23 @@ class ServerTools:
 
     def mark_changed(self) -> None:
         """List the tools again soon, as they may have changed."""
-        self._up_to_date.clear()
-        self._relist_requested.set()
+        if not self._is_cancelled:
+            self._up_to_date.clear()
+            self._relist_requested.set()
 
     async def wait_ready(self) -> None:
         """Wait until the running listing, or else the requested one, has ended. Later changes do not prolong the wait."""
         await self._up_to_date.wait()
 
-    async def close(self) -> None:
-        """Stop listing."""
-        self._task.cancel()
+    def cancel(self) -> None:
+        """Stop listing. The task ends later; `wait_cancelled` waits for that."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
+            self._up_to_date.set()  # here, too: the task may not have begun
+
+    async def wait_cancelled(self) -> None:
+        """Wait until the task has ended after `cancel`."""
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from holdfast.connect.argument_check import ArgumentChecks
+from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.catalog import Catalog, CatalogTool, build_catalog, could_belong_to
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.link_pool import LinkPool
@@ -44,7 +44,7 @@ class ServerDeps:
 
     links: LinkPool
     options: ConnectOptions
-    arguments: ArgumentChecks
+    arguments: ArgumentChecker
     resolve: Resolve
     """Resolves the session's servers again, when its trust was lowered."""
     screen: Screen
@@ -116,10 +116,12 @@ class Servers:
             raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.")
         return known.spec
 
-    async def start(self) -> None:
-        """Start all servers at once; `wait_ready` waits for them."""
+    def start(self, resolved: ServersResolved | None) -> None:
+        """Start all servers at once; `wait_ready` waits for them. `resolved` is their state if it is stored already."""
+        if resolved is not None:
+            self._stored_refusals = [*resolved.refusals]
+            self._stored_resolution = resolved
         self._start_all()
-        await self._store_servers(final=False)
 
     async def wait_ready(self) -> None:
         """Wait until every server is available or has failed; each has a timeout."""
@@ -138,8 +140,8 @@ class Servers:
 
     async def find(self, name: str) -> CatalogTool:
         """Find the tool `server.tool`. If its server is still starting, wait for it."""
-        with suppress(HoldfastError):
-            return self._catalog.find(name)
+        if (tool := self._catalog.get(name)) is not None:
+            return tool
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
                 await server.wait_ready()
@@ -178,9 +180,16 @@ class Servers:
             self._start_all()
             await self.wait_and_store()
 
+    def cancel_listing(self) -> None:
+        """Begin to stop listing the tools of the servers."""
+        for server in self._servers.values():
+            server.cancel()
+
     async def stop_listing(self) -> None:
         """Stop listing the tools of the servers."""
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        self.cancel_listing()
+        for server in self._servers.values():
+            await server.wait_cancelled()
 
     async def unstored_events(self) -> list[tuple[Event, OnAppend | None]]:
         """The events about the servers that are not stored yet, at the end of the session."""
@@ -199,22 +208,22 @@ class Servers:
         return scope if scope is not None and scope.session_scope is self._scope else self._scope
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
-        """Everything that a server lists under `key`, page by page."""
+        """List everything that a server has of one kind, page by page. `key` is the field of the pages that has the items."""
         scope, spec = self.run_scope(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
-        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         with link.use(), self._list_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
-                return await connection.list_all(method, key, owner=owner)
+                return await connection.list_all(method, key, quota_key=quota_key)
 
     async def request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         """Send a request to a server, and return its result."""
         scope, spec = self.run_scope(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
-        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         with link.use():
             raw = await connection.request(
-                method, params, timeout=self._deps.options.list_seconds, owner=owner
+                method, params, timeout=self._deps.options.list_seconds, quota_key=quota_key
             )
         result: Json = (
             await run_in_parse_thread(msgspec.json.decode, raw, throttle=scope.throttle)
@@ -270,17 +279,22 @@ class Servers:
 
     async def _store_servers(self, *, final: bool = True) -> None:
         """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
-        # To the end, even if the caller is cancelled: `_stored_refusals` must match the disk.
+        if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
+            return
+        # It runs to its end even if the caller is cancelled, because `_stored_refusals` must match the disk.
         await run_to_completion(self._store_servers_now(final=final))
 
     async def _store_servers_now(self, *, final: bool) -> None:
         async with self._storing:
             resolved, new = self._unstored()
-            if not new and (not final or resolved == self._stored_resolution):
+            if self._is_stored(resolved, new, final=final):
                 return
             await self._record.add_resolution(resolved, new)
             self._stored_refusals += new
             self._stored_resolution = resolved
+
+    def _is_stored(self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool) -> bool:
+        return not new and (not final or resolved == self._stored_resolution)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
         """The state of the servers, and the refusals that are not stored yet."""

@@ -9,12 +9,11 @@ from typing import Any
 from holdfast.agent.agent import Agent
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
-from holdfast.connect.notifications import OnProgress
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import OnProgress
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
-from holdfast.model.event import SessionClosed, SessionOpened
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
@@ -24,6 +23,7 @@ from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.session.attachment import Attachment
 from holdfast.session.calls import Calls, encode_arguments
 from holdfast.session.doors import Doors
+from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.permission_rules import NO_RULES, PermissionRules
 from holdfast.session.record import Record
@@ -66,6 +66,8 @@ class Session:
         """The attached doors."""
         self.permission = PermissionPolicy(record, self.doors, config.rules, mode=config.mode)
         """Decides whether calls may run. It has the mode and the remembered answers."""
+        self.is_left = False
+        """Whether the editor that opened the session has left it to other doors. The last of them closes it."""
         self._servers = Servers(scope, resolution, record, deps)
         self._calls = Calls(self._servers, record, self.permission, deps)
         self._turns = Turns(record, config.agent, self._new_turn_context, has_title=config.has_title)
@@ -88,13 +90,16 @@ class Session:
     def agent(self, agent: Agent) -> None:
         self._turns.agent = agent
 
-    async def open(self) -> None:
-        """Start all of the session's servers at once; `wait_ready` waits for them."""
-        context = self.context
-        await self.record.add(
-            SessionOpened(cwd=context.cwd, roots=context.roots, trust_level=context.trust_level)
-        )
-        await self._servers.start()
+    async def open(self, first: OpeningEvents, *, stored_seq: int | None) -> None:
+        """Start all of the session's servers at once; `wait_ready` waits for them.
+
+        The first events are stored before, unless they are stored already; then `stored_seq` is the number of the last one.
+        """
+        if stored_seq is None:
+            await self.record.add_together(*first.events)
+        else:
+            self.record.events.advance(stored_seq)
+        self._servers.start(first.resolved)
 
     # Doors, prompts and events
 
@@ -135,7 +140,7 @@ class Session:
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
         )
-        return await self.perform(tool_call, timeout=timeout, on_progress=on_progress)
+        return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
@@ -242,21 +247,19 @@ class Session:
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
         if self._closing is None:
-            closing = self._close(reason, wait_for_turns=not self._turns.is_inside)
+            closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
             self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")
         await run_to_completion(self._closing)
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:
         async with self._resources:
             await self._turns.close(wait=wait_for_turns)
-            stopped = asyncio.create_task(self._servers.stop_listing())
+            self._servers.cancel_listing()
             await self._links.close_scope(self.scope)
-            await stopped
+            await self._servers.stop_listing()
             # Calls on shared links, and calls that wait for the user, are still running.
             await self._calls.cancel_all()
-            await self.record.close(
-                *await self._servers.unstored_events(), (SessionClosed(reason=reason), None)
-            )
+            await self.record.close(reason, *await self._servers.unstored_events())
 
     def _new_turn_context(self) -> SessionTurnContext:
-        return SessionTurnContext(self.record, self._servers, self._calls)
+        return SessionTurnContext(self.record, self._servers, self._calls, self.permission)

@@ -1,10 +1,13 @@
 """A live session's events for any number of subscribers, each at its own speed."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted
 from holdfast.model.ids import SessionId
 from holdfast.store.store import Store
@@ -14,13 +17,19 @@ MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
 MAX_BATCH = 512
 _STORE_BATCH = 256
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
+"""The pauses before a read of the store is repeated."""
+_TRANSIENT = (codes.STORE_BUSY, codes.STORE_FAILED, codes.STORE_FULL, codes.STORE_UNREADABLE)
+"""Errors of a read that may not occur when it is repeated: a lock, a short I/O error, no free memory or descriptor."""
+
+log = logging.getLogger(__name__)
 
 
 class EventFeed:
     """The newest events of a live session, in memory. Subscribers that need older ones read the store.
 
     The events in memory have consecutive numbers. After a gap (the store wrote a deferred event, for example), only
-    events after the gap are kept in memory.
+    events after the gap are kept in memory. While there is no subscription, none are kept.
     """
 
     def __init__(
@@ -30,13 +39,21 @@ class EventFeed:
         self._store = store
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._recent: deque[StoredEvent] = deque()
-        self._sizes: deque[int] = deque()
+        # Created for the first subscription: an empty deque takes 700 bytes, and there may be hundreds of sessions.
+        self._recent: deque[StoredEvent] | None = None
+        self._sizes: deque[int] | None = None
         self._bytes = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self.last = 0
         """The number of the last event that is known to be stored."""
         self.is_closed = False
+        self.subscriptions = 0
+        """How many subscriptions are open."""
+
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether events are to be published. If not, `advance` is enough."""
+        return self.subscriptions > 0
 
     def subscribe(self, after: int = 0) -> "Subscription":
         """All events after this number: those that are stored already, then each new one."""
@@ -48,6 +65,8 @@ class EventFeed:
             return
         if events[0].seq != self.last + 1:
             self._forget_recent()
+        if self._recent is None or self._sizes is None:
+            self._recent, self._sizes = deque(), deque()
         self._recent.extend(events)
         self._sizes.extend(sizes)
         self._bytes += sum(sizes)
@@ -60,9 +79,11 @@ class EventFeed:
     def advance(self, seq: int) -> None:
         """Note that the events up to this number are stored. Subscribers read them from the store."""
         if seq > self.last:
-            self._forget_recent()
+            if self._recent:
+                self._forget_recent()
             self.last = seq
-            self._wake()
+            if self._waiting:
+                self._wake()
 
     def close(self) -> None:
         """End each subscription after the last event."""
@@ -71,13 +92,13 @@ class EventFeed:
 
     def recent(self, after: int) -> Sequence[StoredEvent]:
         """The events after this number, at most `MAX_BATCH`; empty if the first of them is not in memory."""
-        count = self.last - after
-        if not 0 < count <= len(self._recent):
+        count, recent = self.last - after, self._recent
+        if recent is None or not 0 < count <= len(recent):
             return ()
-        if count == len(self._recent):
-            return [*islice(self._recent, MAX_BATCH)]
+        if count == len(recent):
+            return [*islice(recent, MAX_BATCH)]
         # From the end: there an index into a deque is fast.
-        return [self._recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
+        return [recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
 
     async def read_stored(self, after: int) -> Sequence[StoredEvent]:
         """Some of the events after this number, from the store."""
@@ -100,8 +121,7 @@ class EventFeed:
         self._waiting.clear()
 
     def _forget_recent(self) -> None:
-        self._recent.clear()
-        self._sizes.clear()
+        self._recent = self._sizes = None
         self._bytes = 0
 
 
@@ -117,6 +137,11 @@ class Subscription:
         self._until_handled: list[tuple[int, asyncio.Future[None]]] = []
         self._change: asyncio.Future[None] | None = None
         self._is_closed = False
+        feed.subscriptions += 1
+
+    def __del__(self) -> None:
+        if not self._is_closed:  # its reader has left without closing it
+            self._feed.subscriptions -= 1
 
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         """Each event, in order, until the session is closed."""
@@ -125,7 +150,7 @@ class Subscription:
                 yield stored
 
     async def next_batch(self) -> Sequence[StoredEvent]:
-        """Wait for the next events, and return those that are there. Empty once the session or this is closed.
+        """Wait for the next events, and return those that have arrived; none once the session or the subscription is closed.
 
         Calling this means that the reader has handled the previous events.
         """
@@ -133,19 +158,19 @@ class Subscription:
             self._set_handled(self.position)
             batch = self._feed.recent(self.position)
             if not batch and self._feed.last > self.position:
-                batch = await self._feed.read_stored(self.position)
+                batch = await self._read_stored()
             if batch:
                 self.position = batch[-1].seq
                 if shown := self._without_hidden(batch):
                     return shown
             elif self._feed.is_closed:
                 self.close()
-            else:
+            elif not self._is_closed:
                 await self._wait_for_change()
         return ()
 
     async def wait_handled(self, seq: int) -> None:
-        """Wait until the reader has handled every event up to this number, or until this is closed."""
+        """Wait until the reader has handled every event up to this number, or until the subscription is closed."""
         if seq <= self._handled or self._is_closed:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,10 +188,38 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription. The reader gets no more events."""
+        if not self._is_closed:
+            self._feed.subscriptions -= 1
         self._is_closed = True
         self._set_handled(None)
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
+
+    async def _read_stored(self) -> Sequence[StoredEvent]:
+        """Read the next events from the store. If that fails for a moment, try again for some seconds."""
+        for seconds in RETRY_SECONDS:
+            try:
+                return await self._feed.read_stored(self.position)
+            except HoldfastError as error:
+                if error.code not in _TRANSIENT:
+                    raise
+                log.warning("events could not be read; trying again", extra={"reason": error.message})
+            if not self._is_closed:
+                await self._pause(seconds)
+            if self._is_closed:
+                return ()
+        return await self._feed.read_stored(self.position)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until this is closed."""
+        loop = asyncio.get_running_loop()
+        self._change = change = loop.create_future()
+        timer = loop.call_later(seconds, lambda: change.done() or change.set_result(None))
+        try:
+            await change
+        finally:
+            timer.cancel()
+            self._change = None
 
     async def _wait_for_change(self) -> None:
         self._change = self._feed.next_change()

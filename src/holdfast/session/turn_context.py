@@ -12,6 +12,7 @@ from holdfast.model.event import Planned, Replied, Thought
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.session.calls import Calls, encode_arguments
+from holdfast.session.permission import PermissionPolicy
 from holdfast.session.record import Record
 from holdfast.session.servers import Servers
 
@@ -19,10 +20,11 @@ from holdfast.session.servers import Servers
 class SessionTurnContext:
     """The `TurnContext` of one turn of a session."""
 
-    def __init__(self, record: Record, servers: Servers, calls: Calls) -> None:
+    def __init__(self, record: Record, servers: Servers, calls: Calls, permission: PermissionPolicy) -> None:
         self._record = record
         self._servers = servers
         self._calls = calls
+        self._permission = permission
         self._message_id = new_message_id()
         self.usage: JsonObject = {}
 
@@ -50,6 +52,9 @@ class SessionTurnContext:
 
     async def tools(self) -> tuple[CatalogTool, ...]:
         return self._servers.tools
+
+    def describe_access(self, tool: CatalogTool) -> str:
+        return self._permission.decide(tool).summary
 
     def server_status(self) -> ServerStatus:
         servers = self._servers

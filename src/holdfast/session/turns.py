@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnded
 from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
-from holdfast.model.limits import STORED
+from holdfast.model.limits import STORED_BUDGET
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.turn_context import SessionTurnContext
@@ -83,9 +83,9 @@ class Turns:
                 codes.BUSY,
                 f"{MAX_WAITING_PROMPTS} prompts already wait in this session. Wait for an answer, or cancel.",
             )
-        if has_more_values(msgspec.json.encode(prompt.blocks), STORED.values):
+        if has_more_values(msgspec.json.encode(prompt.blocks), STORED_BUDGET.values):
             raise HoldfastError(
-                codes.TOO_LARGE, f"The prompt has more than {STORED.values} values. Send less at once."
+                codes.TOO_LARGE, f"The prompt has more than {STORED_BUDGET.values} values. Send less at once."
             )
         pending = _PendingPrompt(prompt, sender)
         task = asyncio.create_task(self._run_in_order(pending))
@@ -99,13 +99,13 @@ class Turns:
             raise
 
     def cancel(self, sender: object = None) -> None:
-        """Cancel the running turn, even of another sender, and the waiting prompts of `sender`; without one, all."""
+        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`; without a sender, all."""
         for pending in self._pending.values():
             if sender is None or pending.is_running or pending.sender is sender:
                 pending.cancel()
 
     @property
-    def is_inside(self) -> bool:
+    def is_called_from_turn(self) -> bool:
         """Whether the calling code is part of a turn of this session."""
         return _current.get() is self
 

@@ -1,7 +1,7 @@
-"""The settings. Each comes from the environment, else from the settings file, else it has its default."""
+"""The settings: their declarations, and the values from the environment and the settings file."""
 
 from holdfast.settings.declarations import (
-    DEFAULT_LINKS,
+    DEFAULT_LINK_SETTINGS,
     LinkSettings,
     LogSettings,
     MaxModeSettings,
@@ -9,10 +9,10 @@ from holdfast.settings.declarations import (
     PermissionSettings,
     Settings,
 )
-from holdfast.settings.loader import SETTINGS, Setting, SettingValue, default_file, load, setting_values
+from holdfast.settings.loader import SETTINGS, Setting, SettingValue, load, setting_values, settings_file
 
 __all__ = [
-    "DEFAULT_LINKS",
+    "DEFAULT_LINK_SETTINGS",
     "SETTINGS",
     "LinkSettings",
     "LogSettings",
@@ -22,7 +22,7 @@ __all__ = [
     "Setting",
     "SettingValue",
     "Settings",
-    "default_file",
     "load",
     "setting_values",
+    "settings_file",
 ]

@@ -1,4 +1,4 @@
-"""The settings, by section.
+"""The declarations of all settings, by section.
 
 Each setting is one dataclass field with a `help` text in its metadata, and `min` and `max` for numbers. The section and
 the field name give the key and the variable: `links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser,
@@ -75,21 +75,24 @@ class ServerSettings:
     pass_on: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Names of variables in Holdfast's own environment that the servers of direct sessions get, in addition to"
+            "help": "Names of environment variables that Holdfast passes on to the servers of direct sessions, in addition to"
             " the usual ones (`PATH`, `HOME`, `LANG`, …)."
         },
     )
     reachable: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "Hosts with a private address that sandboxed sessions, and servers that a client defines, may reach."
+            "help": "Exceptions to the ban on private addresses: hosts that confined servers may connect to, and that remote servers"
+            " of sandboxed sessions or of clients may run on, although their address is private. A confined server also needs"
+            " the host in the `network` of its entry. There are no wildcards: name each host."
         },
     )
     pin_tools: Pinning = field(
         default="all",
         metadata={
-            "help": "Which tools need approval again when they change after their first use: the tools of `all` servers, or"
-            " only those of servers that a project or a client defines (`project`)."
+            "help": "Which tools need your approval when they change after their first use: the tools of `all` servers, or"
+            " only those of servers that a project or a client defines (`project`). Servers that an application passes to `Host` are its"
+            " own: their tools never need approval."
         },
     )
 
@@ -102,8 +105,8 @@ class LinkSettings:
         default=1000,
         metadata={
             "help": "The maximum number of servers that are connected at once, in all sessions together. Built-in servers do not"
-            " count. One session cannot use up the limit: it may connect another server only while more connections are"
-            " free than it has.",
+            " count. One session cannot use up the limit: it may connect another server only while it has fewer connections"
+            " than are still free.",
             "min": 1,
             "max": 100_000,
         },
@@ -152,7 +155,7 @@ class LinkSettings:
     )
 
 
-DEFAULT_LINKS = LinkSettings()
+DEFAULT_LINK_SETTINGS = LinkSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +165,8 @@ class SandboxSettings:
     engine: Engine = field(
         default="",
         metadata={
-            "help": "The program that runs confined servers in containers: `podman` or `docker`. If it is not set, bubblewrap"
-            " confines them, without containers."
+            "help": "Run confined servers in containers, with `podman` or `docker`. If it is not set, bubblewrap confines"
+            " them, without containers."
         },
     )
     image: str = field(
@@ -178,8 +181,8 @@ class MaxModeSettings:
     acp: Mode = field(
         default=Mode.AUTO,
         metadata={
-            "help": "The highest mode that an editor (`holdfast acp`) can choose: `read-only`, `ask` or `auto`. A higher mode"
-            " of a stored session is lowered when the editor opens it."
+            "help": "The highest mode that an editor (`holdfast acp`) can choose: `read-only`, `ask` or `auto`. If a stored"
+            " session has a higher mode, it is lowered when the editor opens the session."
         },
     )
     chat: Mode = field(default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat`."})
@@ -194,7 +197,7 @@ class MaxModeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionSettings:
-    """Which calls run, need your permission, or are refused."""
+    """Which calls run, which need your permission, and which are refused."""
 
     deny: tuple[ToolPattern, ...] = field(
         default=(),
@@ -213,8 +216,8 @@ class PermissionSettings:
     wait: int = field(
         default=0,
         metadata={
-            "help": "If no editor or terminal can answer a question: how many seconds to wait for one. After that, the call is"
-            " refused.",
+            "help": "How many seconds a call waits for an editor or terminal if none can answer its question. After that, the"
+            " call is refused.",
             "min": 0,
             "max": _DAY,
         },

@@ -1,4 +1,4 @@
-"""Load the settings. Each comes from the environment, else from the settings file, else it has its default."""
+"""Load the settings. Each is read from the environment; if it is not set there, from the settings file."""
 
 import os
 import re
@@ -16,9 +16,9 @@ from holdfast.model.untrusted_file import SharedFileError, UnusableFileError, re
 from holdfast.settings.declarations import Origin, Settings
 
 T = TypeVar("T")
-_FILE_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 1024 * 1024
 _MAX_UNKNOWN_KEYS = 20
-"""How many unknown keys are reported. The number is limited because the file is searched for each of them."""
+"""How many unknown keys are reported. To report one, the whole file is searched for its line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class SettingValue:
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Load and check all settings. The file may be missing unless `path` or `HOLDFAST_CONFIG` names it."""
-    file = path or default_file(environ)
+    """Load and check all settings. If `path` or `HOLDFAST_CONFIG` names the file, it must exist."""
+    file = path or settings_file(environ)
     must_exist = path is not None or bool(environ.get("HOLDFAST_CONFIG"))
     reader = _SettingReader(file=file, text=_read_text(file, must_exist=must_exist), environ=environ)
     settings = _build(Settings, reader, file=file, origins=reader.origins)
@@ -57,8 +57,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
     return settings
 
 
-def default_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The settings file that `load` uses if it gets no path."""
+def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The settings file: the one that `HOLDFAST_CONFIG` names, else `config.toml` in the user's configuration folder."""
     if path := environ.get("HOLDFAST_CONFIG"):
         return Path(path).expanduser()
     from platformdirs import user_config_path
@@ -115,7 +115,7 @@ def _make_setting(key: str, declared: Field[Any]) -> Setting:
 
 
 def _build(kind: type[T], reader: "_SettingReader", prefix: str = "", **values: object) -> T:
-    """Make a dataclass from the values of its settings, and from `values` for its other fields."""
+    """Make a dataclass from the values of its settings. `values` are those of its other fields."""
     for each in fields(cast(Any, kind)):
         key = prefix + each.name
         if is_dataclass(each.type):
@@ -219,7 +219,7 @@ _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
 def _read_text(file: Path, *, must_exist: bool) -> str:
     try:
-        return read_own_file(file, limit=_FILE_BYTES).decode("utf-8")
+        return read_own_file(file, limit=_MAX_FILE_BYTES).decode("utf-8")
     except FileNotFoundError:
         if not must_exist:
             return ""
@@ -229,7 +229,7 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
     except SharedFileError as error:
         reason = str(error.strerror)
     except UnusableFileError as error:
-        reason = f"{error.strerror}. It must be a regular file of at most {_FILE_BYTES} bytes."
+        reason = f"{error.strerror}. It must be a regular file of at most {_MAX_FILE_BYTES} bytes."
     except OSError as error:
         reason = f"{error.strerror}."
     raise HoldfastError(codes.BAD_SETTINGS, f"Could not read settings from {str(file)!r}: {reason}")
@@ -311,7 +311,7 @@ def _describe_unknown_key(key: str) -> str:
 
 
 def _find_line(key: str, text: str) -> int | None:
-    """The line that sets a key. tomllib does not report lines, so this searches the text."""
+    """The number of the line that sets a key. tomllib does not report lines, so this searches the text."""
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):

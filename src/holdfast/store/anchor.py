@@ -38,13 +38,10 @@ class MemoryAnchor:
         self._head: Head | None = None
 
     def exists(self) -> bool:
-        """Whether a head was ever written."""
         return self._head is not None
 
     def read(self) -> Head | None:
-        """The anchored head, or None."""
         return self._head
 
     def write(self, head: Head) -> None:
-        """Replace the anchored head."""
         self._head = head

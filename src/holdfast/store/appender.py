@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.masking.events import mask_event
 from holdfast.masking.mask import Mask
@@ -22,20 +21,63 @@ if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
 OnAppend = Callable[["Tx"], object]
-OnStored = Callable[[list[StoredEvent], list[int]], object]
-"""Called with the new events of each commit, in order, and their sizes. An event that was there before is left out."""
-Write = Callable[[Callable[["Tx"], Any]], Awaitable[Any]]
+Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], object]], None]
+"""`Store.submit`: runs a function in a write transaction, and calls the second one with its result or its error."""
+
+
+_MAX_SINGLE = 4  # up to this many events, one statement for all is not worth its preparation
+
+
+class Feed(Protocol):
+    """Gets the events of each commit, once they are stored."""
+
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether `publish` is to be called. If not, `advance` is."""
+        ...
+
+    def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
+        """Receive the new events of a commit, in order, and their sizes. An event that was there before is left out."""
+        ...
+
+    def advance(self, seq: int) -> None:
+        """Note that the events up to this number are stored."""
+        ...
 
 
 class PendingEvent:
     """A queued event. It is settled when it is durable or has failed."""
 
-    __slots__ = ("_appended", "_error", "_waiter")
+    __slots__ = (
+        "_appended",
+        "_appender",
+        "_error",
+        "_waiters",
+        "event",
+        "key",
+        "on_append",
+        "origin",
+        "size",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        appender: "Appender",
+        event: Event,
+        key: str | None,
+        on_append: OnAppend | None,
+        origin: Origin,
+        size: int,
+    ) -> None:
+        self.event = event
+        self.key = key
+        self.on_append = on_append
+        self.origin = origin
+        self.size = size
+        self._appender = appender
         self._appended: AppendResult | None = None
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None]] | None = None
 
     @property
     def result(self) -> AppendResult | None:
@@ -58,74 +100,111 @@ class PendingEvent:
         return self._error is not None
 
     @property
-    def error(self) -> Exception | None:
+    def is_settled(self) -> bool:
+        """Whether the event is durable or has failed."""
+        return self._appended is not None or self._error is not None
+
+    @property
+    def error(self) -> BaseException | None:
         """Why the event could not be stored."""
         return self._error
 
     async def wait_durable(self) -> int:
         """Wait until the event is on the disk, and return its number. Raises if it failed."""
-        if self._appended is None and self._error is None:
-            if self._waiter is None:
-                self._waiter = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._waiter)
         if self._appended is None:
-            raise self._error or AssertionError("A settled event has a number or an error.")
+            if self._error is None:
+                await self._wait()
+            if self._appended is None:
+                raise self._error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
     async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
-        if self._appended is None:
-            with suppress(Exception):  # `error` keeps the reason
-                await self.wait_durable()
-        return self.is_durable
+        if self._appended is None and self._error is None:
+            await self._wait()
+        return self._appended is not None
 
-    def settle(self, result: AppendResult | Exception) -> None:
+    async def wait_to_the_end(self) -> bool:
+        """Like `wait_settled`, but a cancellation of the caller is raised only when the event is settled."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._appended is None and self._error is None:
+            try:
+                await self._wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return self._appended is not None
+
+    def settle(self, result: AppendResult | BaseException) -> None:
         """Set the result or the error, and wake the waiting tasks."""
         if isinstance(result, AppendResult):
             self._appended = result
         else:
             self._error = result
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiters is not None:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters = None
 
-
-@dataclass(slots=True)
-class _QueuedEvent:
-    event: Event
-    key: str | None
-    on_append: OnAppend | None
-    origin: Origin
-    size: int
-    pending: PendingEvent = field(default_factory=PendingEvent)
+    async def _wait(self) -> None:
+        self._appender.commit_now()  # the caller waits for nothing else that could share the commit
+        if self._appended is None and self._error is None:
+            # Each caller has its own future, so that one that is cancelled does not affect the others.
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if self._waiters is None:
+                self._waiters = [waiter]
+            else:
+                self._waiters.append(waiter)
+            await waiter
 
 
 class Appender:
-    """Queues events and commits them in batches, in order.
+    """Queues events and commits them in batches, in order. While one batch is being committed, the next one fills up.
 
-    If an event cannot be stored, it and all later events fail until `reset` is called; earlier events are
-    kept. Leaving the `async with` block waits for every event; without one, call `flush`.
+    A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop. If an
+    event cannot be stored, it and all later events fail until `reset` is called; earlier events are kept. Leaving the
+    `async with` block waits for every event; without one, call `flush`.
     """
 
     def __init__(
-        self, write: Write, hold: Hold, *, window: int, mask: Mask, on_stored: OnStored | None = None
+        self, submit: Submit, hold: Hold, *, window: int, mask: Mask | None, feed: Feed | None = None
     ) -> None:
+        """`mask` is None if the caller masks the events."""
         if window < 1:
             raise HoldfastError(codes.BAD_ARGUMENT, f"The window must be at least 1, not {window}.")
-        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._submit = submit
         self._hold = hold
         self._mask = mask
-        self._on_stored = on_stored
-        self._slots = asyncio.Semaphore(window)
+        self._feed = feed
+        self._free = window
+        self._waiting: deque[asyncio.Future[None]] | None = None
+        """The callers of `append` that wait for a free place in the window."""
         # Half of the window is filled while the other half is being committed.
         self._batch_size = max(1, window // 2)
-        self._queue: deque[_QueuedEvent] = deque()
-        self._committer: asyncio.Task[None] | None = None
-        self._error: Exception | None = None
+        self._queue: list[PendingEvent] = []
+        self._is_scheduled = False
+        self._is_committing = False
+        self._salvaging: asyncio.Task[None] | None = None
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._error: BaseException | None = None
 
     @property
     def error(self) -> HoldfastError | None:
         """The error of an event that could not be stored, until `reset` is called."""
         return None if self._error is None else self._after_failure(self._error)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an event could not be stored, and `reset` was not called since."""
+        return self._error is not None
+
+    @property
+    def can_append_now(self) -> bool:
+        """Whether `append_now` may be called: the window is not full, and no event has failed."""
+        return self._free > 0 and self._error is None
 
     async def append(
         self,
@@ -137,20 +216,51 @@ class Appender:
         origin: Origin = OWN_AGENT,
         size: int = 0,
     ) -> PendingEvent:
-        """Queue an event; waits only while the window is full. `size` is passed on to `on_stored`.
+        """Queue an event; waits only while the window is full. `size` is passed on to the feed.
 
         `on_append` runs in the event's transaction, unless an event with its key was already there. If the event
         `depends_on` has failed, this one fails too, even after a `reset`.
         """
-        await self._slots.acquire()
-        entry = _QueuedEvent(mask_event(event, self._mask), key, on_append, origin, size)
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._wait_for_place()
+        if self._mask is not None:
+            event = mask_event(event, self._mask)
+        pending = PendingEvent(self, event, key, on_append, origin, size)
+        self._enqueue(pending, depends_on)
+        return pending
+
+    def append_now(
+        self,
+        event: Event,
+        on_append: OnAppend | None = None,
+        depends_on: PendingEvent | None = None,
+        size: int = 0,
+        *,
+        waits_for_next: bool = False,
+    ) -> PendingEvent:
+        """Queue a masked event without waiting. Call this only while `can_append_now`.
+
+        If it `waits_for_next`, it is committed with the next event, or when a caller waits for it.
+        """
+        self._free -= 1
+        pending = PendingEvent(self, event, None, on_append, OWN_AGENT, size)
+        if waits_for_next and (depends_on is None or depends_on.error is None):
+            self._queue.append(pending)
+        else:
+            self._enqueue(pending, depends_on)
+        return pending
+
+    def _enqueue(self, pending: PendingEvent, depends_on: PendingEvent | None) -> None:
         error = self._error or (depends_on.error if depends_on is not None else None)
         if error is not None:
-            self._settle(entry, self._after_failure(error))
-        else:
-            self._queue.append(entry)
-            self._start_committer()
-        return entry.pending
+            self._settle(pending, self._after_failure(error))
+            return
+        self._queue.append(pending)
+        if not (self._is_committing or self._is_scheduled):
+            self._is_scheduled = True
+            self._loop.call_soon(self._commit_scheduled)
 
     async def flush(self) -> None:
         """Wait until every queued event is durable. Raises if one failed."""
@@ -160,8 +270,11 @@ class Appender:
 
     async def wait_settled(self) -> None:
         """Wait until every queued event is durable or has failed."""
-        while self._committer is not None:
-            await asyncio.shield(self._committer)
+        self.commit_now()
+        while self._is_committing:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
 
     def reset(self) -> None:
         """Accept events again after a failure. Failed events stay failed. Call this when all events are settled."""
@@ -175,84 +288,130 @@ class Appender:
     ) -> None:
         if error is None:
             await self.flush()
-        elif self._committer is not None:
-            await asyncio.shield(self._committer)
+        else:
+            await self.wait_settled()
 
-    def _start_committer(self) -> None:
-        if self._committer is None and self._queue:
-            self._committer = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
+    def commit_now(self) -> None:
+        """Commit the next events of the queue, unless a commit is running; then they are next."""
+        queue = self._queue
+        if self._is_committing or not queue:
+            return
+        self._is_committing = True
+        batch = _Batch(self._hold, queue[: self._batch_size])
+        del queue[: self._batch_size]
         try:
-            while self._queue and self._error is None:
-                batch = [self._queue.popleft() for _ in range(min(self._batch_size, len(self._queue)))]
-                await self._commit(batch)
-        finally:
-            self._committer = None
-            while self._error is not None and self._queue:
-                self._settle(self._queue.popleft(), self._after_failure(self._error))
+            self._submit(batch.append_to, partial(self._on_done, batch))
+        except HoldfastError as error:  # the store is closed
+            self._on_done(batch, [], error)
 
-    async def _commit(self, entries: list[_QueuedEvent], *, one_by_one: bool = False) -> None:
-        """Commit the entries in one transaction. If one cannot be appended, commit those before it and fail the others.
+    def _on_done(self, batch: "_Batch", results: list[AppendResult], error: BaseException | None) -> None:
+        if error is None:
+            self._settle_all(batch.entries, results)
+            self._continue()
+        else:
+            self._salvaging = asyncio.get_running_loop().create_task(self._salvage_and_continue(batch, error))
 
-        `append_many` does not say which event failed; then the entries are appended again, one by one.
-        """
-        stored_count = 0
+    def _continue(self) -> None:
+        self._is_committing = False
+        if self._error is not None:
+            queue, self._queue = self._queue, []
+            self._fail(queue, self._error)
+        self.commit_now()
+        if self._idle_waiters and not self._is_committing:
+            for waiter in self._idle_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle_waiters.clear()
 
-        def append_all(tx: "Tx") -> list[AppendResult]:
-            nonlocal stored_count
-            stored_count = 0
-            appended: list[AppendResult] = []
-            for entry in entries:
-                appended.append(_append(tx, self._hold, entry))
-                stored_count += 1
-            return appended
+    def _commit_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.commit_now()
 
-        together = not one_by_one and len(entries) > 1 and all(map(_can_batch, entries))
-        batches = [
-            (origin, [entry.event for entry in batch])
-            for origin, batch in groupby(entries if together else (), key=_origin)
-        ]
-
-        def append_batches(tx: "Tx") -> list[AppendResult]:
-            return [one for origin, events in batches for one in tx.append_many(self._hold, events, origin)]
-
+    async def _salvage_and_continue(self, batch: "_Batch", error: BaseException) -> None:
         try:
-            results = await self._write(append_batches if together else append_all)
+            await self._salvage(batch, error)
         except asyncio.CancelledError:
             # Only closing the event loop cancels this task. It is unknown whether the entries were stored.
             self._error = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
-            self._fail(entries, self._error)
+            self._fail([entry for entry in batch.entries if not entry.is_settled], self._error)
             raise
-        except Exception as error:
-            if together:
-                await self._commit(entries, one_by_one=True)
-                return
-            # If the commit itself failed, after all appends, the first entry gets the error.
-            split = stored_count if stored_count < len(entries) else 0
-            good, bad = entries[:split], entries[split:]
-            if good:
-                await self._commit(good, one_by_one=True)
-            if self._error is None:
-                self._error = error
-                self._settle(bad[0], error)
-                bad = bad[1:]
-            self._fail(bad, self._error)
-            return
-        if self._on_stored is not None:
-            _report_stored(self._on_stored, entries, results)
-        for entry, result in zip(entries, results, strict=True):
-            self._settle(entry, result)
+        finally:
+            self._salvaging = None
+            self._continue()
 
-    def _fail(self, entries: list[_QueuedEvent], reason: Exception) -> None:
+    async def _salvage(self, batch: "_Batch", error: BaseException) -> None:
+        """Commit the events before the one that failed. Fail that one and those after it."""
+        entries = batch.entries
+        if batch.is_together:  # it is unknown which event failed
+            await self._commit_separately(entries)
+            return
+        # If the commit itself failed, after all appends, the first entry gets the error.
+        split = batch.stored_count if batch.stored_count < len(entries) else 0
+        good, bad = entries[:split], entries[split:]
+        if good:
+            await self._commit_separately(good)
+        if self._error is None:
+            self._error = error
+            self._settle(bad[0], error)
+            bad = bad[1:]
+        self._fail(bad, self._error)
+
+    async def _commit_separately(self, entries: list[PendingEvent]) -> None:
+        batch = _Batch(self._hold, entries, separately=True)
+        done: asyncio.Future[list[AppendResult]] = asyncio.get_running_loop().create_future()
+        try:
+            self._submit(batch.append_to, partial(resolve, done))
+            results = await done
+        except Exception as error:
+            await self._salvage(batch, error)
+        else:
+            self._settle_all(entries, results)
+
+    def _settle_all(self, entries: list[PendingEvent], results: list[AppendResult]) -> None:
+        feed = self._feed
+        if feed is not None:
+            if feed.has_subscribers:
+                _publish(feed, entries, results)
+            else:
+                feed.advance(results[-1].seq if len(results) == 1 else max(result.seq for result in results))
+        for entry, result in zip(entries, results, strict=True):
+            entry.settle(result)
+        self._free += len(entries)
+        if self._waiting:
+            self._give_places()
+
+    def _fail(self, entries: list[PendingEvent], reason: BaseException) -> None:
         for entry in entries:
             self._settle(entry, self._after_failure(reason))
 
-    def _settle(self, entry: _QueuedEvent, result: AppendResult | Exception) -> None:
-        entry.pending.settle(result)
-        self._slots.release()
+    def _settle(self, entry: PendingEvent, result: AppendResult | BaseException) -> None:
+        entry.settle(result)
+        self._free += 1
+        if self._waiting:
+            self._give_places()
 
-    def _after_failure(self, reason: Exception) -> HoldfastError:
+    async def _wait_for_place(self) -> None:
+        place: asyncio.Future[None] = self._loop.create_future()
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(place)
+        try:
+            await place  # `_give_places` has counted it
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._free += 1
+                self._give_places()
+            raise
+
+    def _give_places(self) -> None:
+        """Give the free places to those that wait, in order."""
+        while self._waiting and self._free > 0:
+            place = self._waiting.popleft()
+            if not place.done():  # else its caller was cancelled
+                self._free -= 1
+                place.set_result(None)
+
+    def _after_failure(self, reason: BaseException) -> HoldfastError:
         # Keep the code of an error after which a retry may succeed, such as a full disk.
         code = codes.STREAM_BROKEN
         if isinstance(reason, HoldfastError) and reason.code.retryable:
@@ -264,14 +423,49 @@ class Appender:
         )
 
 
-def _append(tx: "Tx", hold: Hold, entry: _QueuedEvent) -> AppendResult:
-    appended = tx.append(hold, entry.event, entry.key, entry.origin)
-    if appended.is_new and entry.on_append is not None:
-        entry.on_append(tx)
-    return appended
+class _Batch:
+    """Events that are appended in one transaction: with one statement if that is possible, unless `separately`."""
+
+    __slots__ = ("_hold", "entries", "is_together", "stored_count")
+
+    def __init__(self, hold: Hold, entries: list[PendingEvent], *, separately: bool = False) -> None:
+        self._hold = hold
+        self.entries = entries
+        self.is_together = not separately and len(entries) > _MAX_SINGLE and all(map(_can_batch, entries))
+        self.stored_count = 0
+        """How many events were appended in the last run, if they were appended one by one."""
+
+    def append_to(self, tx: "Tx") -> list[AppendResult]:
+        """Append the events in this transaction."""
+        if self.is_together:
+            batches = groupby(self.entries, key=_origin)
+            return [
+                result
+                for origin, entries in batches
+                for result in tx.append_many(self._hold, [entry.event for entry in entries], origin)
+            ]
+        self.stored_count = 0
+        results: list[AppendResult] = []
+        for entry in self.entries:
+            appended = tx.append(self._hold, entry.event, entry.key, entry.origin)
+            if appended.is_new and entry.on_append is not None:
+                entry.on_append(tx)
+            results.append(appended)
+            self.stored_count += 1
+        return results
 
 
-def _report_stored(on_stored: OnStored, entries: list[_QueuedEvent], results: list[AppendResult]) -> None:
+def resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    """Settle a future with a result or an error, unless its caller was cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _publish(feed: Feed, entries: list[PendingEvent], results: list[AppendResult]) -> None:
     events: list[StoredEvent] = []
     sizes: list[int] = []
     for entry, result in zip(entries, results, strict=True):
@@ -280,7 +474,7 @@ def _report_stored(on_stored: OnStored, entries: list[_QueuedEvent], results: li
             events.append(
                 StoredEvent(
                     seq=result.seq,
-                    microseconds=result.microseconds,
+                    at_microseconds=result.at_microseconds,
                     event=entry.event,
                     key=entry.key or default_key(entry.event),
                     agent=origin.agent,
@@ -289,14 +483,18 @@ def _report_stored(on_stored: OnStored, entries: list[_QueuedEvent], results: li
                 )
             )
             sizes.append(entry.size)
-    on_stored(events, sizes)
+    feed.publish(events, sizes)
 
 
-def _origin(entry: _QueuedEvent) -> Origin:
+def _origin(entry: PendingEvent) -> Origin:
     return entry.origin
 
 
-def _can_batch(entry: _QueuedEvent) -> bool:
+def _can_batch(entry: PendingEvent) -> bool:
+    event = entry.event
     return (
-        entry.key is None and entry.on_append is None and isinstance(entry.event, EVENTS_WITHOUT_PROJECTION)
+        entry.key is None
+        and entry.on_append is None
+        and isinstance(event, EVENTS_WITHOUT_PROJECTION)
+        and default_key(event) is None
     )

@@ -42,7 +42,7 @@ def decode_event(kind: str, body: bytes) -> Event:
 
 
 def is_json_object(body: bytes) -> bool:
-    """Whether the fields of an unknown event can be read at all."""
+    """Whether the body of an unknown event can be read as JSON fields."""
     try:
         _object.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

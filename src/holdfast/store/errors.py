@@ -1,4 +1,4 @@
-"""Errors of every store: which may go away by themselves, and what errors of the file system mean."""
+"""Errors of every store: after which a retry may succeed, and how errors of the file system are translated."""
 
 import errno
 from collections.abc import Iterator
@@ -39,6 +39,8 @@ def _explain(error: OSError, path: Path) -> HoldfastError | None:
             message = f"'{path}' cannot be created: '{file}' is not a folder. Choose another path."
         case errno.ENAMETOOLONG:
             message = f"'{path}' cannot be opened: its name is too long. Choose another path."
+        case errno.ELOOP:
+            message = f"'{path}' cannot be opened: it is a link that leads nowhere. Remove it, or choose another path."
         case number:
             code = _ERRNO_CODES.get(number or 0)
             return None if code is None else store_error(code, path)

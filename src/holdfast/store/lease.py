@@ -12,8 +12,8 @@ LEASE_SECONDS = 60.0
 """An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
 RENEWALS = 3
 """How often a lease is renewed in that time."""
-# Its calls are ended only a day after its lease expired: until then it may only be suspended.
-_SUSPENDED = timedelta(days=1)
+# An owner that cannot be checked may only be suspended, so its calls are ended a day after its lease expired.
+_MAX_SUSPENSION = timedelta(days=1)
 _closed_holders: set[str] = set()
 """The holder ids of this process's closed stores. Leases that they could not release, as on a full disk, have expired."""
 
@@ -32,12 +32,12 @@ def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | No
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the owner is dead. One that cannot be checked counts as dead a day after its lease expired."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
-    return _is_out_of_time(lease, now, grace=_SUSPENDED) if dead is None else dead
+    return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 
 
 def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
     """Whether the lease ended `grace` ago, or ends so far ahead that the clock was set back after its last renewal."""
-    return lease.expires_at + grace <= now or lease.expires_at > now + _SUSPENDED
+    return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_SUSPENSION
 
 
 def is_interrupted(session: StoredSession) -> bool:
@@ -52,7 +52,7 @@ def check_free(lease: Lease, now: datetime) -> None:
 
 
 def check_epoch(hold: Hold, current: int | None) -> None:
-    """Raise `SESSION_HELD` unless this is the session's current epoch; None if it has no holder."""
+    """Raise `SESSION_HELD` unless the hold has the session's current epoch (`current`; None if the session has no holder)."""
     if hold.epoch != current:
         raise HoldfastError(
             codes.SESSION_HELD,

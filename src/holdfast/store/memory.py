@@ -38,7 +38,7 @@ from holdfast.store.query import (
     encode_cursor,
 )
 from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
-from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
+from holdfast.store.store import AfterCommit, OnDone, ReadTx, Store, Tx
 from holdfast.store.types import (
     AppendResult,
     Approval,
@@ -94,10 +94,23 @@ class MemoryStore(Store):
         work: Callable[[Tx], T],
         *,
         must_happen: bool = False,
-        on_late: Callable[[], object] | None = None,
+        on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
-        """Run a function in a write transaction; if it fails, its writes are rolled back. No write is ever late."""
+        """Run a function in a write transaction; if it fails, its writes are rolled back. No write is ever postponed."""
         self._check_open()
+        return self._write(work)
+
+    def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
+        """Run a function in a write transaction, and call `on_done`, all before this returns."""
+        self._check_open()
+        try:
+            result = self._write(work)
+        except Exception as error:
+            on_done(None, error)
+        else:
+            on_done(result, None)
+
+    def _write(self, work: Callable[[Tx], T]) -> T:
         if self._run_twice:
             with suppress(_RolledBackError):
                 self._tx.run(lambda tx: _roll_back_after(work, tx))
@@ -127,7 +140,7 @@ class MemoryStore(Store):
 
 
 class _RolledBackError(Exception):
-    """Rolls a first run back."""
+    """Raised to roll back the first of two runs."""
 
 
 def _roll_back_after(work: Callable[[Tx], object], tx: Tx) -> None:
@@ -141,6 +154,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self.sessions: dict[SessionId, StoredSession] = {}
         self.events: dict[SessionId, list[StoredEvent]] = {}
+        self.by_key: dict[SessionId, dict[str, StoredEvent]] = {}
         self.order: dict[SessionId, int] = {}
         self.message_numbers: dict[tuple[SessionId, str], int] = {}
         self.leases: dict[SessionId, Lease] = {}
@@ -312,6 +326,7 @@ class _MemoryTx:
         )
         self._db.put(self._db.sessions, session_id, stored)
         self._db.put(self._db.events, session_id, [])
+        self._db.put(self._db.by_key, session_id, {})
         self._db.put(self._db.order, session_id, self._db.next_number())
         self._number_message(session_id, "")
         return stored
@@ -340,6 +355,7 @@ class _MemoryTx:
         session_id = hold.session_id
         self._db.drop(self._db.sessions, session_id)
         self._db.drop(self._db.events, session_id)
+        self._db.drop(self._db.by_key, session_id)
         self._db.drop(self._db.order, session_id)
         self._db.drop(self._db.leases, session_id)
 
@@ -350,31 +366,31 @@ class _MemoryTx:
         log = self._db.events[session_id]
         encode_event(event)
         given, key = key, key or default_key(event)
-        for stored in log if key is not None else ():
-            if stored.key == key:
-                if given is not None and stored.event != event:
-                    raise key_reused(session_id, str(key), stored.seq)
-                return AppendResult(stored.seq, is_new=False, microseconds=stored.microseconds)
+        by_key = self._db.by_key[session_id]
+        if key is not None and (known := by_key.get(key)) is not None:
+            if given is not None and known.event != event:
+                raise key_reused(session_id, key, known.seq)
+            return AppendResult(known.seq, is_new=False, at_microseconds=known.at_microseconds)
         now = self._now()
-        self._db.add(
-            log,
-            StoredEvent(
-                seq=len(log) + 1,
-                microseconds=now,
-                event=event,
-                key=key,
-                agent=origin.agent,
-                parent_call=origin.parent_call,
-                cause=origin.cause,
-            ),
+        stored = StoredEvent(
+            seq=len(log) + 1,
+            at_microseconds=now,
+            event=event,
+            key=key,
+            agent=origin.agent,
+            parent_call=origin.parent_call,
+            cause=origin.cause,
         )
+        self._db.add(log, stored)
+        if key is not None:
+            self._db.put(by_key, key, stored)
         searchable = searchable_text(event)
         if searchable is not None:
             message_id, _ = searchable
             self._number_message(session_id, message_id)
         if changes_session(event, origin):
             self._db.put(self._db.sessions, session_id, project(session, event, from_microseconds(now)))
-        return AppendResult(len(log), is_new=True, microseconds=now)
+        return AppendResult(len(log), is_new=True, at_microseconds=now)
 
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT

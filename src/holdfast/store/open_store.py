@@ -1,4 +1,4 @@
-"""Open the store that a URL names: the only way in for other packages."""
+"""Open the store at a URL. Other packages open stores only with these functions."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
 
     A file is created if there is none, and upgraded after a backup if an earlier version wrote it. `memory:` is a new
     store, which lasts as long as the object. `lease_seconds` is how long others wait for this process if they cannot
-    check whether it is alive; `owner` is the process that they are told of, by default this one.
+    check whether it is alive. `owner` is the process that error messages to others name, by default this one.
     """
     file = sqlite_file(url)
     if file is None:
@@ -32,10 +32,10 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
 
 
 def open_read_only(url: str | Path, *, must_exist: bool = False, keep_unchanged: bool = False) -> Store:
-    """The store at this URL, for reading only; works on a full or read-only disk, too.
+    """The store at this URL, for reading only. This works even on a full or read-only disk.
 
     A missing file counts as an empty store, unless it `must_exist`. A file of an earlier version is upgraded first.
-    With `keep_unchanged`, for a file that another person may have made: it is checked, and never written to.
+    Use `keep_unchanged` for a file that another person may have made: the file is checked first, and never written to.
     """
     file = sqlite_file(url)
     if file is None:

@@ -18,7 +18,7 @@ from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
 MAX_PAGE_BYTES = 256 * 1024
-"""The most that the folders, titles and tags of one page of sessions take. One session may take more."""
+"""The maximum size of all folders, titles and tags in one page of sessions. A single session may exceed it."""
 MAX_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200
@@ -72,7 +72,7 @@ class SearchQuery:
 
 
 def count_fitting(sizes: Iterable[int], limit: int) -> int:
-    """How many of the first sessions, which take this many bytes each, fit into one page: at least one, if there is one."""
+    """How many sessions of these sizes, in this order, fit into one page: at least one, if there are any."""
     total = count = 0
     for size in islice(sizes, limit):
         total += size

@@ -1,18 +1,20 @@
 """The store's interface: functions that read or write, each in one transaction."""
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.masking.mask import Mask
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved
 from holdfast.model.ids import SessionId
 from holdfast.store.anchor import Anchor
-from holdfast.store.appender import Appender, OnStored
+from holdfast.store.appender import Appender, Feed
 from holdfast.store.query import SearchQuery, SessionQuery
 from holdfast.store.types import (
     AppendResult,
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BATCH_SIZE = 1000
+_NO_SECRETS = Mask()
+_submitted: set["asyncio.Future[Any]"] = set()  # asyncio itself does not keep running tasks
 
 
 class ReadTx(Protocol):
@@ -80,7 +84,7 @@ class ReadTx(Protocol):
         ...
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        """The last row of a book of the audit."""
+        """The last row of a book (one of the audit's chains; see `AuditRow.book`)."""
         ...
 
     def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
@@ -157,6 +161,9 @@ class Tx(ReadTx, Protocol):
         ...
 
 
+OnDone = Callable[[Any, BaseException | None], object]
+"""Called on the event loop with the result of a write, or with its error."""
+
 # Runs after a commit, in the writer thread. Returns the seconds after which to run it again, or None.
 AfterCommit = Callable[[ReadTx], float | None]
 
@@ -184,7 +191,7 @@ class Store(ABC):
         work: Callable[[Tx], T],
         *,
         must_happen: bool = False,
-        on_late: Callable[[], object] | None = None,
+        on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
         """Run a function in a write transaction. When this returns, its writes are durable.
 
@@ -192,9 +199,19 @@ class Store(ABC):
         as after a conflict with another process, so the function must have no other effects than those on its `Tx`.
         A caller that is cancelled cannot know whether the write took place, so use keys to make it safe to repeat.
 
-        If the write fails, this raises. With `must_happen`, the store then keeps the function if a later attempt may
-        succeed, as after a full disk. It writes it as soon as it can, before any other write, and calls `on_late`.
+        If the write fails, this raises. With `must_happen`, the store then postpones the write if a later attempt may succeed,
+        as after a full disk: it runs the function as soon as it can, before any other write, and then calls
+        `on_postponed_done`.
         """
+
+    def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
+        """Like `write`, but return at once, and call `on_done` when the write is durable or has failed.
+
+        Writes are made in the order in which they are submitted. Raises if the store is closed.
+        """
+        task = asyncio.ensure_future(self.write(work))
+        _submitted.add(task)
+        task.add_done_callback(lambda done: _report(done, on_done))
 
     @abstractmethod
     async def read(self, work: Callable[[ReadTx], T]) -> T:
@@ -217,8 +234,8 @@ class Store(ABC):
         await self.close()
 
     @property
-    def late_writes(self) -> int:
-        """How many writes that must happen are still waiting."""
+    def postponed_writes(self) -> int:
+        """How many writes with `must_happen` have failed so far and are postponed."""
         return 0
 
     async def create(self, new: NewSession) -> StoredSession:
@@ -232,10 +249,18 @@ class Store(ABC):
         return await self.write(lambda tx: tx.append(hold, event, key, origin))
 
     def appender(
-        self, hold: Hold, *, window: int = 200, mask: Mask | None = None, on_stored: OnStored | None = None
+        self,
+        hold: Hold,
+        *,
+        window: int = 200,
+        mask: Mask | None = _NO_SECRETS,
+        feed: Feed | None = None,
     ) -> Appender:
-        """A stream of events into one session, with at most `window` events not yet durable."""
-        return Appender(self.write, hold, window=window, mask=mask or Mask(), on_stored=on_stored)
+        """A stream of events into one session, with at most `window` events not yet durable.
+
+        `mask` is None if the caller masks the events.
+        """
+        return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
     async def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
@@ -270,7 +295,17 @@ class Store(ABC):
         try:
             await self.write(lambda tx: tx.release(hold), must_happen=True)
         except HoldfastError as error:
-            # It also ends when this store is closed, or when its process ends.
+            # The hold also ends when this store is closed, or when its process ends.
             log.warning(
                 "session not released yet", extra={"session": hold.session_id, "reason": error.message}
             )
+
+
+def _report(task: "asyncio.Future[Any]", on_done: OnDone) -> None:
+    _submitted.discard(task)
+    if task.cancelled():
+        on_done(None, HoldfastError(codes.CANCELLED, "The write was cancelled."))
+    elif (error := task.exception()) is not None:
+        on_done(None, error)
+    else:
+        on_done(task.result(), None)

@@ -71,7 +71,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of a session, with its number, its time in microseconds since 1970, and its origin."""
 
     seq: int
-    microseconds: int
+    at_microseconds: int
     event: Event
     key: str | None = None
     agent: str = ""
@@ -81,7 +81,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def at(self) -> datetime:
         """When the event was stored."""
-        return from_microseconds(self.microseconds)
+        return from_microseconds(self.at_microseconds)
 
     @property
     def origin(self) -> Origin:
@@ -94,12 +94,12 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """The number of an event in its session, and its time in microseconds since 1970.
 
-    `is_new` is False if an event with the same key was already there.
+    `is_new` is False if an event with the same key was already stored.
     """
 
     seq: int
     is_new: bool
-    microseconds: int
+    at_microseconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +162,7 @@ class Lease:
     """When the lease expires if other processes cannot check the owner."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the audit: its number in its book, its text, and the digest that chains it to the previous row.
 
     Invalid UTF-8, which only an edit of the file can cause, is decoded with `surrogateescape`.

@@ -1,1 +1,1 @@
-"""Tools for testing your own agents, tools and stores."""
+"""Tests that you can run on your own stores: `holdfast.testing.store_contract`."""

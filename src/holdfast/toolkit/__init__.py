@@ -30,7 +30,7 @@ from holdfast.toolkit.guards import Guard, direct_only, needs_session
 from holdfast.toolkit.observers import Observation, Observer
 from holdfast.toolkit.operation import Annotations, Operation
 from holdfast.toolkit.parameter import Header
-from holdfast.toolkit.tool import ToolDefinition, tool
+from holdfast.toolkit.tool import ToolDefinition, define_tool
 from holdfast.toolkit.toolbox import Toolbox
 
 __all__ = [
@@ -59,7 +59,7 @@ __all__ = [
     "Trust",
     "Workspace",
     "current_session",
+    "define_tool",
     "direct_only",
     "needs_session",
-    "tool",
 ]

@@ -4,11 +4,11 @@ There is one authenticator for each kind of server:
 
 | server | authenticator | identity and trust come from | a workspace that the client announces |
 |---|---|---|---|
-| stdio, started for one session | `EnvironmentAuthenticator` | the environment: the host started the server; `_meta` must agree | is ignored |
-| stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the host writes it | is ignored |
-| HTTP, with the host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
+| stdio, started for one session | `EnvironmentAuthenticator` | the environment: the Holdfast host started the server | is ignored |
+| stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the Holdfast host writes it | is ignored |
+| HTTP, with the Holdfast host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
 | in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
-| any other | `AnonymousAuthenticator` | nothing | is used: it is an address and grants nothing |
+| any other | `AnonymousAuthenticator` | nothing: callers are anonymous | is used: it says which workspace the client means, and grants no rights |
 
 The arguments of a tool never identify the caller, even if they have the names of context fields.
 """
@@ -47,7 +47,7 @@ _MAX_QUERY = 2048  # characters; the query is parsed before the token is verifie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerIdentity:
-    """The caller's session, or None for an anonymous caller, and the workspace that such a caller announces."""
+    """The caller's session, or None for an anonymous caller, and the workspace that an anonymous caller announces."""
 
     session: SessionContext | None = None
     announced_workspace: str = ""
@@ -76,10 +76,11 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentAuthenticator(Authenticator):
-    """For a server that was started for one session. The host sets the session in its environment; no request can change it.
+    """For a server that was started for one session. The Holdfast host sets the session in the server's environment.
 
-    The host also writes the session into the `_meta` of each request. If the two differ, someone else has set the
-    environment, for example the command in the server's entry, and the request is refused.
+    No request can change the session. The host also writes it into the `_meta` of each request. If `_meta` has the complete
+    context of another session, someone else has set the environment, for example the command in the server's entry in
+    mcp.json, and the request is refused. A missing or incomplete context in `_meta` is ignored.
     """
 
     session: SessionContext
@@ -101,7 +102,7 @@ class EnvironmentAuthenticator(Authenticator):
         if other is not None and context_fields(other) != self._fields:
             raise HoldfastError(
                 codes.NO_CONTEXT,
-                "The session in this server's environment is not the one that sent the request. Remove the HOLDFAST_ variables from the command in the server's entry, and start the server again.",
+                "The session in this server's environment is not the one that sent the request. Remove the HOLDFAST_ variables from the command in this server's entry in mcp.json, and start the server again.",
             )
 
     def log_identity_source(self) -> None:
@@ -111,7 +112,7 @@ class EnvironmentAuthenticator(Authenticator):
 
 
 class MetaAuthenticator(Authenticator):
-    """For a server that sessions share: the host writes the session into the `_meta` of each request."""
+    """For a server that sessions share: the Holdfast host writes the session into the `_meta` of each request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         context = request.meta.get(META_KEY)
@@ -137,7 +138,7 @@ _ANONYMOUS_CALLER = HttpCaller(owner="anonymous")
 
 
 class TokenAuthenticator(Authenticator):
-    """For a server over HTTP: the host signs a token for each request.
+    """For a server over HTTP: the Holdfast host signs a token for each request.
 
     The token is verified before the body is read. A call that may change something needs a token that was signed for its
     body and was not used before. So does a request that opens, changes or ends an MCP session.
@@ -204,15 +205,15 @@ class TokenAuthenticator(Authenticator):
 
 def _missing_token() -> HoldfastError:
     return HoldfastError(
-        codes.BAD_TOKEN, f"Send the host's token in the header {CONTEXT_HEADER}.", reason="missing"
+        codes.BAD_TOKEN, f"Send the Holdfast host's token in the header {CONTEXT_HEADER}.", reason="missing"
     )
 
 
 class ContextVarAuthenticator(Authenticator):
-    """For tools in the host's own process: the caller sets the ContextVar.
+    """For tools in the process of the Holdfast host: the caller sets the ContextVar.
 
     Use one in-memory connection per session. A connection delivers frames in batches, and all frames of a batch run with
-    the same ContextVar.
+    the same value of the ContextVar.
     """
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
@@ -239,7 +240,10 @@ class AnonymousAuthenticator(Authenticator):
         return ""
 
     def log_identity_source(self) -> None:
-        log.warning("no session context (legacy mode): callers are anonymous, pid=%d", os.getpid())
+        log.warning(
+            "no session context (legacy mode): callers are anonymous: this server was not started by Holdfast and has no --keys, pid=%d",
+            os.getpid(),
+        )
 
 
 def authenticator_from_env(environ: Mapping[str, str], aliases: ContextAliases = NO_ALIASES) -> Authenticator:
@@ -253,7 +257,7 @@ def authenticator_from_env(environ: Mapping[str, str], aliases: ContextAliases =
     if present:
         raise HoldfastError(
             codes.NO_CONTEXT,
-            f"The environment has only {', '.join(present)}, which is not a complete session context. Unset these variables, or let the host set all of them.",
+            f"The environment has only {', '.join(present)}, which is not a complete session context. Unset these variables, or let the Holdfast host set all of them.",
         )
     return AnonymousAuthenticator(aliases)
 

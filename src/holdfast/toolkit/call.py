@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     session: SessionContext | None = None
     """The caller's session; None for anonymous callers."""
     announced_workspace: str = ""
-    """The address of the workspace that an anonymous client sent in `_meta`; empty for other callers."""
+    """The slug, name or path of the workspace that an anonymous client announced in `_meta`; empty for other callers."""
     workspace: Workspace | None = None
     """The workspace of this call, for tools with a `workspace` parameter."""
     client: str = ""

@@ -1,4 +1,4 @@
-"""Driven sessions: browsers, apps or shells that a server controls for its callers. The server chooses their ids."""
+"""Driven sessions: browsers, apps or shells that a server drives for its callers. The server chooses their ids."""
 
 import asyncio
 import inspect
@@ -13,16 +13,16 @@ from holdfast.toolkit.errors import ToolError
 T = TypeVar("T")
 Dispose: TypeAlias = Callable[[T], Awaitable[None] | None]
 
-DISPOSE_SECONDS = 5.0  # how long the disposal of one session may take
+DISPOSE_SECONDS = 5.0  # how long the disposal of one driven session may take
 
 log = logging.getLogger(__name__)
 
 
 class SessionManager(Generic[T]):
-    """Finds a caller's driven sessions and disposes of each exactly once.
+    """Manages what a server drives (browsers, apps, shells), not the sessions of its callers. Disposes of each exactly once.
 
-    Each session belongs to the `Call.owner` of the call that added it. No other caller can see or use it. A call without
-    an owner fails.
+    Each driven session belongs to the `Call.owner` of the call that added it. No other caller can see or use it. A call
+    without an owner fails.
     """
 
     def __init__(self, dispose: Dispose[T]) -> None:
@@ -30,7 +30,7 @@ class SessionManager(Generic[T]):
         self._sessions: dict[str, dict[str, T]] = {}  # by owner and id
 
     def add(self, session_id: str, session: T) -> T:
-        """Add a session for the caller; raises BAD_ARGUMENT when the caller already has one with this id."""
+        """Add a driven session for the caller; raises BAD_ARGUMENT when the caller already has one with this id."""
         if not session_id:
             raise ToolError(codes.BAD_ARGUMENT, "The session id is empty. Pass an id.")
         sessions = self._sessions.setdefault(_current_owner(), {})
@@ -41,7 +41,7 @@ class SessionManager(Generic[T]):
         return session
 
     def get(self, session_id: str = "") -> T:
-        """The caller's session with this id; without an id, the only one that the caller has."""
+        """The caller's driven session with this id; without an id, the only one that the caller has."""
         ids = self.ids()
         if session_id:
             if session_id not in ids:
@@ -63,26 +63,26 @@ class SessionManager(Generic[T]):
         return self._sessions[_current_owner()][session_id]
 
     def ids(self) -> tuple[str, ...]:
-        """The ids of the caller's sessions, oldest first."""
+        """The ids of the caller's driven sessions, oldest first."""
         return tuple(self._sessions.get(_current_owner(), ()))
 
     def __len__(self) -> int:
         return sum(map(len, self._sessions.values()))
 
     def has_owner(self, owner: str) -> bool:
-        """Whether this owner has a session."""
+        """Whether this owner has a driven session."""
         return owner in self._sessions
 
     async def remove(self, session_id: str) -> bool:
-        """Dispose of one of the caller's sessions; False when there is none with this id."""
+        """Dispose of one of the caller's driven sessions; False when there is none with this id."""
         return await self._dispose_one(_current_owner(), session_id)
 
     async def dispose_all(self) -> None:
-        """Dispose of all sessions of all callers. If one fails, that is logged and the others are still disposed of."""
+        """Dispose of all driven sessions of all callers. A failure is logged; the others are still disposed of."""
         await asyncio.gather(*map(self.dispose_owned, list(self._sessions)))
 
     async def dispose_owned(self, owner: str) -> None:
-        """Dispose of all sessions of one owner. If one fails, that is logged and the others are still disposed of."""
+        """Dispose of all driven sessions of one owner. A failure is logged; the others are still disposed of."""
         ids = list(self._sessions.get(owner, ()))
         await asyncio.gather(*(self._dispose_or_log(owner, session_id) for session_id in ids))
 
@@ -91,7 +91,7 @@ class SessionManager(Generic[T]):
             async with asyncio.timeout(DISPOSE_SECONDS):
                 await self._dispose_one(owner, session_id)
         except Exception:
-            log.exception("could not dispose of a session", extra={"driven": session_id})
+            log.exception("could not dispose of a driven session", extra={"driven": session_id})
 
     async def _dispose_one(self, owner: str, session_id: str) -> bool:
         sessions = self._sessions.get(owner, {})
@@ -107,7 +107,7 @@ class SessionManager(Generic[T]):
 
 
 def _current_owner() -> str:
-    """The owner of the current call. Outside of calls it is empty, which the owner of a call never is."""
+    """The owner of the current call. Outside of calls, an empty text; `Call.owner` itself is never empty."""
     call = current_call()
     return call.owner if call is not None else ""
 

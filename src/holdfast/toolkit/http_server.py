@@ -6,6 +6,7 @@ asyncio and ASGI. It forwards every event to uvicorn, and knows that a head is c
 """
 
 import asyncio
+import ipaddress
 import logging
 import resource
 import socket
@@ -20,7 +21,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.app import ACCEPT_EXTENSION, IDENTIFY_EXTENSION, REFUSE_EXTENSION
+from holdfast.wire.http.app import (
+    IDENTIFY_EXTENSION,
+    RECEIVED_EXTENSION,
+    REFUSE_EXTENSION,
+    THROTTLE_EXTENSION,
+)
 from holdfast.wire.loop_throttle import LoopThrottle
 
 HEAD_SECONDS = 10.0
@@ -34,13 +40,14 @@ _SLICE_SECONDS = 0.001  # how long to parse before the event loop does other wor
 MAX_PIPELINED = 16
 """How many requests a client may send on one connection before it gets the answer to the first one."""
 _BURST_SECONDS = (
-    0.02  # parsing time that unknown callers may use at once before their connections are read more slowly
+    0.02  # parsing time that an address may use at once before its connections are read more slowly
 )
 _REFUSAL_SECONDS = 0.0003  # about the work of refusing a request
 _REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is discarded
 _DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
+_MAX_NETWORKS = 1024  # whose use of time is remembered
 _OTHER_FILES = 128  # files that a server may open besides its connections
 
 Peername: TypeAlias = tuple[str, int]
@@ -60,13 +67,12 @@ class ConnectionLimits:
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the one that has waited longest for an acceptable request is closed.
+    When there are too many, the one that has waited longest for a complete request from a known caller is closed.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.unknown_callers = LoopThrottle("unknown callers", burst_seconds=_BURST_SECONDS)
-        """Limits the time for all connections whose caller is not known."""
+        self._throttles: dict[str, LoopThrottle] = {}  # by network; the one used last is last
         self._open: dict[Peername, BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
 
@@ -81,17 +87,28 @@ class Connections:
         if self._open.get(connection.peername) is connection:
             del self._open[connection.peername]
 
+    def throttle_of(self, address: str) -> LoopThrottle:
+        """The throttle for the parsing time of connections whose caller is not known: one per address, or per IPv6 network."""
+        network = _network_of(address)
+        throttle = self._throttles.pop(network, None) or LoopThrottle(
+            f"address {network}", burst_seconds=_BURST_SECONDS
+        )
+        self._throttles[network] = throttle
+        if len(self._throttles) > _MAX_NETWORKS:
+            del self._throttles[next(iter(self._throttles))]
+        return throttle
+
     def find(self, peername: Peername) -> "BoundedConnection | None":
         return self._open.get(peername)
 
     def set_waiting(self, connection: "BoundedConnection") -> None:
-        """Mark the connection as waiting for a request."""
+        """Mark the connection as waiting for a complete request: it may be closed to make room for others."""
         if self._open.get(connection.peername) is connection:
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
-    def set_accepted(self, connection: "BoundedConnection") -> None:
-        """Mark the connection as having an acceptable request, so that it is not closed to make room for others."""
+    def set_not_waiting(self, connection: "BoundedConnection") -> None:
+        """Mark the connection as having a complete request from a known caller: it is not closed to make room for others."""
         self._waiting.pop(connection, None)
 
 
@@ -120,16 +137,18 @@ class BoundedConnection(asyncio.Protocol):
         self._has_unread = False  # whether bytes arrived since the last request began
         self._unparsed = b""
         self._is_parse_scheduled = False
-        self._throttle = connections.unknown_callers
+        self.throttle = connections.throttle_of("")
+        """Limits the time to parse this connection. All connections of one caller have the same throttle."""
         self._is_new = True  # whether nothing was parsed yet
         self._is_chunked = False  # whether the last request has a chunked body
-        self._parseable = -1  # how many more bytes of a refused request are parsed; -1 if it is not refused
+        self._parseable = -1  # how many more bytes of a refused request are parsed; -1 means no limit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the head timer at once, because a client may connect and send nothing."""
         self._transport = cast("asyncio.Transport", transport)
         if peername := transport.get_extra_info("peername"):
             self.peername = (str(peername[0]), int(peername[1]))
+            self.throttle = self._connections.throttle_of(self.peername[0])
         self._start_head_timer()
         self._protocol.connection_made(self._transport)
         self._connections.add(self)
@@ -143,11 +162,11 @@ class BoundedConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the data in pieces. While pieces wait, reading is paused, unless uvicorn resumes it."""
         if self._parseable == 0:
-            self._throttle.add(len(data) * _DISCARD_SECONDS_PER_BYTE)
+            self.throttle.charge(len(data) * _DISCARD_SECONDS_PER_BYTE)
         else:
             self._unparsed += data
         if not self._is_parse_scheduled:
-            if self._throttle.must_wait(monotonic()):
+            if self.throttle.must_wait(monotonic()):
                 self._wait_turn()
             else:
                 self._parse()
@@ -156,7 +175,7 @@ class BoundedConnection(asyncio.Protocol):
         self._is_parse_scheduled = True
         self._transport.pause_reading()
         # The first request on a connection does not wait behind connections that send much.
-        self._throttle.call_in_turn(self._parse, first=self._is_new)
+        self.throttle.call_in_turn(self._parse, first=self._is_new)
 
     def _parse(self) -> None:
         self._is_parse_scheduled = self._is_new = False
@@ -167,10 +186,10 @@ class BoundedConnection(asyncio.Protocol):
             # After a piece of a head, let the application start: the rest may be a body.
             if not self._running or monotonic() - started > _SLICE_SECONDS:
                 break
-        must_rest = self._throttle.count(started) and self._throttle.begin_rest() > 0
+        must_pause = self.throttle.charge_since(started) and self.throttle.begin_pause() > 0
         if self._transport.is_closing():
             return
-        if self._unparsed or must_rest:
+        if self._unparsed or must_pause:
             self._wait_turn()
         elif not self._protocol.flow.read_paused:
             self._transport.resume_reading()
@@ -228,20 +247,22 @@ class BoundedConnection(asyncio.Protocol):
         self._stop_head_timer()
 
     def request_identified(self, throttle: LoopThrottle) -> None:
-        """From now on, the time to parse counts for this caller."""
-        self._throttle = throttle
+        """From now on, charge the time to parse this connection to its caller's throttle."""
+        self.throttle = throttle
 
     def request_refused(self) -> None:
-        """If the body is chunked, parse only a little of it: that can take much longer than to send it.
+        """If the body is chunked, parse only the first bytes of it, and then close the connection.
 
-        The rest is read and discarded, so that the client can read the answer. Then the connection is closed.
+        To parse small chunks costs the server far more time than to send them costs the client. The other bytes are
+        received and discarded, because the client may read the answer only after it has sent its whole body.
         """
         if self._is_chunked:
             self._parseable = _REFUSED_BYTES
-        self._throttle.add(_REFUSAL_SECONDS)
+        self.throttle.charge(_REFUSAL_SECONDS)
 
-    def request_accepted(self) -> None:
-        self._connections.set_accepted(self)
+    def request_received(self) -> None:
+        """The application has a complete request from a known caller."""
+        self._connections.set_not_waiting(self)
 
     def request_finished(self) -> None:
         """Start the head timer if a part of the next request may have arrived already."""
@@ -290,9 +311,10 @@ async def serve_app(
             await app(scope, receive, send)
             return
         scope["extensions"] = {
-            ACCEPT_EXTENSION: connection.request_accepted,
             IDENTIFY_EXTENSION: connection.request_identified,
+            RECEIVED_EXTENSION: connection.request_received,
             REFUSE_EXTENSION: connection.request_refused,
+            THROTTLE_EXTENSION: connection.throttle,
         }
         is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         connection.request_started(is_chunked=is_chunked)
@@ -348,6 +370,19 @@ def _max_connections() -> int:
         if max_files == resource.RLIM_INFINITY
         else min(MAX_CONNECTIONS, max(max_files - _OTHER_FILES, 16))
     )
+
+
+def _network_of(address: str) -> str:
+    """The address itself or, for IPv6, its first 64 bits: one client may use all addresses of such a network."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return str(parsed)
 
 
 def bind(host: str, port: int) -> socket.socket:

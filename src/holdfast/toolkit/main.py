@@ -62,13 +62,16 @@ def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
         "--plugin", action="append", default=[], metavar="NAME", help="add the tools of this plugin"
     )
     parser.add_argument(
-        "--keys", type=Path, metavar="FILE", help="the host's public key set, to verify its tokens"
+        "--keys",
+        type=Path,
+        metavar="FILE",
+        help="the public key set of the Holdfast host, to verify its tokens",
     )
     parser.add_argument(
         "--public",
         default="",
         metavar="URL",
-        help="the URL that the host uses for this server, if it is not http://HOST:PORT/mcp",
+        help="the URL of this server in the Holdfast host's mcp.json, if it is not http://HOST:PORT/mcp",
     )
     parser.add_argument(
         "--allow-anonymous", action="store_true", help="with --keys: accept callers without a token too"

@@ -29,12 +29,19 @@ class Operation(StrEnum):
     """The operation types. Tools cannot add others."""
 
     COMMAND = "command"
+    """The tool changes something. Hints: not read-only, destructive."""
     QUERY = "query"
+    """The tool only reads. Hints: read-only, idempotent."""
     EVAL = "eval"
+    """The tool runs code that the caller sends. Hints: not read-only, destructive, open world."""
     SCREENSHOT = "screenshot"
+    """The tool returns a picture of what the server drives. Hints: as for a query."""
     LOGS = "logs"
+    """The tool returns log lines of what the server drives. Hints: as for a query."""
     DIALOG = "dialog"
+    """The tool opens, answers or closes a dialog of what the server drives. Hints: not read-only, not destructive."""
     WINDOW_INFO = "window_info"
+    """The tool describes windows of what the server drives: title, size, position. Hints: as for a query."""
 
     @property
     def mutates(self) -> bool:

@@ -6,7 +6,7 @@ that a model sends. So a pattern
 * needs a `max_length`;
 * must not have a repetition or an alternation inside another repetition (a repetition of at most 16 times is harmless,
   and does not count as one);
-* must not refer back to a group.
+* must not refer to a group, by a back-reference or a condition.
 """
 
 import re
@@ -60,7 +60,7 @@ def _find_problem(pattern: str, max_length: int | None) -> str:
     except re.error as error:
         return f"is not a regular expression: {error}"
     return (
-        "could take forever: it repeats a repetition or an alternation, or refers to a group"
+        "could take forever: it repeats a repetition or an alternation, or it has a back-reference or a condition on a group"
         if _is_slow(parsed, repeated=False)
         else ""
     )

@@ -98,8 +98,8 @@ class Tool:
         return self.definition.annotations.with_defaults(self.operation.annotations)
 
 
-def tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
-    """Define a tool. Its name and description default to the handler's name and docstring."""
+def define_tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
+    """Define a tool for `box.add`. Its name and description default to the handler's name and docstring."""
     fields: dict[str, Any] = {
         "name": getattr(handler, "__name__", ""),
         "description": inspect.getdoc(handler) or "",

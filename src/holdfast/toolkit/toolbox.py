@@ -16,7 +16,7 @@ from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.observers import Observer
 from holdfast.toolkit.plugins import load_plugin
-from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, tool
+from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, define_tool
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
 from holdfast.wire.mcp.eras import Implementation
@@ -67,7 +67,7 @@ class Toolbox:
         """Decorator: add the function to the box as a tool. The options are fields of `ToolDefinition`."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
-            self.add(tool(handler, **options))
+            self.add(define_tool(handler, **options))
             return handler
 
         return decorate
@@ -85,7 +85,7 @@ class Toolbox:
         return added
 
     def include(self, box: "Toolbox", prefix: str) -> None:
-        """Add the tools of another box, as `<prefix>_<tool>`, with its codes, observers and session managers.
+        """Add the tools of another box, as `<prefix>_<tool>`, with its codes, observers and managers of driven sessions.
 
         If the name of a tool or a code is taken, nothing is added.
         """
@@ -113,8 +113,11 @@ class Toolbox:
                     codes.BAD_PLUGIN, f"The plugin {name!r} cannot be added: {error.message}"
                 ) from error
 
-    def drive(self, manager: SessionManager[T]) -> SessionManager[T]:
-        """Dispose of the manager's sessions when the server ends, even if SIGINT or SIGTERM ends it."""
+    def dispose_at_end(self, manager: SessionManager[T]) -> SessionManager[T]:
+        """Register the manager: its driven sessions are disposed of when the server ends, even if SIGINT or SIGTERM ends it.
+
+        Those of an anonymous caller over HTTP are disposed of when the caller's MCP session ends.
+        """
         self._managers.append(manager)
         return manager
 

@@ -137,7 +137,7 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
 
 
 def _encoded_length(raw: _RawMessage, line_length: int) -> int:
-    """The length of the message without optional whitespace. A long message is not encoded to find it."""
+    """The length of the message without optional whitespace. For a long message, it is computed without encoding it."""
     if line_length <= LONG_BYTES:
         return len(_encode(raw))
     members = {

@@ -1,19 +1,19 @@
 """Split a byte stream into lines. Only the first and last bytes of a line over the limit are kept."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 BOM = b"\xef\xbb\xbf"
 LONG_BYTES = 64 * 1024
 """A longer line is parsed in a thread."""
 LONG_LINES_BYTES = 48 * 1024 * 1024
-"""The memory for all long lines of a session."""
+"""The memory for all long lines and HTTP bodies of a session."""
 _HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedLine:
-    """The size, the first bytes and the last bytes of a line over the limit, or for which there was no memory."""
+    """A line over the limit, or for which there was no memory: its size, its first bytes and its last bytes."""
 
     size: int
     head: bytes
@@ -24,7 +24,7 @@ Line: TypeAlias = bytes | bytearray | OversizedLine
 
 
 class LongLines:
-    """The memory for the long lines of a session: those that are unfinished, and those that wait to be parsed.
+    """The memory for the long lines and HTTP bodies of a session: those that are unfinished, and those that wait to be parsed.
 
     A line may grow only while at least as much memory is free as it uses. So a few lines cannot take all memory.
     """
@@ -35,7 +35,7 @@ class LongLines:
         self._free = total
 
     def try_grow(self, size: int, added: int) -> bool:
-        """Count more bytes of a line that has `size` bytes. False if it may not grow."""
+        """Count `added` bytes for a line that has `size` bytes. False if the line may not grow."""
         if size + added > self._free:
             return False
         self._free -= added
@@ -44,6 +44,36 @@ class LongLines:
     def release(self, size: int) -> None:
         """Count these bytes as free again."""
         self._free += size
+
+
+class MessageMemory:
+    """The memory for one message of a session that arrives in parts, while it is received and parsed. Short ones do not count."""
+
+    __slots__ = ("_counted", "_long_lines")
+
+    def __init__(self, long_lines: LongLines) -> None:
+        self._long_lines = long_lines
+        self._counted = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def try_grow_to(self, size: int) -> bool:
+        """Count the message with this size. False if it may not grow."""
+        if size <= max(LONG_BYTES, self._counted):
+            return True
+        if not self._long_lines.try_grow(self._counted, size - self._counted):
+            return False
+        self._counted = size
+        return True
+
+    def release(self) -> None:
+        """Count the memory as free again: the message was parsed, or it is dropped."""
+        self._long_lines.release(self._counted)
+        self._counted = 0
 
 
 class LineSplitter:
@@ -101,7 +131,7 @@ class LineSplitter:
         self._tail = (self._tail + piece[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def _may_grow(self, size: int, added: int) -> bool:
-        """Count the memory of a line once it is long."""
+        """Whether the line may grow. The memory of long lines is counted."""
         if size + added <= LONG_BYTES:
             return True
         return self._long_lines.try_grow(size, added if size > LONG_BYTES else size + added)

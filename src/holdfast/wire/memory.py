@@ -24,7 +24,7 @@ async def connect_memory(left: Peer, right: Peer, *, grace: float = 0.0) -> Asyn
 
 
 class _MemoryTransport:
-    """One direction of the connection. Buffers what the reader has not received, and pauses the writer when that is too much."""
+    """One direction of the connection. If its buffer is too large, the writer must pause."""
 
     def __init__(self, writer: Peer, reader: Peer) -> None:
         self._writer = writer

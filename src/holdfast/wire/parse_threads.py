@@ -18,21 +18,22 @@ _SECONDS_PER_BYTE = 5e-9  # about the time to parse a long message
 
 
 async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: LoopThrottle) -> Message | None:
-    """Parse a long message."""
+    """Parse a long message, in a thread."""
     return await run_in_parse_thread(parse_line, text, limits, throttle=throttle)
 
 
 async def run_in_parse_thread(
     function: Callable[..., T], text: bytes | bytearray | Raw, *args: Any, throttle: LoopThrottle
 ) -> T:
-    """Call a function that reads a long text. The throttle counts the time: such a thread delays the event loop (GIL).
+    """Call a function that reads a long text, in a thread. The throttle's owner is charged for the time.
 
-    An estimate counts at once, so that not all connections of an owner begin at the same time.
+    The thread slows the event loop (GIL). An estimate of the time is charged at once, so that an owner's connections do not
+    all begin at the same time.
     """
     estimate = len(text) * _SECONDS_PER_BYTE
-    throttle.add(estimate)
+    throttle.charge(estimate)
     result, seconds = await PARSE_THREADS.run(_run_timed, function, text, *args, owner=throttle.owner)
-    throttle.add(seconds - estimate)
+    throttle.charge(seconds - estimate)
     return result
 
 

@@ -1,6 +1,6 @@
 """One end of a JSON-RPC connection: requests in both directions, notifications, cancellation and shutdown.
 
-The peer does no I/O. The `pipe` and `memory` modules pass it the received bytes, as asyncio does with a protocol, and
+The peer does no I/O. The `pipe`, `socket` and `memory` modules pass it the received bytes, as asyncio does with a protocol, and
 give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;
@@ -17,14 +17,17 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, assert_never
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.light_event import LightEvent
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.deadlines import Deadlines
+from holdfast.wire.fair_sharing import RequestSlots, SendQueue
 from holdfast.wire.frame import (
     EMPTY_OBJECT,
     ErrorBody,
@@ -42,7 +45,7 @@ from holdfast.wire.frame import (
     notification_line,
     request_line,
 )
-from holdfast.wire.incoming import (
+from holdfast.wire.incoming_requests import (
     MAX_UNREAD_BYTES,
     MCP_CANCEL,
     CancelMethod,
@@ -52,8 +55,6 @@ from holdfast.wire.incoming import (
 )
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 from holdfast.wire.receiver import PausableTransport, Receiver
-from holdfast.wire.request_slots import RequestSlots
-from holdfast.wire.send_queue import SendQueue
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class PeerTransport(PausableTransport, Protocol):
 
 @dataclass(slots=True)
 class PeerStats:
-    """How many received messages had no effect, and how many of ours the remote peer could not parse."""
+    """Counts of messages that went wrong."""
 
     malformed_lines: int = 0
     unexpected_responses: int = 0  # responses to no pending request
@@ -120,14 +121,13 @@ class Peer:
         answers_malformed: bool = False,
         throttle: LoopThrottle | None = None,
     ) -> None:
-        """Connections of one owner share a throttle."""
         self._on_notification = on_notification
         self._cancel_method = cancel_method
         self._limits = limits
         self._answers_malformed = answers_malformed
         self._loop = asyncio.get_running_loop()
         self._transport: PeerTransport | None = None
-        self._writable = asyncio.Event()
+        self._writable = LightEvent()
         self._writable.set()
         self._unsent = SendQueue()
         self._unread_errors = 0  # errors written since the remote peer stopped reading
@@ -138,7 +138,7 @@ class Peer:
         self._next_id = secrets.randbits(31)
         self._is_closed = False
         self.throttle = throttle or LoopThrottle(f"peer {next(_peer_numbers)}", burst_seconds=BURST_SECONDS)
-        """Limits the event loop's time for what is received."""
+        """Limits how much of the event loop's time the received messages take. Connections of one owner share it."""
         self._receiver = Receiver(
             limits,
             throttle=self.throttle,
@@ -147,23 +147,28 @@ class Peer:
             must_wait=self._has_too_many_unread,
             on_end=lambda: self._end("The remote peer closed the connection."),
         )
-        self._incoming = IncomingRequests(
-            on_request,
-            self._write_answer,
-            self._writable,
-            limits=limits,
-            answers_cancelled=cancel_method.answers_cancelled_request,
-        )
-        self.ended = asyncio.Event()
+        self._on_request = on_request
+        self.ended = LightEvent()
         """Set when no more messages will arrive."""
         self.stats = PeerStats()
+
+    @cached_property
+    def _incoming(self) -> IncomingRequests:
+        """Created when it is needed: most servers never send a request."""
+        return IncomingRequests(
+            self._on_request,
+            self._write_answer,
+            self._writable,
+            limits=self._limits,
+            answers_cancelled=self._cancel_method.answers_cancelled_request,
+        )
 
     # Sending
 
     async def request(
         self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None, owner: str = ""
     ) -> Raw:
-        """Send a request and wait for the result; send a cancellation if the caller times out or is cancelled.
+        """Send a request and wait for the result. If the caller times out or is cancelled, send a cancellation.
 
         If sessions share the connection, `owner` is the session that sends the request. No session can take all request slots.
         """
@@ -245,7 +250,7 @@ class Peer:
         is_sent = False
         try:
             if self._receiver.is_paused:
-                self._receiver.resume()  # the response may be behind lines that wait
+                self._receiver.resume()  # the response may come after lines that wait
             if self._writable.is_set() and not self._unsent:
                 self._write(line)
                 is_sent = True
@@ -304,11 +309,11 @@ class Peer:
         self._receiver.feed(data)
 
     def eof_received(self) -> None:
-        """The remote peer sends no more. What has arrived is still handled."""
+        """Receive the end of the input. Messages that have arrived are still handled."""
         self._receiver.end()
 
     def connection_lost(self) -> None:
-        """The connection is gone. Write no more; handle what has arrived."""
+        """Stop writing. Messages that have arrived are still handled."""
         self._transport = self._receiver.transport = None
         self.resume_writing()
         self.eof_received()
@@ -338,7 +343,7 @@ class Peer:
     # Receiving
 
     def _has_too_many_unread(self) -> bool:
-        """Whether the remote peer must first read the answers that it got. Never true while we wait for its answer."""
+        """Whether the remote peer must first read the answers that we sent. Always False while we wait for its answer."""
         incoming = self._incoming
         return not self._pending and (
             max(incoming.ending_count, self._unread_errors) >= self._limits.in_flight

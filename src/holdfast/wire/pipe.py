@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
+from holdfast.model.light_event import LightEvent
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
@@ -24,7 +25,7 @@ _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 async def connect_pipes(
     peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0
 ) -> AsyncIterator[Peer]:
-    """Connect the peer to two open files. When the block ends, handlers get `grace` seconds to finish; then the files are closed."""
+    """Connect the peer to two open files. On exit, handlers get `grace` seconds to finish; then the files are closed."""
     loop = asyncio.get_running_loop()
     pipe = _PipeTransport(peer)
     writer, _ = await loop.connect_write_pipe(lambda: _Writer(pipe), target)
@@ -78,7 +79,7 @@ class _PipeTransport:
         self._loop = asyncio.get_running_loop()
         self._buffer: list[bytes] = []
         self._size = 0
-        self.closed = asyncio.Event()
+        self.closed = LightEvent()
         self.reader: asyncio.ReadTransport | None = None
         self.writer: asyncio.WriteTransport | None = None
 

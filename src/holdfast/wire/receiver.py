@@ -1,4 +1,4 @@
-"""Turn received bytes into messages. All connections of a session together use only its share of the event loop's time."""
+"""Turn received bytes into messages, within the owner's share of the event loop's time."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ from holdfast.wire.parse_threads import parse_in_thread
 _BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
 _BATCH_LINES = 100  # the most lines in one batch: the handlers that they start take time, too
 _BATCH_PAUSE_SECONDS = 0.002
-_HANG_UP_CHECK_SECONDS = 0.5  # how often to check whether a remote peer that does not read is gone
+_HANG_UP_CHECK_SECONDS = 0.5  # how often to check whether a remote peer that does not read has hung up
 
 
 class PausableTransport(Protocol):
@@ -104,7 +104,7 @@ class Receiver:
     def _process(self, started: float, *, has_turn: bool = False) -> None:
         """Dispatch some lines. If the owner of the connection has used too much of the event loop's time, pause reading.
 
-        Without `has_turn`, do this also before the first line: another connection may have used the time.
+        Without `has_turn`, check this even before the first line: another connection of the owner may have used the time.
         """
         if self._is_resume_scheduled:
             return
@@ -127,11 +127,11 @@ class Receiver:
                 lines_left -= 1
                 if backlog and (not lines_left or monotonic() > until):
                     break
-        if self._throttle.count(started) or (backlog and self._parse_task is None):
+        if self._throttle.charge_since(started) or (backlog and self._parse_task is None):
             if not lines_left:
                 self._is_resume_scheduled = True
                 self._loop.call_later(_BATCH_PAUSE_SECONDS, self._wait_turn)
-            elif self._throttle.begin_rest() or (backlog and not self._is_blocked()):
+            elif self._throttle.begin_pause() or (backlog and not self._is_blocked()):
                 self._wait_turn()
         is_behind = self._is_resume_scheduled or bool(backlog) or self._parse_task is not None
         if is_behind is not self.is_paused:
@@ -140,7 +140,7 @@ class Receiver:
             self._on_end()
 
     def _postpone(self, started: float) -> None:
-        self._throttle.count(started)  # the time to split what has arrived
+        self._throttle.charge_since(started)  # the time to split what has arrived
         self._wait_turn()
         if not self.is_paused:
             self._set_paused(paused=True)

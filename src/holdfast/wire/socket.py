@@ -7,12 +7,12 @@ from typing import cast
 from holdfast.wire.peer import Peer
 
 _FLUSH_SECONDS = 2.0
-# poll() reports that the remote end of a socket sends no more only if this event is requested; only Linux has it.
+# poll() reports that the remote end has closed its output only if this event is requested. Only Linux has it.
 _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 
 
 class SocketTransport(asyncio.Protocol):
-    """Connects a socket and a peer: for asyncio it is the protocol of the socket, for the peer it is the transport."""
+    """Connects a socket and a peer. It is an asyncio protocol for the socket, and the transport of the peer."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

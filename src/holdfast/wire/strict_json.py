@@ -1,8 +1,8 @@
 """Decode JSON strictly: no duplicate keys, no deep nesting, no huge numbers, no invalid UTF-8.
 
 Every check is a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
-decoder keeps only one of two equal keys, so the result has fewer members. Most documents come out unchanged, which
-already proves that they have no duplicates.
+decoder keeps only one of two equal keys, so the result has fewer members. If the result is the same as the document,
+which is usual, there are no duplicates and nothing needs to be counted.
 """
 
 import re
@@ -46,22 +46,24 @@ def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
     """Raise `StrictJsonError` unless the document is valid, within the limits and without duplicate keys."""
     text = bytes(raw)
     small = len(text) <= limits.digits and _count(text, b"{", b"[") <= limits.depth
-    bare = b"" if small else _check_limits(text, limits)
+    without_strings = b"" if small else _check_limits(text, limits)
     try:
         out = _encode(_decode(text))
     except DECODE_ERRORS as error:
         raise StrictJsonError(describe_decode_error(error)) from None
-    if out != text and count_members(out) != (bare.count(b":") if bare else count_members(text)):
+    if out != text and count_members(out) != (
+        without_strings.count(b":") if without_strings else count_members(text)
+    ):
         raise StrictJsonError("an object has a duplicate key")
 
 
-def is_over(raw: bytes | msgspec.Raw, budget: Budget) -> bool:
+def exceeds_budget(raw: bytes | msgspec.Raw, budget: Budget) -> bool:
     """Whether a document has more bytes or values than the budget. The document is not decoded."""
     return len(raw) > budget.bytes or has_more_values(raw, budget.values)
 
 
 def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
-    """Whether a document has more values than this. Each begins after a comma or an opening bracket."""
+    """Whether a document has more values than this. A value begins after a comma or an opening bracket."""
     if len(raw) <= values:
         return False
     text = bytes(raw)
@@ -118,15 +120,15 @@ def describe_decode_error(error: BaseException) -> str:
 
 
 def _check_limits(text: bytes, limits: Limits) -> bytes:
-    bare = _strip_strings_within(text, limits.values)
-    if bare is None:
+    without_strings = _strip_strings_within(text, limits.values)
+    if without_strings is None:
         raise StrictJsonError(f"it has more than {limits.values} values")
     # Only the first digit of a number begins a match: otherwise many long numbers would cost `digits` steps per byte.
-    if re.search(rb"(?<![0-9])[0-9]{%d}" % (limits.digits + 1), bare):
+    if re.search(rb"(?<![0-9])[0-9]{%d}" % (limits.digits + 1), without_strings):
         raise StrictJsonError(f"a number has more than {limits.digits} digits")
-    if _is_nested_deeper(bare, limits.depth):
+    if _is_nested_deeper(without_strings, limits.depth):
         raise StrictJsonError(f"it is nested more than {limits.depth} levels deep")
-    return bare
+    return without_strings
 
 
 def _strip_strings_within(text: bytes, values: int) -> bytes | None:
@@ -134,8 +136,8 @@ def _strip_strings_within(text: bytes, values: int) -> bytes | None:
     # Count the quotes before splitting at them: millions of strings must not become millions of objects.
     if _count(text, b'"') - _count(text, rb"\"") > 4 * values:
         return None
-    bare = strip_strings(text)
-    return bare if _count_values(bare) <= values else None
+    without_strings = strip_strings(text)
+    return without_strings if _count_values(without_strings) <= values else None
 
 
 def _count_values(text: bytes) -> int:
@@ -157,8 +159,8 @@ def _slices(text: bytes | bytearray) -> Iterator[bytes]:
         time.sleep(0)
 
 
-def _is_nested_deeper(bare: bytes, depth: int) -> bool:
-    brackets = bare.translate(_TO_PARENTHESES, _NOT_BRACKETS)
+def _is_nested_deeper(without_strings: bytes, depth: int) -> bool:
+    brackets = without_strings.translate(_TO_PARENTHESES, _NOT_BRACKETS)
     for _ in range(depth):
         if not brackets:
             return False

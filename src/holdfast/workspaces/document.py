@@ -1,4 +1,4 @@
-"""One workspace as a TOML document."""
+"""Parse and format the TOML document of a workspace."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ KEYS = (
     *(f"sandbox.{name}" for name in QUOTA_KEYS),
     "env.<server>.<VARIABLE>",
 )
-NAME_LENGTH = 200
+MAX_NAME_LENGTH = 200
 
 _MINIMUMS = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descriptors": 16}
 _MAX_NUMBER = 2**53
@@ -71,12 +71,12 @@ def guess_path(text: str) -> str:
 
 
 def check_name(raw: object) -> str:
-    """Check a display name and strip it; raise ValueError if it is invalid. It must not look like a path."""
+    """Return a display name without surrounding spaces. Raise ValueError if it is invalid, or looks like a path."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be non-empty text")
     name = raw.strip()
-    if len(name) > NAME_LENGTH or not name.isprintable() or "/" in name or "\\" in name:
-        raise ValueError(f"must be at most {NAME_LENGTH} printable characters, without / and \\")
+    if len(name) > MAX_NAME_LENGTH or not name.isprintable() or "/" in name or "\\" in name:
+        raise ValueError(f"must be at most {MAX_NAME_LENGTH} printable characters, without / and \\")
     return name
 
 
@@ -135,7 +135,7 @@ class _TableReader:
             return default
 
     def require(self, name: str, parse: Callable[[object], T], default: T) -> T:
-        """The value of a key. If the key is missing, that is a mistake."""
+        """The value of a key that must not be missing."""
         if name not in self.table:
             self.problems.append(f"{self.prefix}{name} is missing.")
         return self.get(name, parse, default)
@@ -153,8 +153,8 @@ def _describe_unknown_keys(table: Mapping[str, object]) -> Iterator[str]:
     for name, prefix, known_keys in keys:
         if prefix + name == "permission.allow":
             yield (
-                "permission.allow is not possible in a workspace, which can only restrict. Allow tools in the settings;"
-                " `holdfast settings path` prints their file."
+                "permission.allow is not possible in a workspace: a workspace can only restrict. Allow tools in the settings"
+                " file; `holdfast settings path` prints its path."
             )
         elif name not in known_keys:
             suggestion = get_close_matches(name, known_keys, n=1)

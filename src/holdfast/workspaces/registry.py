@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import read_mounts, with_aliases
+from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.private_files import make_private_folder
 from holdfast.model.trust import Trust
 from holdfast.model.untrusted_file import open_untrusted_file, read_descriptor
@@ -22,8 +22,8 @@ from holdfast.workspaces.worktree import find_repository
 WORKSPACES_FOLDER = "workspaces"
 """The folder of the registry, in `data_dir`."""
 SUFFIX = ".toml"
-_FILE_BYTES = 64 * 1024
-_ADDRESS_LENGTH = 4096
+_MAX_FILE_BYTES = 64 * 1024
+_MAX_ADDRESS_LENGTH = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class InvalidWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A session's folder that overlaps with a workspace: they are the same folder, or one contains the other."""
+    """A session's folder and a workspace's folder that overlap: they are the same, or one contains the other."""
 
     root: str
     """The session's folder."""
@@ -52,7 +52,7 @@ class Overlap:
     """The workspace's trust; `sandboxed` if its file is invalid."""
 
     def describe(self) -> str:
-        """Explain to the user that the session is sandboxed because this workspace is, and what to do about it."""
+        """Tell the user that the session is sandboxed because this workspace is, and what to do about it."""
         slug = self.file.stem
         if self.root == self.folder:
             relation = f"This folder is the workspace {slug!r}"
@@ -61,22 +61,24 @@ class Overlap:
         else:
             relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
         return (
-            f"{relation}, which is sandboxed, so the session is sandboxed, too. For a direct session, use other folders,"
+            f"{relation}, which is sandboxed. So the session is sandboxed, too. For a direct session, use another folder,"
             f' or write trust = "direct" in {self.file}'
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CacheEntry:
-    """A parsed file, its stat values when it was read, and the workspace's folder with symlinks resolved."""
+    """A file that was read and parsed."""
 
     file_version: tuple[int, ...]
+    """Its `stat` values at that time."""
     content: Workspace | InvalidWorkspace
     folder: Path | None
+    """The real path of the workspace's folder; None if it is not known."""
 
 
 class Registry:
-    """The workspaces whose files are in `folder`, inside Holdfast's data folder. `folder` is created with the first workspace."""
+    """The workspaces whose files are in `folder`, a folder in Holdfast's data folder. It is created with the first workspace."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -145,15 +147,15 @@ class Registry:
         self._entries.pop(file.name, None)
 
     def find(self, address: str) -> Workspace | None:
-        """Find a workspace by slug, by name, or by an absolute path in it or in one of its git worktrees.
+        """Find a workspace by its slug, its name, or an absolute path in it or in one of its git worktrees.
 
-        Return None if no workspace matches; of nested workspaces, return the innermost. A relative path is an error. So is
-        an invalid workspace file: otherwise the session would run without the workspace's limits.
+        Return the innermost of nested workspaces, and None if no workspace matches. Raise for a relative path, and if the
+        file of the workspace is invalid: otherwise a session would run without the workspace's limits.
         """
         address = address.strip()
         if not address:
             return None
-        if len(address) > _ADDRESS_LENGTH or "\0" in address:
+        if len(address) > _MAX_ADDRESS_LENGTH or "\0" in address:
             raise HoldfastError(
                 codes.BAD_WORKSPACE, "The workspace's address is too long, or contains a NUL character."
             )
@@ -167,12 +169,12 @@ class Registry:
         return self._find_by_slug_or_name(address)
 
     def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as a part of its repository."""
+        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as part of its repository."""
         entries = [(str(entry.folder), entry) for entry in self._scan() if entry.folder is not None]
         if not entries:
             return ()
         mounts = read_mounts()  # a bind mount may show a workspace at another path
-        aliases = {folder: with_aliases([folder], mounts) for folder, _ in entries}
+        aliases = {folder: with_bind_mounts([folder], mounts) for folder, _ in entries}
         overlaps: list[Overlap] = []
         for root in dict.fromkeys(roots):
             root_and_repositories = [root, *_repositories(Path(root))]
@@ -205,6 +207,8 @@ class Registry:
         by_folder: dict[Path | None, tuple[_CacheEntry, ...]] = {}
         for entry in self._scan():
             by_folder[entry.folder] = (*by_folder.get(entry.folder, ()), entry)
+        if not by_folder:
+            return None
         for folder in (path, *path.parents):
             if entries := by_folder.get(folder):
                 return _require_single(entries, str(folder))
@@ -381,7 +385,7 @@ def _read_text(file: Path) -> str:
                 codes.BAD_WORKSPACE_FILE,
                 f"Other users can change it. Check its content, then run: {shlex.join(['chmod', '600', str(file)])}",
             )
-        return read_descriptor(descriptor, limit=_FILE_BYTES, name=str(file)).decode("utf-8")
+        return read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(file)).decode("utf-8")
     except OSError as error:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

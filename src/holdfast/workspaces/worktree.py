@@ -5,14 +5,14 @@ from pathlib import Path
 
 from holdfast.model.untrusted_file import read_untrusted_file
 
-_FILE_BYTES = 4096
+_MAX_FILE_BYTES = 4096
 
 
 def find_repository(folder: Path) -> Path | None:
-    """The repository that this (resolved) folder is a worktree of; None if it is not a genuine worktree.
+    """The repository that this (resolved) folder is a worktree of; None if it is not a worktree.
 
-    Any folder can contain a `.git` file that points at someone else's repository. So the repository must know the
-    worktree: the entry in its own `worktrees/` must point back at this folder.
+    Any folder can contain a `.git` file that names another repository. So the repository must list the worktree: an
+    entry in its `worktrees/` folder must point back at this folder.
     """
     link = _read_line(folder / ".git")
     if not link.startswith("gitdir:"):
@@ -37,9 +37,9 @@ def _follow(base: Path, target: str) -> Path | None:
 
 
 def _read_line(file: Path) -> str:
-    """The only line of a small regular file; empty if there is no such file."""
+    """The line in a small regular file; empty if the file cannot be read."""
     try:
-        content = read_untrusted_file(file, limit=_FILE_BYTES, follow_link=False)
+        content = read_untrusted_file(file, limit=_MAX_FILE_BYTES, follow_link=False)
     except OSError:
         return ""
     return os.fsdecode(content).strip("\r\n")

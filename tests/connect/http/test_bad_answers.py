@@ -70,7 +70,7 @@ TROUBLE: dict[str, tuple[Misbehave, str, str]] = {
             {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "No."}}, 400
         ),
         "PEER_ERROR",
-        "web.go was refused: No. (-32602)",
+        "The server answered web.go with an error: No. (-32602)",
     ),
     "accepted": (lambda m: Response(status_code=202), "BAD_ANSWER", "sent an answer without a type."),
     "a page": (lambda m: body("<html>", "text/html"), "BAD_ANSWER", "sent an answer of type 'text/html'."),

@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.connect.http.egress import AddressPolicy
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.trust import Trust
-from tests.connect.conftest import HostFactory
+from tests.connect.conftest import HostFactory, open_for_block
 from tests.connect.http.raw import make_certificate
 from tests.connect.web import ScriptedServer, connect_options, http_entry, serve
 
@@ -80,7 +81,7 @@ CASES = {
 
 @pytest.mark.promise("RES-05")
 @pytest.mark.parametrize("case", CASES)
-async def test_guarded_link_does_not_connect_to_a_name_with_a_private_address(
+async def test_link_limited_to_public_addresses_refuses_a_name_with_a_private_one(
     make_host: HostFactory, folder: Path, names: FakeResolver, case: str
 ):
     trust, brought, reachable, connects = CASES[case]
@@ -93,10 +94,12 @@ async def test_guarded_link_does_not_connect_to_a_name_with_a_private_address(
             else {"name": "web", **entry_by_name(url, headers=[])}
         )
         servers = {} if brought else {"web": entry}
-        client_brings: list[Json] = [entry] if brought else []
+        client_brings: tuple[Json, ...] = (entry,) if brought else ()
         async with (
             make_host(servers, options=connect_options(), HOLDFAST_SERVERS_REACHABLE=reachable) as host,
-            host.session(cwd=folder, trust=trust, servers=client_brings) as session,
+            open_for_block(
+                host, OpenOptions(cwd=folder, trust=trust, client_servers=client_brings)
+            ) as session,
         ):
             reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
@@ -114,7 +117,7 @@ OUTSIDE, INSIDE = "93.184.216.34", "169.254.169.254"
 def test_only_public_addresses_of_a_host_are_tried():
     mixed = ["127.0.0.1", OUTSIDE, "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "2606:2800:220:1::1"]
 
-    assert AddressPolicy(is_guarded=True).select(NAME, 443, mixed) == [OUTSIDE, "2606:2800:220:1::1"]
+    assert AddressPolicy(public_only=True).select(NAME, 443, mixed) == [OUTSIDE, "2606:2800:220:1::1"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_only_public_addresses_of_a_host_are_tried():
 )
 def test_private_address_is_refused(address: str):
     with pytest.raises(HoldfastError, match=r"may not be reached"):
-        AddressPolicy(is_guarded=True).select(NAME, 80, [address])
+        AddressPolicy(public_only=True).select(NAME, 80, [address])
 
 
 @pytest.mark.promise("RES-05")
@@ -148,7 +151,7 @@ async def test_redirect_to_a_private_address_is_not_followed(
 
 
 @pytest.mark.parametrize("name", [NAME, "other.example.com"])
-async def test_certificate_of_a_guarded_link_is_checked_for_the_name(
+async def test_certificate_is_checked_for_the_name_although_the_address_was_resolved_first(
     make_host: HostFactory, folder: Path, names: FakeResolver, monkeypatch: pytest.MonkeyPatch, name: str
 ):
     connects = name == NAME

@@ -50,7 +50,7 @@ class Web:
 @asynccontextmanager
 async def open_endpoint(web: Web, path: str = "/mcp", **headers: str) -> AsyncIterator[Endpoint]:
     async with serve(web.app) as url:
-        pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
+        pool = Pool(AddressPolicy(public_only=False), ssl.create_default_context())
         spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=f"{url}{path}", headers=headers))
         yield Endpoint(
             pool,
@@ -112,7 +112,7 @@ async def test_cookies_are_kept_unless_one_is_configured(configured: dict[str, s
     ],
 )
 def test_private_address_is_allowed_if_the_settings_name_it(named: str, host: str, allowed: bool):
-    policy = AddressPolicy(is_guarded=True, reachable=[named])
+    policy = AddressPolicy(public_only=True, reachable=[named])
 
     try:
         found = policy.select(host, 8080, ["::1"])

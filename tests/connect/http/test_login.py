@@ -38,11 +38,12 @@ from holdfast.connect.http.login import log_in
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, read_login, write_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pool
+from holdfast.host.open_options import OpenOptions
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.server import Http, ServerSpec, Source
-from tests.connect.conftest import HostFactory
+from tests.connect.conftest import HostFactory, open_for_block
 from tests.connect.web import (
     ScriptedServer,
     connect_options,
@@ -246,7 +247,10 @@ async def test_revoked_login_asks_for_a_new_one(
         attempts = protected.authority.refresh_attempts
         again = await asyncio.gather(*(session.call("web.secret") for _ in range(3)))
 
-    assert (refused.code, "holdfast servers login web" in refused.message) == ("LOGIN_NEEDED", True)
+    assert (refused.code, refused.message) == (
+        "LOGIN_NEEDED",
+        "'web' did not accept the saved login. Run: holdfast servers login web",
+    )
     assert (attempts, protected.authority.refresh_attempts <= 4, {answer.code for answer in again}) == (
         1,
         True,
@@ -294,7 +298,7 @@ async def test_server_that_a_client_brought_gets_no_saved_login(
     async with (
         log_in_with_browser(protected, data_dir(make_host) / LOGIN_FOLDER),
         make_host({}, options=connect_options(), HOLDFAST_SERVERS_REACHABLE="127.0.0.1") as host,
-        host.session(cwd=folder, servers=[brought]) as session,
+        open_for_block(host, OpenOptions(cwd=folder, client_servers=(brought,))) as session,
     ):
         reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 
@@ -409,7 +413,7 @@ async def expired_credentials(
     )
     write_login(file, saved)
     spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=url))
-    pool = Pool(AddressPolicy(is_guarded=False), ssl.create_default_context())
+    pool = Pool(AddressPolicy(public_only=False), ssl.create_default_context())
     yield OAuthCredentials(
         spec,
         LoginProvider(url, file, obtained=ObtainedSecrets()),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.connect.http import protocol
+from holdfast.connect.http import response_limits
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, UnreachableError
@@ -35,7 +35,7 @@ from tests.connect.http.raw import (
 pytestmark = pytest.mark.anyio
 
 TLS = ssl.create_default_context()
-ANYWHERE = AddressPolicy(is_guarded=False)
+ANYWHERE = AddressPolicy(public_only=False)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -222,7 +222,7 @@ async def test_idle_connection_is_not_reused_for_another_origin(pool: Pool):
 
 
 async def test_number_of_idle_connections_is_limited(pool: Pool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(protocol, "MAX_IDLE", 3)
+    monkeypatch.setattr(response_limits, "MAX_IDLE", 3)
     async with serve_answers(*[sized_response(b"x")] * 8) as server:
         await asyncio.gather(*(fetch(pool, server.url) for _ in range(4)))
         await server.client_gone.wait()
@@ -232,7 +232,7 @@ async def test_number_of_idle_connections_is_limited(pool: Pool, monkeypatch: py
 
 
 async def test_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(response_limits, "IDLE_SECONDS", 0.02)
     pool = make_pool("127.0.0.1")
     async with serve_answers(sized_response(b"x")) as server, asyncio.timeout(10):
         await fetch(pool, server.url)

@@ -14,10 +14,11 @@ from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.proxies import Proxies
 from holdfast.connect.http.response import BrokenResponseError, UnreachableError
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.model.trust import Trust
-from tests.connect.conftest import HostFactory
+from tests.connect.conftest import HostFactory, open_for_block
 from tests.connect.http.raw import (
     FakeProxy,
     fetch,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 assert names  # a fixture
 
-ANYWHERE = AddressPolicy(is_guarded=False)
+ANYWHERE = AddressPolicy(public_only=False)
 TOKEN = "eyJ.token.sig"
 
 
@@ -133,7 +134,7 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-async def test_tunnel_is_used_whatever_the_answer_of_the_proxy_looks_like(tmp_path: Path, established: bytes):
+async def test_tunnel_is_used_after_any_successful_answer_from_the_proxy(tmp_path: Path, established: bytes):
     ours, tls = tls_contexts(tmp_path)
     async with (
         serve_proxy() as proxy,
@@ -174,7 +175,7 @@ async def test_https_request_goes_through_a_tunnel_and_the_certificate_is_checke
     }
 
 
-async def test_login_of_the_proxy_is_sent_to_the_proxy_only():
+async def test_proxy_password_is_sent_only_to_the_proxy():
     async with (
         serve_proxy() as proxy,
         serve_answers(sized_response(b"one")) as server,
@@ -197,9 +198,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", [*ANSWERS, "not reachable"])
-async def test_failure_of_the_proxy_is_reported_without_its_login(
-    caplog: pytest.LogCaptureFixture, kind: str
-):
+async def test_proxy_failure_is_reported_without_the_password(caplog: pytest.LogCaptureFixture, kind: str):
     caplog.set_level(logging.DEBUG)
     async with serve_proxy() as proxy:
         proxy.answer = ANSWERS.get(kind, b"")
@@ -251,7 +250,7 @@ GUARDED = {
 @pytest.mark.promise("RES-05")
 @ASYNCIO_ONLY
 @pytest.mark.parametrize("case", GUARDED)
-async def test_guarded_link_uses_the_proxy_only_for_hosts_that_the_settings_name(
+async def test_link_limited_to_public_addresses_uses_the_proxy_only_for_reachable_hosts(
     make_host: HostFactory, folder: Path, names: FakeResolver, monkeypatch: pytest.MonkeyPatch, case: str
 ):
     """The proxy would look the name up itself, and could connect to a private address."""
@@ -272,7 +271,9 @@ async def test_guarded_link_uses_the_proxy_only_for_hosts_that_the_settings_name
                 options=connect_options(),
                 HOLDFAST_SERVERS_REACHABLE=reachable,
             ) as host,
-            host.session(cwd=folder, trust=trust, servers=[entry] if brought else []) as session,
+            open_for_block(
+                host, OpenOptions(cwd=folder, trust=trust, client_servers=(entry,) if brought else ())
+            ) as session,
         ):
             reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
 

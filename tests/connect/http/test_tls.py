@@ -59,7 +59,7 @@ async def serve_tls(folder: Path, kind: str) -> AsyncIterator[tuple[RawServer, P
 
     client_tls = ssl.create_default_context(cafile=trusted)
     async with run_server(talk, server, **options):
-        pool = Pool(AddressPolicy(is_guarded=False), client_tls, look_up=resolve_to("127.0.0.1"))
+        pool = Pool(AddressPolicy(public_only=False), client_tls, look_up=resolve_to("127.0.0.1"))
         try:
             server.url = server.url.with_scheme("https")
             yield server, pool

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.connect.http.url import display_url, join_url, read_url
+from holdfast.connect.http.url import display_url, join_url, parse_url
 from holdfast.model.errors import HoldfastError
 
 READ = {
@@ -33,7 +33,7 @@ READ = {
 
 @pytest.mark.parametrize("text", READ, ids=ascii)
 def test_address_is_parsed(text: str):
-    url = read_url(text)
+    url = parse_url(text)
 
     assert (url.scheme, url.raw_host, url.port, url.raw_path, url.raw_query_string) == READ[text]
 
@@ -76,7 +76,7 @@ REFUSED = [
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text)[:40])
 def test_address_that_other_programs_may_parse_differently_is_refused(text: str):
     with pytest.raises(HoldfastError, match="is not an http or https address"):
-        read_url(text)
+        parse_url(text)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_address_that_other_programs_may_parse_differently_is_refused(text: str)
     ],
 )
 def test_address_is_shown_without_its_query(text: str, shown: str):
-    assert display_url(read_url(text)) == shown
+    assert display_url(parse_url(text)) == shown
 
 
-HERE = read_url("http://there:8080/a/b?c=d")
+HERE = parse_url("http://there:8080/a/b?c=d")
 
 JOINED = {
     "": "/a/b?c=d",
@@ -124,9 +124,9 @@ def test_reference_to_the_same_server_is_resolved(reference: str):
 
 
 def test_link_local_address_keeps_its_zone():
-    here = read_url("http://[fe80::1%eth0]/a")
+    here = parse_url("http://[fe80::1%eth0]/a")
 
-    assert join_url(here, "/b") == read_url("http://[fe80::1%eth0]/b")
+    assert join_url(here, "/b") == parse_url("http://[fe80::1%eth0]/b")
 
 
 PARTS = st.sampled_from(
@@ -161,8 +161,8 @@ def test_resolved_reference_has_the_same_origin_or_is_refused(reference: str):
 @given(st.one_of(st.lists(PARTS, max_size=10).map(lambda parts: "http://" + "".join(parts)), st.text()))
 def test_parsed_address_parses_to_itself(text: str):
     try:
-        url = read_url(text)
+        url = parse_url(text)
     except HoldfastError:
         return
 
-    assert read_url(str(url)) == url
+    assert parse_url(str(url)) == url

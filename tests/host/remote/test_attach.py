@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.data_folder import DATABASE_FILE
-from holdfast.host.remote.client import RemoteSession, attach_to_owner
+from holdfast.host.remote.client import AttachRequest, RemoteSession, attach_to_owner
 from holdfast.host.remote.sockets import SOCKETS_FOLDER
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Event, PermissionDecided, Prompted, Replied, StopReason, ToolEnded
-from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
-from holdfast.store.open_store import open_store
-from holdfast.store.types import Lease, StoredEvent
+from holdfast.model.permission import DoorKind
+from holdfast.store.types import StoredEvent
+from tests.host.remote.owner_process import Owner, open_owner
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +43,7 @@ class Watcher:
     async def show(self, events: Sequence[StoredEvent]) -> None:
         self.events += events
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         self.asked.set()
         try:
             return await asyncio.shield(self.answer)
@@ -68,58 +67,20 @@ class Watcher:
         return [stored.event for stored in self.events if isinstance(stored.event, kind)]
 
 
-@dataclass(frozen=True)
-class Owner:
-    """A process that has a session open."""
-
-    process: asyncio.subprocess.Process
-    data: Path
-    lease: Lease
-
-    async def prompt(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{text}\n".encode())
-        await self.process.stdin.drain()
-
-    async def wait_answered(self) -> str:
-        assert self.process.stdout is not None
-        return (await self.process.stdout.readline()).decode().strip()
-
-
 @pytest.fixture
 async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
-    data, folder = tmp_path / "data", tmp_path / "project"
-    folder.mkdir()
-    environ = os.environ | {
-        "HOLDFAST_DATA_DIR": str(data),
-        "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "mcp.json"),
-        "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(Path(__file__).with_name("owner.py")),
-        str(folder),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environ,
-    )
-    assert process.stdout is not None
-    session_id = SessionId((await process.stdout.readline()).decode().strip())
-    async with open_store(data / DATABASE_FILE) as store:
-        lease = await store.read(lambda tx: tx.lease(session_id))
-    assert lease is not None
-    try:
-        yield Owner(process, data, lease)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    async with open_owner(tmp_path) as opened:
+        yield opened
 
 
 @asynccontextmanager
 async def attach(owner: Owner, door: Watcher, *, may_answer: bool = True) -> AsyncIterator[RemoteSession]:
     async with attach_to_owner(
-        owner.data, owner.lease, door=door, on_events=door.show, may_answer=may_answer
+        owner.data,
+        owner.lease,
+        door=door,
+        on_events=door.show,
+        request=AttachRequest(door=DoorKind.CHAT, may_answer=may_answer),
     ) as remote:
         yield remote
 

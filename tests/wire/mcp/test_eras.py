@@ -10,7 +10,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Notification, PeerError, Raw, Request
-from holdfast.wire.incoming import RequestHandler
+from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp import client as client_module
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo

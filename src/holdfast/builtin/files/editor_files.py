@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from holdfast.builtin.files.disk import MAX_FILE_BYTES, FileSnapshot, changed_error
 from holdfast.model import codes
-from holdfast.model.confined_folders import ConfinedFolders, runs_confined_server
+from holdfast.model.confined_folders import ConfinedFolders, is_confined_server_running_in
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
@@ -34,9 +34,13 @@ class EditorFiles:
 
     async def is_allowed(self, real: str) -> bool:
         """Return whether the editor may open this path: not in a sandboxed session, which can start confined servers."""
-        if self.trust is not Trust.DIRECT or self.confined_folders.contain(real):
+        if self.trust is not Trust.DIRECT:
             return False
-        return not await _THREADS.run(runs_confined_server, str(PurePosixPath(real).parent))
+        if self.confined_folders.contain(real):  # servers of this process
+            return False
+        # Servers of the user's other processes.
+        folder = str(PurePosixPath(real).parent)
+        return not await _THREADS.run(is_confined_server_running_in, folder)
 
     async def read(self, path: str, on_disk: FileSnapshot, *, for_writing: bool) -> FileSnapshot:
         """Return the editor's text of a file; `on_disk` if the editor does not have the file, or may not open it.

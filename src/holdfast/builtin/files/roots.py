@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.resolve.protected import is_protected
+from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
@@ -20,8 +20,8 @@ _MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtectedPaths:
-    """Paths that the file tools must not touch, even inside a root.
+class PathSet:
+    """A set of paths, with everything below them.
 
     Folders are also recognised by device and inode, because a mount can show a folder under another name.
     """
@@ -30,13 +30,13 @@ class ProtectedPaths:
     folder_ids: frozenset[tuple[int, int]] = frozenset()
 
     @classmethod
-    def of(cls, paths: Sequence[str]) -> "ProtectedPaths":
+    def of(cls, paths: Sequence[str]) -> "PathSet":
         """Return these paths, with the device and inode of each of them that is a folder."""
         ids = frozenset(folder_id for path in paths if (folder_id := _folder_id(path)) is not None)
         return cls(paths=tuple(paths), folder_ids=ids)
 
     def contains(self, real: str, status: os.stat_result | None = None) -> bool:
-        """Return whether this path is protected. `status` is that of the file or folder at the path, if it exists."""
+        """Return whether this path is one of them, or below one. `status` is that of the file or folder at the path, if it exists."""
         if (
             status is not None
             and stat.S_ISDIR(status.st_mode)
@@ -61,19 +61,21 @@ class Roots:
     """The session's folders by their real paths. Relative paths start at the first folder."""
 
     folders: tuple[str, ...]
-    protected: ProtectedPaths = ProtectedPaths()
+    protected: PathSet = PathSet()
+    """Paths that the session may neither read nor change, such as Holdfast's data."""
     guarded_names: frozenset[str] = frozenset()
     """Names of files and folders that the session may read, but not change."""
     folder_ids: tuple[tuple[int, int] | None, ...] = ()
     """Device and inode of each folder when the session got it; None if it did not exist."""
-    read_only: ProtectedPaths = ProtectedPaths()
-    """Paths that the session may read, but not change: the code that this process runs."""
+    read_only: PathSet = PathSet()
+    """What the session may read, but not change: Holdfast's own code, and folders with programs that run unconfined in other
+    sessions."""
 
     @classmethod
     def of(
         cls,
         folders: Sequence[str],
-        protected: ProtectedPaths,
+        protected: PathSet,
         guarded_names: Collection[str] = (),
         read_only: Sequence[str] = (),
     ) -> "Roots":
@@ -83,7 +85,7 @@ class Roots:
             protected,
             frozenset(map(comparable_name, guarded_names)),
             tuple(map(_folder_id, folders)),
-            ProtectedPaths.of(read_only),
+            PathSet.of(read_only),
         )
 
     def check_same_folder(self, root: str, folder_fd: int | None) -> None:
@@ -129,7 +131,7 @@ class Roots:
         returned as it is. Or it may lead into the root. The path is resolved once, in a limited number of steps.
         """
         pending = deque(_steps(path))
-        unreached, link_count = len(pending), 0
+        own_steps_left, link_count = len(pending), 0
         names: list[str] = []
         for _ in range(_MAX_OUTSIDE_STEPS):
             if not pending:
@@ -149,10 +151,9 @@ class Roots:
                     return None
                 del names[0 if target.startswith("/") else -1 :]
                 pending.extendleft(reversed(_steps(target)))
-            if (
-                len(pending) < unreached
-            ):  # no step of a link's target is left, so this is a part of the path itself
-                unreached = len(pending)
+            if len(pending) < own_steps_left:
+                # All steps of link targets are done: `pending` is the rest of the caller's path.
+                own_steps_left = len(pending)
                 if (real := "/" + "/".join(names)) in self.folders:
                     return RootedPath(real, tuple(pending))
         return None
@@ -186,6 +187,15 @@ def guarded_error(path: str, real: str) -> HoldfastError:
         codes.DENIED,
         f"{path[:200]!r} is, or is in, {real!r}. The user's own programs load such files as configuration or execute "
         "them, so a sandboxed session cannot change them. The user can, or a direct session.",
+    )
+
+
+def read_only_error(path: str, real: str) -> HoldfastError:
+    """Return the error for a change to Holdfast's own code, or to a folder with programs that run unconfined."""
+    return HoldfastError(
+        codes.DENIED,
+        f"{path[:200]!r} is, or is in, {real!r}. Programs from there run outside the sandbox, so a sandboxed session cannot "
+        "change it. The user can, or a direct session.",
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.builtin.files.disk import decode_text
 from holdfast.builtin.files.glob import Glob
-from holdfast.builtin.files.roots import ProtectedPaths, Roots
+from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import read_descriptor
@@ -92,7 +92,7 @@ class Search:
             return handle.real
 
     def _search_folder(
-        self, top_fd: int, top: str, folder: _Folder, glob: Glob, protected: ProtectedPaths
+        self, top_fd: int, top: str, folder: _Folder, glob: Glob, protected: PathSet
     ) -> Generator[None, None, list[str]]:
         """Search the files in one folder. Return the names of the folders in it. Links are not followed."""
         steps = folder.steps()
@@ -117,7 +117,7 @@ class Search:
             os.close(folder_fd)
 
     def _list(
-        self, folder_fd: int, real: str, protected: ProtectedPaths
+        self, folder_fd: int, real: str, protected: PathSet
     ) -> Generator[None, None, tuple["_SortedNames", "_SortedNames"]]:
         """Return the names of the files, and of the folders, in a folder."""
         files, folders = _SortedNames(), _SortedNames()

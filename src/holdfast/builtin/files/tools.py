@@ -15,7 +15,7 @@ from holdfast.builtin.files.edit import Replacement, describe_change
 from holdfast.builtin.files.editor_files import EditorFiles
 from holdfast.builtin.files.file_locks import FileLock, FileLocks
 from holdfast.builtin.files.lines import count_lines, line_start
-from holdfast.builtin.files.roots import ProtectedPaths, Roots
+from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.files.search import SKIPPED_FOLDERS, Search
 from holdfast.model import codes
 from holdfast.model.codes import Code
@@ -90,7 +90,7 @@ def files_toolbox(
     guarded_names = ()
     if context.trust_level is Trust.SANDBOXED:
         guarded_names, read_only = (*GUARDED_NAMES, *GUARDED_IF_PRESENT), (*OWN_CODE, *read_only)
-    roots = Roots.of(context.roots or (context.cwd,), ProtectedPaths.of(protected), guarded_names, read_only)
+    roots = Roots.of(context.roots or (context.cwd,), PathSet.of(protected), guarded_names, read_only)
     editor = None
     if door is not None:
         editor = EditorFiles(door, context.trust_level, confined_folders or ConfinedFolders())

@@ -20,6 +20,7 @@ from holdfast.builtin.files.roots import (
     link_error,
     outside_error,
     protected_error,
+    read_only_error,
 )
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -141,7 +142,7 @@ class _Walk:
                     raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many links.")
                 self._follow(target)
             else:
-                self._check_protected(step)
+                self._check_access(step)
                 if not self._steps:
                     return PathHandle(self._folder_fd, step, self._real(step))
                 self._enter(step)
@@ -162,7 +163,7 @@ class _Walk:
             self._roots.check_same_folder(root, None)
             raise
         self._roots.check_same_folder(root, self._folder_fd)
-        self._check_protected(".")
+        self._check_access(".")
         self._steps.extendleft(reversed(steps))
 
     def _leave(self) -> None:
@@ -190,8 +191,8 @@ class _Walk:
         else:
             self._steps.extendleft(reversed([step for step in target.split("/") if step not in ("", ".")]))
 
-    def _check_protected(self, step: str) -> None:
-        """Raise if this step is protected. It must be called before the step is opened or created."""
+    def _check_access(self, step: str) -> None:
+        """Raise if the session may not access this step. It must be called before the step is opened or created."""
         try:
             status = os.stat(step, dir_fd=self._folder_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -201,8 +202,10 @@ class _Walk:
             raise protected_error(self._path)
         if not self._for_writing:
             return
-        if (step != "." and self._roots.is_guarded(step)) or self._roots.read_only.contains(real, status):
+        if step != "." and self._roots.is_guarded(step):
             raise guarded_error(self._path, self._roots.display_path(real))
+        if self._roots.read_only.contains(real, status):
+            raise read_only_error(self._path, self._roots.display_path(real))
 
     def _enter(self, step: str) -> None:
         if self._make_parents and not self._went_through_link:

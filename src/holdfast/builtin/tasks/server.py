@@ -48,12 +48,12 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
     def status_change(status: Status) -> Callable[[Task], Task]:
         return lambda task: with_status(task, status)
 
-    @box.tool(name="task.add", title="Add a task")
+    @box.tool(name="task_add", title="Add a task")
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
         return await _run(call, store.add, workspace.slug, title, body, _session_id(call))
 
-    @box.tool(name="task.list", title="List tasks", operation="query")
+    @box.tool(name="task_list", title="List tasks", operation="query")
     async def list_(
         workspace: Workspace,
         call: Call,
@@ -67,12 +67,12 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         tasks, next_number = await _run(call, store.list, workspace.slug, status, first_number)
         return {"items": tasks, **({"next_number": next_number} if next_number else {})}
 
-    @box.tool(name="task.show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
+    @box.tool(name="task_show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
     async def show(number: Number, workspace: Workspace, call: Call) -> Task:
         """Show one task."""
         return require_task(await _run(call, store.get, workspace.slug, number), number, workspace)
 
-    @box.tool(name="task.update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
+    @box.tool(name="task_update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def update(
         number: Number,
         workspace: Workspace,
@@ -94,19 +94,19 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
         changed = await _run(call, store.change, workspace.slug, number, change)
         return require_task(changed, number, workspace)
 
-    @box.tool(name="task.start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
+    @box.tool(name="task_start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def start(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a task as started."""
         changed = await _run(call, store.change, workspace.slug, number, status_change(Status.STARTED))
         return require_task(changed, number, workspace)
 
-    @box.tool(name="task.done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
+    @box.tool(name="task_done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def done(number: Number, workspace: Workspace, call: Call) -> Task:
         """Mark a started task as done."""
         changed = await _run(call, store.change, workspace.slug, number, status_change(Status.DONE))
         return require_task(changed, number, workspace)
 
-    @box.tool(name="workspace.list", title="List workspaces", operation="query")
+    @box.tool(name="workspace_list", title="List workspaces", operation="query")
     async def workspaces(call: Call) -> list[dict[str, str]]:
         """List the workspaces that this session can use."""
         session = call.session

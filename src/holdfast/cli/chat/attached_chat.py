@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from holdfast.cli.chat.chat import Chat
 from holdfast.cli.find_session import short_id
 from holdfast.host.describe_session import Description
-from holdfast.host.remote.client import RemoteSession, attach_to_owner
+from holdfast.host.remote.client import AS_CHAT, AttachRequest, RemoteSession, attach_to_owner
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import Mode
 from holdfast.settings import Settings
 from holdfast.store.types import Lease, StoredEvent
 
@@ -17,17 +18,35 @@ from holdfast.store.types import Lease, StoredEvent
 class AttachedChat(Chat):
     """Attaches to the session, and detaches at the end. The session goes on in the process that has it open."""
 
-    def __init__(self, settings: Settings, lease: Lease, title: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        lease: Lease,
+        title: str,
+        *,
+        request: AttachRequest = AS_CHAT,
+        mode: Mode | None = None,
+    ) -> None:
+        """With `mode`, the session uses this mode from now on."""
         super().__init__(settings)
         self._lease = lease
         self._title = title
+        self._request = request
+        self._mode = mode
 
     async def _run_session(self) -> None:
         self._open_terminal()  # a question may be open already
         async with attach_to_owner(
-            self._settings.data_dir, self._lease, door=self._door, on_events=self._show_events
+            self._settings.data_dir,
+            self._lease,
+            door=self._door,
+            on_events=self._show_events,
+            request=self._request,
         ) as remote:
-            await remote.wait_shown(remote.last_seq)
+            if self._mode not in (None, remote.description.mode):
+                await remote.change_mode(self._mode)
+                await remote.describe()
+            await remote.wait_handled(remote.last_seq)
             self._print_banner(remote.description)
             prompting = asyncio.create_task(self._run_prompts(_AttachedSession(remote), Mask()))
             closed = asyncio.create_task(remote.closed.wait())
@@ -36,7 +55,8 @@ class AttachedChat(Chat):
                 if not prompting.done():
                     raise HoldfastError(
                         codes.CONNECTION_CLOSED,
-                        "The session was closed, or the process that had it open has ended.",
+                        remote.end_reason,
+                        hint=f"To open it here: holdfast chat --resume {short_id(self._lease.session_id)}",
                     )
                 prompting.result()
             finally:

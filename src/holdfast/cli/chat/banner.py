@@ -27,7 +27,7 @@ def print_banner(
 ) -> None:
     """Print the session's folders, trust, mode and servers.
 
-    Of a resumed session, also print its `title`, and those of its `stored_roots` that the user has not granted again.
+    For a resumed session, also print its `title`, and the folders in `stored_roots` that the user has not granted again.
     """
     context = session.context
     printer.print(f"Holdfast {__version__}", "bold cyan", end="")

@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -55,8 +55,10 @@ class ChatSession(Protocol):
 class Chat(ABC):
     """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
+        """`on_end` is called when the chat begins to end."""
         self._settings = settings
+        self._on_end = on_end
         self._printer = EventPrinter()
         self._is_interactive = sys.stdin.isatty() and self._printer.is_terminal
         self._door = TerminalDoor(self._ask if self._is_interactive else None)
@@ -172,7 +174,7 @@ class Chat(ABC):
         if self._session is None:
             return Completions(commands=_QUIT_COMMANDS, arguments={})
         shown = self._session.describe()
-        commands = {f"/{name}": description for name, description in shown.commands.items()}
+        commands = {f"/{command.name}": command.description for command in shown.commands}
         servers = dict.fromkeys((*shown.servers, *shown.starting), "")
         refused = dict.fromkeys(shown.refusals, "refused")
         return Completions(
@@ -190,6 +192,7 @@ class Chat(ABC):
         def leave(code: int) -> None:
             if self._exit_code is None:
                 self._exit_code = code
+                self._on_end()
                 task.cancel()
 
         def interrupt() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,11 +53,12 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
     """
     from holdfast import settings, telemetry
     from holdfast.cli.chat.own_chat import ChatOptions
+    from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.host.data_folder import check_data_folder
     from holdfast.host.session_folders import check_folder
     from holdfast.model.descriptor_limit import raise_descriptor_limit
     from holdfast.model.permission import Mode
-    from holdfast.resolve.protected import paths_closed_to_tools
+    from holdfast.resolve.protected_paths import paths_closed_to_tools
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
@@ -83,17 +84,26 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
     if chat_options.lease is None:
         check_folder("--cwd", str(chat_options.open_options.cwd), protected)
     raise_descriptor_limit()
-    sys.exit(asyncio.run(_run(chat_options)))
+    with ExitDeadline() as deadline:
+        exit_code = asyncio.run(_run(chat_options, on_end=deadline.start))
+    sys.exit(exit_code)
 
 
-async def _run(options: "ChatOptions") -> int:
+async def _run(options: "ChatOptions", on_end: Callable[[], None]) -> int:
     if options.lease is not None:
         from holdfast.cli.chat.attached_chat import AttachedChat
+        from holdfast.host.remote.client import AttachRequest
+        from holdfast.model.permission import DoorKind
 
-        return await AttachedChat(options.settings, options.lease, options.title).run()
+        asked = options.open_options
+        request = AttachRequest(door=DoorKind.CHAT, trust=asked.trust, roots=asked.roots)
+        chat = AttachedChat(
+            options.settings, options.lease, options.title, request=request, mode=options.mode
+        )
+        return await chat.run()
     from holdfast.cli.chat.own_chat import OwnChat
 
-    return await OwnChat(options).run()
+    return await OwnChat(options, on_end).run()
 
 
 def _check_additional_folders(also: Sequence[str], protected: Sequence[str]) -> tuple[str, ...]:

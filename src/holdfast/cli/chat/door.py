@@ -30,7 +30,8 @@ _DECISION_TEXTS = {
     Decision.ALLOW_ALWAYS: "always allowed in this session",
     Decision.REJECT: "rejected",
 }
-_QUESTION = "[o]nce, [a]lways in this session, [r]eject? "
+_MAY_CHANGE = ("may change something.", "[o]nce, [a]lways in this session, [r]eject? ")
+_EVERY_CALL = ("needs your permission for every call.", "[o]nce, [r]eject? ")
 _VIEW_ANSWERS = ("v", "view")
 _MAX_LINES_SHOWN = 40
 
@@ -50,12 +51,12 @@ class TerminalDoor:
     def capabilities(self) -> DoorCapabilities:
         return DoorCapabilities(permission=self._ask is not None)
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         """Show the call, and ask until the user allows or rejects it. The end of the input counts as a rejection."""
         if self._ask is None:
             return Decision.REJECT
         self._unanswered.add(call.call_id)
-        decision = await self._ask_about(self._ask, call, title)
+        decision = await self._ask_about(self._ask, call, title, can_remember=can_remember)
         self._unanswered.discard(call.call_id)
         return decision
 
@@ -71,20 +72,21 @@ class TerminalDoor:
                 pass
         return ""
 
-    async def _ask_about(self, ask: Ask, call: ToolCall, title: str) -> Decision:
+    async def _ask_about(self, ask: Ask, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+        why, answers = _MAY_CHANGE if can_remember else _EVERY_CALL
         lines = format_arguments(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
         shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
         while True:
             view = f"[v]iew the other {len(rest)} lines, " if rest else ""
             answer = await ask(
-                f"  {replace_unprintable(title)} may change something. {view}{_QUESTION}",
-                _join_lines(shown, rest),
+                f"  {replace_unprintable(title)} {why} {view}{answers}", _join_lines(shown, rest)
             )
             if answer is None:
                 return Decision.REJECT
             answer = answer.strip().lower()
-            if answer in _DECISIONS:
-                return _DECISIONS[answer]
+            decision = _DECISIONS.get(answer)
+            if decision is not None and (can_remember or decision is not Decision.ALLOW_ALWAYS):
+                return decision
             shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
 
     async def elicit(self, params: JsonObject) -> JsonObject:

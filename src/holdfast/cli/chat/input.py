@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.agent.commands import parse_commands
+from holdfast.agent.parse_commands import parse_commands
 from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION, EventPrinter
 from holdfast.cli.output import discard_typed_input
 from holdfast.cli.text import replace_unprintable
@@ -244,9 +244,8 @@ class TerminalInput:
             text = await asyncio.shield(reading)
         except asyncio.CancelledError:  # such as a question that was answered elsewhere
             if session.app.is_running and not session.app.is_done:
-                session.app.exit(
-                    exception=EOFError
-                )  # leaves the prompt as typed so far, and starts a new line
+                # This leaves the prompt on the screen as typed so far, and starts a new line.
+                session.app.exit(exception=EOFError)
             await asyncio.wait([reading])
             reading.exception()  # it is the one above
             raise

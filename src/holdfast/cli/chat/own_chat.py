@@ -1,9 +1,8 @@
 """A chat in a session of its own: a new one, or one that it resumes."""
 
 import asyncio
-import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -20,8 +19,6 @@ from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
 from holdfast.settings import Settings
 from holdfast.store.types import Lease
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +42,8 @@ class ChatOptions:
 class OwnChat(Chat):
     """Opens or resumes a session, and closes it at the end."""
 
-    def __init__(self, options: ChatOptions) -> None:
-        super().__init__(options.settings)
+    def __init__(self, options: ChatOptions, on_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(options.settings, on_end)
         self._options = options
 
     async def _run_session(self) -> None:
@@ -64,6 +61,7 @@ class OwnChat(Chat):
                     await self._run_prompts(shown, session.record.mask)
             finally:
                 _exit_at_next_interrupt()
+                self._on_end()
                 await session.close()
         if self._has_typed:
             self._printer.new_line()
@@ -101,7 +99,13 @@ class OwnChat(Chat):
             async for stored in events:
                 await self._show_event(stored)
         except HoldfastError as error:
-            log.error("events are no longer shown", extra={"reason": error.message})
+            self._print_failure(
+                HoldfastError(
+                    error.code,
+                    f"The rest of this session cannot be shown: its events could not be read. {error.message}",
+                    hint="Leave with /quit. To continue the session later: holdfast chat --resume",
+                )
+            )
         finally:
             events.close()
 

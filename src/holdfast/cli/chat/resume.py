@@ -5,11 +5,11 @@ from pathlib import Path
 
 from holdfast.cli.chat.own_chat import ChatOptions
 from holdfast.cli.find_session import find_session, short_id
-from holdfast.cli.open_store import open_store_for_reading
 from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.lease import is_expired
+from holdfast.store.open_store import open_read_only
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
@@ -21,7 +21,7 @@ async def load_resume_options(options: ChatOptions, session_id: str | None, *, k
     The chat runs in the session's own folder. With `keep_cwd`, it runs in the folder in `options`.
     """
     folder = str(Path(options.open_options.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
-    async with open_store_for_reading(options.settings.data_dir / DATABASE_FILE) as store:
+    async with open_read_only(options.settings.data_dir / DATABASE_FILE) as store:
         stored = await find_session(store, session_id) if session_id else await _find_latest(store, folder)
         lease = None if stored.lease is None or is_expired(stored.lease, store.now()) else stored.lease
     open_options = options.open_options

@@ -30,7 +30,7 @@ _HERE = "holdfast.cli.servers"
             target=f"{_HERE}.approvals:revoke", help="Take back the approval of a project's server."
         ),
         "import": LazyCommand(
-            target=f"{_HERE}.import_:import_servers", help="Import the servers of another program."
+            target=f"{_HERE}.import_:import_servers", help="Import the servers of another MCP client."
         ),
         "login": LazyCommand(target=f"{_HERE}.login:login", help="Log in to a remote server."),
         "logout": LazyCommand(

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from holdfast.audit.approvals import has_record, unrecorded_approvals
+from holdfast.audit.approvals import needs_record, unrecorded_approvals
 from holdfast.audit.audit import Audit
 from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
-from holdfast.cli.output import json_lines_option, print_json, print_line, print_table
+from holdfast.cli.options import json_lines_option
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.servers.approve import user_name
 from holdfast.host.approvals import Approvals
 from holdfast.model import codes
@@ -55,7 +56,7 @@ def list_approvals(*, as_json: bool) -> None:
 
 
 def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    for approval in filter(has_record, approvals):
+    for approval in filter(needs_record, approvals):
         what, origin_or_owner, server, *rest = _parts(approval.key)
         if what not in _LISTED and (approval.key, approval.content_hash) not in unrecorded:
             continue
@@ -71,7 +72,7 @@ def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterat
 
 
 def _parts(key: str) -> list[str]:
-    """The parts of a key. One that someone wrote into the file may not be valid JSON."""
+    """The parts of an approval's key. A key that someone else wrote into the file may not be valid JSON."""
     try:
         what, origin_or_owner, server, *rest = json.loads(key)
     except ValueError:

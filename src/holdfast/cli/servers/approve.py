@@ -21,7 +21,7 @@ from holdfast.host.host import Host
 from holdfast.masking.mask import Mask
 from holdfast.model.resolution import Stage
 from holdfast.model.server import Source
-from holdfast.resolve.entry_summary import command_words, expand_command, summarize
+from holdfast.resolve.entry_summary import entry_command, expand_command, summarize
 from holdfast.resolve.program import Program
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.resolve.server_entry import ServerEntry
@@ -77,7 +77,7 @@ async def _review_servers(host: Host, options: SessionOptions, names: tuple[str,
 
 async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
     """Show a server with its program, and ask for approval. Return False if the server is approved already."""
-    words, folder = command_words(entry), str(Path(entry.origin).parent)
+    words, folder = entry_command(entry), str(Path(entry.origin).parent)
     program = await host.approvals.read_program(words, folder)
     if await host.approvals.is_approved(entry, program):
         return False
@@ -118,7 +118,7 @@ def user_name() -> str:
 
 def _describe_program(program: Program) -> Iterator[str]:
     for number, path in enumerate(program.files):
-        yield f"{'program:   ' if number == 0 else '           '}{path}"
+        yield f"{'program:   ' if number == 0 else '           '}{quote(path)}"
     if program.problem:
         yield f"problem:   {program.problem}"
     if program.is_partial:
@@ -157,7 +157,9 @@ async def _review_definitions(
         old_lines = _unmask([*describe_tool(approved)], tool.definition, mask)
         lines += (f"  {quote(tool.name)}", *(f"    {line}" for line in _mark_changes(old_lines, new_lines)))
     if not print_for_review(lines):
-        print_line(f"These {len(tools)} tools are longer than the screen: scroll up and read all of it.")
+        print_line(
+            f"The definitions of these {len(tools)} tools are longer than the screen: scroll up and read all of them."
+        )
     if yes or confirm("Approve them as they are shown?"):
         await host.approvals.approve_tools(
             spec,

@@ -1,4 +1,4 @@
-"""`holdfast servers import`: imports MCP servers from the configuration of another program."""
+"""`holdfast servers import`: imports MCP servers from the configuration of another MCP client."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Source
 from holdfast.model.untrusted_file import read_untrusted_file
-from holdfast.resolve.entry_summary import summarize_whole
+from holdfast.resolve.entry_summary import summarize_unmasked
 from holdfast.resolve.importers import CLIENT_APPS, ClientApp, ImportedServer, read_servers
-from holdfast.resolve.json_with_comments import read_json
+from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.wire.strict_json import StrictJsonError
 
@@ -27,30 +27,30 @@ _MAX_BYTES = 16 * 1024 * 1024  # Claude Code's file also contains much else
 @click.command("import")
 @click.option(
     "--from",
-    "program",
+    "app",
     type=click.Choice(list(CLIENT_APPS)),
     required=True,
-    help="The program to import from.",
+    help="The MCP client to import from.",
 )
 @click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The program's configuration file. Default: where the program keeps it.",
+    help="The client's configuration file. Default: where the client keeps it.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
-def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
-    """Import the servers of another program.
+def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
+    """Import the servers of another MCP client.
 
     Adds them to your servers file (the setting servers.user_file): from then on they run without approval, in every
     folder. Import only servers that you trust; --dry-run shows everything in them, including secrets. A server for one
     project is started in the folder of that project. A server whose program depends on the folder that is open is not
-    imported. Servers that are already in your servers file stay unchanged, and so does the other program's file.
+    imported. Servers that are already in your servers file stay unchanged, and so does the other client's file.
 
     \b
     Example:
       holdfast servers import --from claude-desktop --dry-run
     """
-    found = _read_program_files(CLIENT_APPS[program], file)
+    found = _read_client_files(CLIENT_APPS[app], file)
     user_file = settings.load().servers.user_file
     user_config = _read_user_file(user_file)
     servers = user_config.setdefault("mcpServers", {})
@@ -79,18 +79,16 @@ def import_servers(program: str, file: Path | None, *, dry_run: bool) -> None:
 def _describe(server: ImportedServer, user_file: Path) -> list[str]:
     """Return what the server runs or contacts, unmasked: the author of an entry must not be able to hide parts of it."""
     entry = ServerEntry(name=server.name, source=Source.USER, origin=str(user_file), value=server.entry)
-    return describe_entry(summarize_whole(entry))
+    return describe_entry(summarize_unmasked(entry))
 
 
-def _read_program_files(program: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
-    files = (
-        (file,) if file is not None else tuple(path for path in program.files(Path.home()) if path.is_file())
-    )
+def _read_client_files(app: ClientApp, file: Path | None) -> tuple[ImportedServer, ...]:
+    files = (file,) if file is not None else tuple(path for path in app.files(Path.home()) if path.is_file())
     if not files:
-        paths = " or ".join(str(path) for path in program.files(Path.home()))
+        paths = " or ".join(str(path) for path in app.files(Path.home()))
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"{program.title} has no configuration at {paths}.",
+            f"{app.title} has no configuration at {paths}.",
             hint="Give the path of its file with --file.",
         )
     found: dict[str, ImportedServer] = {}
@@ -103,7 +101,7 @@ def _read_program_files(program: ClientApp, file: Path | None) -> tuple[Imported
                 f"{path} cannot be read: {error.strerror}.",
                 hint=f"It must be a regular file of at most {_MAX_BYTES} bytes that you can read.",
             ) from None
-        for server in read_servers(text, program, path):
+        for server in read_servers(text, app, path):
             found.setdefault(server.name, server)
     if not found:
         raise HoldfastError(
@@ -116,7 +114,7 @@ def _read_program_files(program: ClientApp, file: Path | None) -> tuple[Imported
 
 def _read_user_file(user_file: Path) -> JsonObject:
     try:
-        content = read_json(read_untrusted_file(user_file, limit=_MAX_BYTES))
+        content = decode_json_with_comments(read_untrusted_file(user_file, limit=_MAX_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, StrictJsonError) as error:

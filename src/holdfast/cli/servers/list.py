@@ -5,14 +5,8 @@ from typing import Any
 import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
-from holdfast.cli.output import (
-    NO_SERVERS,
-    json_option,
-    print_json,
-    print_line,
-    print_table,
-    print_wrapped,
-)
+from holdfast.cli.options import json_option
+from holdfast.cli.output import NO_SERVERS, print_json, print_line, print_table, print_wrapped
 from holdfast.cli.servers.describe_entry import ascii_host, describe_entry
 from holdfast.host.host import Host
 from holdfast.masking.likely_secrets import mask_listing

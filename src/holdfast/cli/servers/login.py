@@ -81,7 +81,7 @@ def logout(name: str) -> None:
 
     from holdfast import settings as settings_module
     from holdfast.connect.http.login_store import LOGIN_FOLDER, login_file, remove_login
-    from holdfast.connect.http.url import display_url, read_url
+    from holdfast.connect.http.url import display_url, parse_url
     from holdfast.model import codes
     from holdfast.model.errors import HoldfastError
     from holdfast.model.server import Http, Sse
@@ -92,7 +92,7 @@ def logout(name: str) -> None:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{name!r} has no login: it is a local program.")
     url = spec.transport.url
     if remove_login(login_file(settings.data_dir / LOGIN_FOLDER, url)):
-        print_line(f"Logged out of {name}: removed the saved login to {display_url(read_url(url))}.")
+        print_line(f"Logged out of {name}: removed the saved login to {display_url(parse_url(url))}.")
         print_line("To end it on the server, too, revoke it on the server's website.")
     else:
         print_line(f"There is no saved login to {name}.")
@@ -100,7 +100,6 @@ def logout(name: str) -> None:
 
 async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     """Return the server with this name, if a direct session in this folder gets it. A project's server must be approved."""
-    from holdfast.cli.open_store import open_store_for_reading
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.context import SessionContext
@@ -109,12 +108,13 @@ async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     from holdfast.model.trust import Trust
     from holdfast.resolve.inputs import ResolveInputs, prepare_resolution
     from holdfast.resolve.resolve import resolve
+    from holdfast.store.open_store import open_read_only
 
     folder = str(Path.cwd().resolve())
     context = SessionContext(
         session_id=new_session_id(), trust_level=Trust.DIRECT, cwd=folder, roots=(folder,)
     )
-    async with open_store_for_reading(settings.data_dir / DATABASE_FILE) as store:
+    async with open_read_only(settings.data_dir / DATABASE_FILE) as store:
         loaded, policy = await prepare_resolution(ResolveInputs(settings=settings), store, context, None)
     resolution = resolve(loaded, context, policy)
     for spec in resolution.servers:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import json_option
+from holdfast.cli.options import json_option
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def attach(*, session: str) -> None:
     """Chat in a session that another process has open, such as an editor.
 
-    You see everything that happens, can prompt, and answer the questions of tools, as the other side can: the first
-    answer counts. Leaving does not close the session. A session that no process has open: holdfast chat --resume ID
+    You see everything that happens, and can prompt and answer questions, as the other side can; the first answer
+    counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
 
     \b
     Example:
@@ -72,7 +72,8 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
     from holdfast.cli.event_printer import EventPrinter
     from holdfast.cli.output import print_line
     from holdfast.cli.sessions.show import event_to_json_line
-    from holdfast.host.remote.client import attach_to_owner
+    from holdfast.host.remote.client import AttachRequest, attach_to_owner
+    from holdfast.model.permission import DoorKind
 
     stored = await _find_open(settings, typed)
     assert stored.lease is not None
@@ -90,23 +91,22 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
         stored.lease,
         door=TerminalDoor(None),
         on_events=show,
-        after=after,
-        may_answer=False,
+        request=AttachRequest(door=DoorKind.CHAT, after=after, may_answer=False),
     ) as remote:
         await remote.closed.wait()
     printer.new_line()
 
 
 async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
-    """The session that the user typed. Raises if no process has it open."""
+    """The session whose id the user typed. Raises if no process has it open."""
     from holdfast.cli.find_session import find_session, short_id
-    from holdfast.cli.open_store import open_store_for_reading
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.errors import HoldfastError
     from holdfast.store.lease import is_expired
+    from holdfast.store.open_store import open_read_only
 
-    async with open_store_for_reading(Path(settings.data_dir) / DATABASE_FILE) as store:
+    async with open_read_only(Path(settings.data_dir) / DATABASE_FILE) as store:
         stored = await find_session(store, typed)
         if stored.lease is None or is_expired(stored.lease, store.now()):
             raise HoldfastError(

@@ -8,12 +8,13 @@ from holdfast import settings
 from holdfast.audit.audit import Audit
 from holdfast.audit.recovery import recover_session
 from holdfast.cli.find_session import find_session, short_id
-from holdfast.cli.open_store import path_option, run_with_read_only_store, run_with_writable_store
+from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
+from holdfast.cli.options import path_option
 from holdfast.cli.output import confirm_or_abort, print_line
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
-from holdfast.resolve.protected import is_protected, paths_closed_to_tools
+from holdfast.resolve.protected_paths import is_protected, paths_closed_to_tools
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import SessionChange, StoredSession
 

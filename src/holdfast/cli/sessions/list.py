@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from holdfast.cli.find_session import short_id
-from holdfast.cli.open_store import path_option, run_with_read_only_store
-from holdfast.cli.output import json_lines_option, print_json, print_line, print_table
+from holdfast.cli.open_store import run_with_read_only_store
+from holdfast.cli.options import json_lines_option, path_option
+from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SearchQuery, SessionQuery

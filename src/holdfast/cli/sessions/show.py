@@ -8,16 +8,9 @@ import click
 import msgspec
 
 from holdfast.cli.find_session import find_session
-from holdfast.cli.open_store import path_option, run_with_read_only_store
-from holdfast.cli.output import (
-    STDOUT,
-    json_option,
-    output_option,
-    print_json,
-    print_line,
-    print_table,
-    write_json_lines,
-)
+from holdfast.cli.open_store import run_with_read_only_store
+from holdfast.cli.options import json_option, output_option, path_option
+from holdfast.cli.output import STDOUT, print_json, print_line, print_table, write_json_lines
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.model.event import Event, ServersResolved, UnknownEvent, event_kind
 from holdfast.store.codec import is_json_object
@@ -65,11 +58,13 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
     rows = [
         ("id", context.session_id),
         ("title", stored.title or "(no prompts)"),
+        *([("tags", ", ".join(stored.tags))] if stored.tags else []),
         ("state", stored.state + (f"; its last turn {open_turn}" if open_turn else "")),
         ("folder", context.cwd),
         *(("other folder", root) for root in context.roots[1:]),
         ("workspace", context.workspace_id or "(none)"),
         ("trust", context.trust_level),
+        *([("user", context.user_id)] if context.user_id else []),
         ("from", stored.source),
         ("created", time_ago(stored.created)),
         ("last used", time_ago(stored.updated)),

@@ -1,4 +1,4 @@
-"""The cookies of one link. A load balancer uses them to send all requests of the link to the same server."""
+"""The cookies of one link. A load balancer may use them to send all requests of the link to the same server."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from time import time
 
 _MAX_COOKIES = 50
 _MAX_HEADER_LENGTH = 4096
-_SECONDS = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Cookies:
@@ -41,13 +41,13 @@ class Cookies:
 
 
 def _is_expired(attributes: Iterable[str]) -> bool:
-    """Whether a cookie has already expired. A server sets such a cookie to delete it."""
+    """Whether a cookie has expired. A server deletes a cookie by setting it with an expiry in the past."""
     by_name = {
         name.strip().lower(): value.strip()
         for name, _, value in (attribute.partition("=") for attribute in attributes)
     }
     age = by_name.get("max-age", "")
-    if _SECONDS.fullmatch(age):
+    if _INTEGER.fullmatch(age):
         return int(age) <= 0
     try:
         return "expires" in by_name and parsedate_to_datetime(by_name["expires"]).timestamp() <= time()

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from holdfast.connect.scope import link_owner
+from holdfast.connect.scope import look_up_quota_key
 from holdfast.model import codes
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
@@ -18,27 +18,27 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver, on behalf of the link's owner."""
-    return await RESOLVER.look_up(host, owner=link_owner.get())
+    """The addresses of a host, from the system's resolver, within the share of `look_up_quota_key`."""
+    return await RESOLVER.look_up(host, owner=look_up_quota_key.get())
 
 
 class AddressPolicy:
-    """Allows every address; if `is_guarded`, only public addresses, and any address of the hosts in `reachable`."""
+    """Allows every address. With `public_only`, allows public addresses, and any address of the hosts in `reachable`."""
 
-    def __init__(self, *, is_guarded: bool, reachable: Collection[str] = ()) -> None:
-        self._is_guarded = is_guarded
+    def __init__(self, *, public_only: bool, reachable: Collection[str] = ()) -> None:
+        self._public_only = public_only
         self._reachable = frozenset(host.rstrip(".").lower() for host in reachable)
 
     def allows_any_address(self, host: str, port: int) -> bool:
         """Whether every address is allowed for this host, so that its address need not be checked."""
-        if not self._is_guarded:
+        if not self._public_only:
             return True
         name = host.rstrip(".").lower()
         quoted = f"[{name}]" if ":" in name else name
         return not self._reachable.isdisjoint({name, quoted, f"{quoted}:{port}"})
 
     def select(self, host: str, port: int, addresses: list[str]) -> list[str]:
-        """The allowed ones of the addresses of this host. Raise if none of them is allowed."""
+        """Return the addresses of this host that are allowed. Raise if none of them is."""
         if self.allows_any_address(host, port):
             return addresses
         blocked = {address: _why_blocked(address) for address in addresses}

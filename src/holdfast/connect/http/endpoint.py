@@ -15,8 +15,8 @@ from holdfast.connect.http.event_stream import EventTooLongError
 from holdfast.connect.http.login_store import uses_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
-from holdfast.connect.http.url import display_url, join_url, read_url
-from holdfast.masking.mask import Mask
+from holdfast.connect.http.url import display_url, join_url, parse_url
+from holdfast.connect.server_text import start_of_server_text
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.context import CONTEXT_HEADER, SessionContext
@@ -25,7 +25,10 @@ from holdfast.model.server import Http, ServerSpec, Sse
 
 EVENT_STREAM = "text/event-stream"
 Sign: TypeAlias = Callable[[SessionContext | None, bytes | None], str]
-"""Returns a token for the session with this context (or else the link's), signed for one request with this body; or ""."""
+"""Returns a token that is signed for one request with this body. It names the session with this context.
+
+Without a context, it names the link's session. It is empty if the link has none.
+"""
 
 
 class Credentials(Protocol):
@@ -35,8 +38,8 @@ class Credentials(Protocol):
         """The current value; empty if there is none."""
         ...
 
-    async def renew(self, refused: str, response: HttpResponse) -> str:
-        """Return another value after the server has refused `refused`. Raise if there is none."""
+    async def renew(self, refused_header: str, response_401: HttpResponse) -> str:
+        """Return another value after the server has answered 401 to `refused_header`. Raise if there is none."""
         ...
 
 
@@ -56,7 +59,6 @@ _RESERVED_HEADERS = {
     CONTEXT_HEADER.lower(),
 }
 _MAX_REQUESTS = 3  # the first request and two redirects
-_MAX_TEXT = 200  # characters of a server's text in a message to the user
 _UNAUTHORIZED = 401
 
 
@@ -80,14 +82,14 @@ class Endpoint:
         assert isinstance(spec.transport, Http | Sse)
         self._pool = pool
         self._name = spec.name
-        self._url = read_url(spec.transport.url)
+        self._url = parse_url(spec.transport.url)
         self._headers = {"user-agent": f"holdfast/{__version__}"} | _drop_reserved(spec.transport.headers)
         self._cookies = None if "cookie" in self._headers else Cookies()
         self._uses_login = uses_login(spec)
         self._options = options
         self._sign = sign
         self._obtained = obtained
-        self._link = object()
+        self._link_key = object()  # identifies the link in the obtained secrets
         self._credentials = credentials
 
     @property
@@ -96,8 +98,8 @@ class Endpoint:
         return display_url(self._url)
 
     def mask(self, value: str) -> None:
-        """From now on, mask a value that the server chose for this link, such as a cookie, if it looks random."""
-        self._obtained.add_from_server(self._link, value)
+        """From now on, mask this value, which the server chose for this link (such as a cookie), if it looks random."""
+        self._obtained.add_from_server(self._link_key, value)
 
     def join(self, reference: str) -> URL | None:
         """Resolve a reference that the server sent. None if its scheme, host or port differs from the server's."""
@@ -151,7 +153,7 @@ class Endpoint:
                 codes.PEER_ERROR,
                 f"{self.display_url} answered 401: the Authorization header in the server's entry is missing or not accepted.",
             )
-        reason = f" {_clean(response.reason)}" if response.reason else ""
+        reason = f" {start_of_server_text(response.reason)}" if response.reason else ""
         return HoldfastError(codes.PEER_ERROR, f"{self.display_url} answered {status}{reason}.")
 
     async def _send_authorized(
@@ -198,7 +200,7 @@ class Endpoint:
     def _connection_error(
         self, error: EventTooLongError | UnreachableError | BrokenResponseError
     ) -> HoldfastError:
-        """Translate an error of the connection into one that names the server."""
+        """The error to raise instead, which names the server."""
         match error:
             case EventTooLongError():
                 text = f"{self.display_url} sent a stream that cannot be read: {error}."
@@ -215,7 +217,7 @@ def _is_redirect(response: HttpResponse) -> bool:
 
 
 def _redirect_url(method: str, url: URL, response: HttpResponse) -> URL | None:
-    """Where to send the same request again. None if the response is no redirect, or one that is not followed."""
+    """Where to send the same request again. None if the response is not a redirect, or if the redirect is not followed."""
     if not _is_redirect(response) or (method != "GET" and response.status not in (307, 308)):
         return None
     return join_url(url, response.headers["location"])
@@ -223,7 +225,7 @@ def _redirect_url(method: str, url: URL, response: HttpResponse) -> URL | None:
 
 def _display_redirect(url: URL, response: HttpResponse) -> str:
     try:
-        return display_url(read_url(urljoin(str(url), response.headers["location"])))[:_MAX_TEXT]
+        return display_url(parse_url(urljoin(str(url), response.headers["location"])))[:200]
     except (HoldfastError, ValueError):
         return "an invalid address"
 
@@ -241,9 +243,4 @@ def _drop_reserved(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _error_text(error: Exception) -> str:
-    return _clean(str(error)).rstrip(".") or type(error).__name__
-
-
-def _clean(text: str) -> str:
-    """The beginning of a text from a server, masked because the server may have repeated a secret."""
-    return Mask().mask_all(text[: 4 * _MAX_TEXT])[:_MAX_TEXT]
+    return start_of_server_text(str(error)).rstrip(".") or type(error).__name__

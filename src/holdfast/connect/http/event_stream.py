@@ -8,7 +8,7 @@ from holdfast.connect.http.response import HttpResponse
 from holdfast.model import codes
 from holdfast.model.limits import Limits
 from holdfast.wire.frame import Malformed, Message, parse_line
-from holdfast.wire.lines import LONG_BYTES, OversizedLine
+from holdfast.wire.lines import LONG_BYTES, LongLines, MessageMemory, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.parse_threads import parse_in_thread
 
@@ -16,16 +16,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
 _MAX_ID_LENGTH = 1024
 _MAX_NAME_BYTES = 1024
-_PIECE_BYTES = 8 * 1024  # parsed at once: up to a millisecond of work
+_PIECE_BYTES = 8 * 1024  # how much is parsed at once; takes up to a millisecond
 
 
 class EventTooLongError(Exception):
-    """An event is longer than the limit."""
+    """An event is longer than the limit, or does not fit into the session's limit for long messages."""
 
 
 @dataclass(slots=True)
 class ServerSentEvent:
-    """One event. Its data is not decoded: the caller decides how strictly to do that."""
+    """One event. The caller decodes its data."""
 
     name: str = "message"
     data: bytes = b""
@@ -41,7 +41,7 @@ class StreamPosition:
     retry_seconds: float = _DEFAULT_RETRY_SECONDS
 
     def update(self, event: ServerSentEvent) -> None:
-        """This event was read."""
+        """Record that this event was read."""
         if event.id and len(event.id) <= _MAX_ID_LENGTH and event.id.isascii() and event.id.isprintable():
             self.event_id = event.id
         if event.retry_ms is not None:
@@ -61,8 +61,10 @@ async def read_message(text: bytes | bytearray, limits: Limits, throttle: LoopTh
 
 
 async def read_body(response: HttpResponse, limits: Limits, throttle: LoopThrottle) -> Message:
-    """Read a body that is one message."""
-    return await read_message(await response.read(limits.line_bytes, throttle), limits, throttle)
+    """Read a body that consists of one message."""
+    with MessageMemory(throttle.long_lines) as memory:
+        body = await response.read(limits.line_bytes, throttle, memory)
+        return await read_message(body, limits, throttle)
 
 
 async def read_events(
@@ -70,25 +72,27 @@ async def read_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
 
-    The time that the caller takes for an event counts, too: a flood of events uses no more than the session's share.
+    The time that the caller takes for an event counts, too: a flood of events takes no more than the session's share of the
+    event loop's time.
     """
-    parser = EventParser(limits.line_bytes)
-    while chunk := await response.read_chunk(throttle):
-        started = monotonic()
-        for start in range(0, len(chunk), _PIECE_BYTES):
-            piece = chunk if len(chunk) <= _PIECE_BYTES else chunk[start : start + _PIECE_BYTES]
-            for event in parser.feed(piece):
-                position.update(event)
-                throttle.count(started)
-                started = monotonic()
-                if event.data:
-                    yield event
-                if throttle.count(started, may_wait=True):
-                    await throttle.rest()
-                started = monotonic()
-            if throttle.count(started):
-                await throttle.rest()
+    with MessageMemory(throttle.long_lines) as memory:
+        parser = EventParser(limits.line_bytes, memory)
+        while chunk := await response.read_chunk(throttle):
             started = monotonic()
+            for start in range(0, len(chunk), _PIECE_BYTES):
+                piece = chunk if len(chunk) <= _PIECE_BYTES else chunk[start : start + _PIECE_BYTES]
+                for event in parser.feed(piece):
+                    position.update(event)
+                    throttle.charge_since(started)
+                    started = monotonic()
+                    if event.data:
+                        yield event
+                    if throttle.charge_since(started, may_wait=True):
+                        await throttle.pause()
+                    started = monotonic()
+                if throttle.charge_since(started):
+                    await throttle.pause()
+                started = monotonic()
 
 
 async def read_messages(
@@ -102,9 +106,14 @@ async def read_messages(
 
 @dataclass(slots=True)
 class EventParser:
-    """Splits a stream into events. Raises `EventTooLongError` for an event of more than `limit` bytes."""
+    """Splits a stream into events.
+
+    Raises `EventTooLongError` for an event of more than `limit` bytes, or one that does not fit into `memory`.
+    """
 
     limit: int
+    memory: MessageMemory = field(default_factory=lambda: MessageMemory(LongLines()))
+    """The memory for the event that is being read. It is released when the next event is read."""
     _line: bytearray = field(default_factory=bytearray)  # the start of a line whose end has not arrived yet
     _data: bytes | bytearray | None = None
     _event: ServerSentEvent | None = None
@@ -131,6 +140,7 @@ class EventParser:
                 self._parse_line(line)
             elif self._event is not None:
                 yield self._finish_event(self._event)
+                self.memory.release()
         if rest:
             self._check_size(len(rest))
             self._line += rest
@@ -165,8 +175,13 @@ class EventParser:
         self._data += value
 
     def _check_size(self, added: int) -> None:
-        if added + len(self._line) + len(self._data or b"") > self.limit:
+        size = added + len(self._line) + len(self._data or b"")
+        if size > self.limit:
             raise EventTooLongError(f"an event has more than {self.limit} bytes")
+        if not self.memory.try_grow_to(size):
+            raise EventTooLongError(
+                f"an event of {size} bytes does not fit into this session's limit for long messages that are received at the same time"
+            )
 
     def _finish_event(self, event: ServerSentEvent) -> ServerSentEvent:
         event.data = bytes(self._data or b"")

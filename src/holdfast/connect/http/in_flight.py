@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 
 
 class InFlight:
-    """Starts tasks and cancels them on close. When one of them finds the server gone, the whole link fails."""
+    """Starts tasks and cancels them on close. If one of them crashes, or calls `fail`, the whole link fails."""
 
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._peer = peer
         self._limit = limits.in_flight
         self._tasks: set[asyncio.Task[None]] = set()
         self.throttle = peer.throttle
-        """Limits the event loop's time that all streams of the link's session take."""
+        """Limits how much of the event loop's time all streams of the session take."""
         self.failure: HoldfastError | None = None
         """Why the link has failed; None while it works."""
 
@@ -39,7 +39,7 @@ class InFlight:
             self._peer.eof_received()
 
     async def wait_for_capacity(self, message: Message) -> None:
-        """If the message is a request of the server, wait while too many tasks are running."""
+        """If the message is a request from the server, wait while too many tasks are running."""
         while isinstance(message, Request) and len(self._tasks) > self._limit:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 

@@ -13,12 +13,12 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import Endpoint
-from holdfast.connect.http.login_origin import check_encrypted
+from holdfast.connect.http.login_checks import check_encrypted
 from holdfast.connect.http.login_store import login_file, read_login, uses_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
 from holdfast.connect.http.pools import Pools
-from holdfast.connect.http.transport import open_transport
-from holdfast.connect.http.url import read_url
+from holdfast.connect.http.transport import open_http_connection
+from holdfast.connect.http.url import parse_url
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
@@ -31,7 +31,7 @@ _HEAD_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginResult:
-    """The name that the server gave, and whether it required a login."""
+    """The name that the server reported, and whether it required a login."""
 
     server: str
     was_required: bool
@@ -51,9 +51,9 @@ async def log_in(
             "its entry has credentials" if isinstance(spec.transport, Http | Sse) else "it is a local program"
         )
         raise HoldfastError(codes.BAD_ARGUMENT, f"{spec.name!r} needs no login: {why}.")
-    server_url = read_url(spec.transport.url)
+    server_url = parse_url(spec.transport.url)
     file = login_file(folder, spec.transport.url)
-    before = read_login(file)
+    saved_before = read_login(file)
     options = ConnectOptions(connect_seconds=seconds)
     async with AsyncExitStack() as stack:
         obtained = stack.enter_context(ObtainedSecrets())
@@ -64,7 +64,7 @@ async def log_in(
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
                 raise OAuthFlowError("the address of the login page is not http or https")
-            check_encrypted(read_url(url), server_url)
+            check_encrypted(parse_url(url), server_url)
             callback.state = parse_qs(parts.query).get("state", [""])[0]
             on_login_page(url)
 
@@ -76,24 +76,24 @@ async def log_in(
             on_redirect=open_login_page,
             on_callback=callback.wait,
         )
-        choose_pool = pools.pool_chooser(server_url, guarded=False, owner="login")
+        choose_pool = pools.pool_chooser(server_url, public_only=False, quota_key="login")
         endpoint = Endpoint(
-            pools.pool(guarded=False, owner="login"),
+            pools.pool(public_only=False, quota_key="login"),
             spec=spec,
             options=options,
             sign=lambda context, request: "",
             obtained=obtained,
             credentials=OAuthCredentials(spec, provider, choose_pool, options, is_interactive=True),
         )
-        async with open_transport(
+        async with open_http_connection(
             spec, endpoint, server_requests=ServerRequests(spec, None), meta={}, options=options
         ) as connection:
             return LoginResult(
-                server=connection.server_info.server.name, was_required=read_login(file) != before
+                server=connection.server_info.server.name, was_required=read_login(file) != saved_before
             )
 
 
-class _Callback:
+class _CallbackServer:
     """Serves the local address that the login page redirects the browser to."""
 
     def __init__(self) -> None:
@@ -142,8 +142,8 @@ class _Callback:
 
 
 @asynccontextmanager
-async def _serve_callback() -> AsyncIterator[_Callback]:
-    callback = _Callback()
+async def _serve_callback() -> AsyncIterator[_CallbackServer]:
+    callback = _CallbackServer()
     server = await asyncio.start_server(callback.serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
     try:
         callback.uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"

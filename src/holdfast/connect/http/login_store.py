@@ -16,24 +16,29 @@ from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import audience_of
 
 _MAX_BYTES = 1024 * 1024
-_MAX_LOGINS = 256  # as many as are masked
+_MAX_LOGINS = 256  # how many logins are masked
 LOGIN_FOLDER = "oauth"
 """The name of the folder with the saved logins, in the data folder."""
 
 
 class SavedLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of an authorization server, and the metadata that is needed to refresh them."""
+    """The tokens from an authorization server, and the metadata that is needed to refresh them."""
 
     url: str
+    """The address of the MCP server."""
     tokens: dict[str, Json]
     expires_at: float | None = None
+    """When the access token expires, in seconds since 1970."""
     client: dict[str, Json] | None = None
+    """Holdfast's own registration as an OAuth client at the authorization server."""
     server: dict[str, Json] | None = None
+    """The metadata of the authorization server (RFC 8414)."""
     resource: dict[str, Json] | None = None
+    """The metadata of the MCP server as a protected resource (RFC 9728)."""
 
 
 def uses_login(spec: ServerSpec) -> bool:
-    """Whether Holdfast may use a login for this server: a remote one, without credentials, and not from a client."""
+    """Whether Holdfast may use a login: for a remote server that no client defined, and whose entry has no credentials."""
     if spec.source is Source.CLIENT or isinstance(spec.transport, Stdio | InProcess):
         return False
     return not any(name.lower() == "authorization" for name in spec.transport.headers)
@@ -53,7 +58,7 @@ def read_login(file: Path) -> SavedLogin | None:
 
 
 def saved_credentials(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """The secrets of every saved login, by its file."""
+    """Yield the file and the secrets of each saved login."""
     for file in islice(folder.glob("*.json"), _MAX_LOGINS):
         if (login := read_login(file)) is not None:
             tokens, client = login.tokens, login.client or {}

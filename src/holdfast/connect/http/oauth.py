@@ -22,12 +22,12 @@ from yarl import URL
 
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
-from holdfast.connect.http.login_origin import check_code_origin, check_encrypted
+from holdfast.connect.http.login_checks import check_code_origin, check_encrypted
 from holdfast.connect.http.login_store import SavedLogin, read_login, write_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
-from holdfast.connect.http.url import display_url, join_url, read_url
-from holdfast.masking.mask import Mask
+from holdfast.connect.http.url import display_url, join_url, parse_url
+from holdfast.connect.server_text import start_of_server_text
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -37,17 +37,15 @@ from holdfast.model.server import ServerSpec
 ChoosePool: TypeAlias = Callable[[URL], Pool]
 """Returns the pool for requests to this address."""
 
-_MAX_REASON = 200
-_MAX_REASON_READ = 16 * 1024
-_EXPIRED = 1.0  # an expiry time in the distant past
+_EXPIRED_TIME = 1.0  # an expiry time in the distant past
 _HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}"}
 
 
 class LoginProvider(OAuthClientProvider):
-    """The SDK's OAuth provider. It also saves when the tokens expire, and the metadata of the authorization server.
+    """The SDK's OAuth provider, which also saves the expiry of the tokens and the metadata of the authorization server.
 
-    The SDK saves neither. Without the expiry, an expired token would count as valid; without the metadata, it would
-    be refreshed at a guessed address. With `on_callback`, the login starts from the beginning.
+    Without the expiry, an expired token would count as valid; without the metadata, it would be refreshed at a guessed
+    address. With `on_callback`, a saved login is ignored: the user logs in again.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class LoginProvider(OAuthClientProvider):
         self._obtained = obtained
         self._on_callback = on_callback
         self._ignore_saved = on_callback is not None
-        self._refused = ""
+        self._refused_header = ""
         self._client: OAuthClientInformationFull | None = None
         metadata = OAuthClientMetadata(
             client_name="Holdfast",
@@ -84,13 +82,13 @@ class LoginProvider(OAuthClientProvider):
         tokens = self.context.current_tokens
         return f"Bearer {tokens.access_token}" if tokens is not None else ""
 
-    def reload(self, refused: str = "") -> None:
+    def reload(self, refused_header: str = "") -> None:
         """Read the saved login again, since another process may have renewed it. A refused token counts as expired."""
-        self._refused = refused or self._refused  # a concurrent call may have set it
+        self._refused_header = refused_header or self._refused_header  # a concurrent call may have set it
         if not self._ignore_saved:
             self._initialized = False
-        elif self.header == refused:
-            self.context.token_expiry_time = _EXPIRED
+        elif self.header == refused_header:
+            self.context.token_expiry_time = _EXPIRED_TIME
 
     # The SDK's storage protocol
 
@@ -101,8 +99,8 @@ class LoginProvider(OAuthClientProvider):
             return None
         tokens = OAuthToken.model_validate(saved.tokens)
         self._mask_tokens(tokens)
-        is_refused = self._refused == f"Bearer {tokens.access_token}"
-        self.context.token_expiry_time = _EXPIRED if is_refused else saved.expires_at
+        is_refused = self._refused_header == f"Bearer {tokens.access_token}"
+        self.context.token_expiry_time = _EXPIRED_TIME if is_refused else saved.expires_at
         if saved.server is not None:
             self.context.oauth_metadata = OAuthMetadata.model_validate(saved.server)
         if saved.resource is not None:
@@ -180,29 +178,29 @@ class OAuthCredentials:
         self._provider.reload()
         return await self._run_flow()
 
-    async def renew(self, refused: str, response: HttpResponse) -> str:
-        """Return a token that another task has refreshed, refresh it here, or let the user log in."""
-        if self._provider.is_ready and self._provider.header != refused:
+    async def renew(self, refused_header: str, response_401: HttpResponse) -> str:
+        """Return the header of a token that another task has refreshed, refresh the token here, or let the user log in."""
+        if self._provider.is_ready and self._provider.header != refused_header:
             return self._provider.header
-        if not refused and not self._is_interactive:
+        if not refused_header and not self._is_interactive:
             raise login_needed_error(self._name)  # there is no token to refresh
         if self._login_failure is not None:
             raise self._login_failure  # the user is asked to log in once only
-        self._provider.reload(refused)
-        renewed = await self._run_flow(refused, response if self._is_interactive else None)
-        if renewed in ("", refused):
-            raise login_needed_error(self._name)
+        self._provider.reload(refused_header)
+        renewed = await self._run_flow(refused_header, response_401 if self._is_interactive else None)
+        if renewed in ("", refused_header):
+            raise login_refused_error(self._name)
         return renewed
 
-    async def _run_flow(self, refused: str = "", refusal: HttpResponse | None = None) -> str:
+    async def _run_flow(self, refused_header: str = "", response_401: HttpResponse | None = None) -> str:
         try:
-            return await self._run_sdk_flow(refused, refusal)
+            return await self._run_sdk_flow(refused_header, response_401)
         except HoldfastError as error:
             if self._is_interactive:
                 self._login_failure = error
             raise
 
-    async def _run_sdk_flow(self, refused: str, refusal: HttpResponse | None) -> str:
+    async def _run_sdk_flow(self, refused_header: str, response_401: HttpResponse | None) -> str:
         """Send the requests that the SDK asks for until it has a token; return the header of that token."""
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
@@ -211,9 +209,12 @@ class OAuthCredentials:
             while True:
                 if outgoing is not request:
                     response = await self._send(outgoing)
-                elif refusal is not None and request.headers.get("Authorization", "") in ("", refused):
-                    response = _sdk_response(refusal, request)
-                    refusal = None
+                elif response_401 is not None and request.headers.get("Authorization", "") in (
+                    "",
+                    refused_header,
+                ):
+                    response = _sdk_response(response_401, request)
+                    response_401 = None
                 else:
                     return request.headers.get("Authorization", "")
                 outgoing = await flow.asend(response)
@@ -223,16 +224,18 @@ class OAuthCredentials:
             reason = str(error).partition("\n")[0]
             if self._is_interactive:
                 raise _login_failed_error(self._name, reason) from None
-            raise login_needed_error(self._name, reason) from None
+            raise login_refused_error(self._name, reason) from None
         finally:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request for the SDK, over the pool for its address."""
-        url = read_url(str(request.url))
-        check_encrypted(url, read_url(self._provider.context.server_url))
-        set_by_us = ("host", "accept-encoding", "connection", "content-length")
-        headers = _HEADERS | {name: value for name, value in request.headers.items() if name not in set_by_us}
+        url = parse_url(str(request.url))
+        check_encrypted(url, parse_url(self._provider.context.server_url))
+        set_by_pool = ("host", "accept-encoding", "connection", "content-length")
+        headers = _HEADERS | {
+            name: value for name, value in request.headers.items() if name not in set_by_pool
+        }
         body = await request.aread()
         seconds = self._options.connect_seconds
         try:
@@ -277,24 +280,29 @@ def _redirect_request(
     return httpx2.Request(request.method, str(target), headers=headers, content=body)
 
 
-def login_needed_error(name: str, why: str = "") -> HoldfastError:
-    """The error if no login is saved, or the server did not accept it."""
-    reason = f": {_clean_reason(why)}" if why else ""
-    command = shlex.join(["holdfast", "servers", "login", name])
-    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} did not accept the login{reason}. Run: {command}")
+def login_needed_error(name: str) -> HoldfastError:
+    """The error if no login is saved."""
+    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. Run: {_login_command(name)}")
+
+
+def login_refused_error(name: str, why: str = "") -> HoldfastError:
+    """The error if the server did not accept the saved login, or the login could not be refreshed."""
+    reason = f": {start_of_server_text(why).rstrip('.')}" if why else ""
+    return HoldfastError(
+        codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. Run: {_login_command(name)}"
+    )
+
+
+def _login_command(name: str) -> str:
+    return shlex.join(["holdfast", "servers", "login", name])
 
 
 def _login_failed_error(name: str, why: str) -> HoldfastError:
     return HoldfastError(
         codes.LOGIN_NEEDED,
-        f"The login to {name!r} failed: {_clean_reason(why)}. Try again, or put a token into the Authorization header "
-        "of the server's entry.",
+        f"The login to {name!r} failed: {start_of_server_text(why).rstrip('.')}. Try again, or put a token into the "
+        "Authorization header of the server's entry.",
     )
-
-
-def _clean_reason(why: str) -> str:
-    """A reason to quote. The authorization server may have repeated a token or a code in it."""
-    return Mask().mask_all(why[:_MAX_REASON_READ])[:_MAX_REASON].rstrip(".")
 
 
 def _as_json(model: BaseModel | None) -> dict[str, Json] | None:

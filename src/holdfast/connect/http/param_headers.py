@@ -31,9 +31,11 @@ class ParamHeaders:
         """Replace the tools. Most servers mark nothing; their schemas are not parsed."""
         marked = [tool for tool in tools if _MARK.encode() in bytes(tool.input_schema)]
         if sum(len(tool.input_schema) for tool in marked) > LONG_BYTES:
-            self._by_tool = await PARSE_THREADS.run(_find_all_marked, marked, owner=f"headers {id(self)}")
+            self._by_tool = await PARSE_THREADS.run(
+                _find_marked_in_tools, marked, owner=f"headers {id(self)}"
+            )
         else:
-            self._by_tool = _find_all_marked(marked)
+            self._by_tool = _find_marked_in_tools(marked)
 
     def headers(self, tool: str, arguments: Raw) -> dict[str, str]:
         """The headers of one call. The caller encodes their values."""
@@ -45,22 +47,22 @@ class ParamHeaders:
         return {f"Mcp-Param-{name}": value for name, value in values if value is not None}
 
 
-def _find_all_marked(tools: Sequence[Tool]) -> dict[str, tuple[tuple[_Path, str], ...]]:
-    return {tool.name: marked for tool in tools if (marked := _find_marked_of(tool))}
+def _find_marked_in_tools(tools: Sequence[Tool]) -> dict[str, tuple[tuple[_Path, str], ...]]:
+    return {tool.name: marked for tool in tools if (marked := _find_marked_in_tool(tool))}
 
 
-def _find_marked_of(tool: Tool) -> tuple[tuple[_Path, str], ...]:
+def _find_marked_in_tool(tool: Tool) -> tuple[tuple[_Path, str], ...]:
     try:
         schema = _decode_schema(tool.input_schema)
     except DECODE_ERRORS:
         return ()  # the screening of the tool reports what is wrong with it
-    return tuple(islice(_find_marked(schema), _MAX_HEADERS))
+    return tuple(islice(_find_marked_in_schema(schema), _MAX_HEADERS))
 
 
 _decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _find_marked(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:
+def _find_marked_in_schema(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:
     """The path and header of each marked argument below `properties`. Other marks have no effect."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
@@ -72,7 +74,7 @@ def _find_marked(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[
         mark = inner.get(_MARK)
         if isinstance(mark, str) and _TOKEN.fullmatch(mark) and inner.get("type") in _TYPES:
             yield (*path, name), mark
-        yield from _find_marked(inner, (*path, name))
+        yield from _find_marked_in_schema(inner, (*path, name))
 
 
 def _value_at(node: object, path: _Path) -> object:

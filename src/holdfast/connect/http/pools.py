@@ -1,4 +1,4 @@
-"""The two connection pools that all remote links of a host share: one guarded, one not, with one TLS context."""
+"""The two connection pools that all remote links of a host share: one limited to public addresses, one not."""
 
 import io
 import os
@@ -29,7 +29,6 @@ from aiohttp import (
 from yarl import URL
 
 from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_ip_literal, look_up
-from holdfast.connect.http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnector, BoundedProtocol
 from holdfast.connect.http.proxies import NO_PROXIES, Proxies
 from holdfast.connect.http.response import (
     BrokenResponseError,
@@ -37,13 +36,19 @@ from holdfast.connect.http.response import (
     UnreachableError,
     broken_response,
 )
+from holdfast.connect.http.response_limits import (
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    BoundedConnector,
+    BoundedProtocol,
+)
 from holdfast.connect.http.url import display_url
-from holdfast.connect.scope import link_owner
+from holdfast.connect.scope import look_up_quota_key
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _SKIPPED_HEADERS = ("Accept", "Content-Type", "User-Agent")  # aiohttp would add them by default
-_MAX_UNCHUNKED_BYTES = 1024 * 1024
+_MAX_SENT_AT_ONCE = 1024 * 1024  # bytes
 _ZONE = re.compile(r"%[^]]*")
 
 
@@ -53,8 +58,8 @@ class Pool:
     A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It does not
     read the user's `.netrc`: aiohttp's `trust_env` would, so the proxies of the environment are chosen here.
 
-    A guarded pool uses no proxies, because a proxy resolves the host itself. Requests to hosts for which every address
-    is allowed go through the `unguarded` pool.
+    A pool that is limited to public addresses has an `unrestricted` pool for hosts at which every address is allowed.
+    The limited pool itself uses no proxies, because a proxy resolves the host on its own and could connect to a private address.
     """
 
     def __init__(
@@ -63,13 +68,13 @@ class Pool:
         tls: ssl.SSLContext,
         *,
         proxies: Proxies = NO_PROXIES,
-        unguarded: "Pool | None" = None,
+        unrestricted: "Pool | None" = None,
         look_up: LookUp = look_up,
     ) -> None:
         self._policy = policy
         self._proxies = proxies
-        self._unguarded = unguarded
-        self._owner = ""
+        self._unrestricted = unrestricted
+        self._quota_key = ""
         self._session = ClientSession(
             connector=BoundedConnector(
                 resolver=EgressResolver(policy, look_up), ssl=tls, use_dns_cache=False
@@ -82,11 +87,13 @@ class Pool:
             max_headers=MAX_HEADERS,
         )
 
-    def for_owner(self, owner: str) -> "Pool":
-        """The same pool, for the links of this owner: its look-ups of names are limited."""
+    def for_quota(self, quota_key: str) -> "Pool":
+        """The same pool, with this key for name look-ups: their number is limited per key."""
         pool = copy(self)
-        pool._owner = owner
-        pool._unguarded = self._unguarded.for_owner(owner) if self._unguarded is not None else None
+        pool._quota_key = quota_key
+        pool._unrestricted = (
+            self._unrestricted.for_quota(quota_key) if self._unrestricted is not None else None
+        )
         return pool
 
     async def request(
@@ -100,14 +107,14 @@ class Pool:
     ) -> HttpResponse:
         """Send a request and wait for the head of the response. The caller closes the response."""
         host, port = url.raw_host or "", url.port or 0
-        if self._unguarded is not None and self._policy.allows_any_address(host, port):
-            return await self._unguarded.request(
+        if self._unrestricted is not None and self._policy.allows_any_address(host, port):
+            return await self._unrestricted.request(
                 method, url, headers=headers, body=body, connect_seconds=connect_seconds
             )
         if is_ip_literal(host):
             self._policy.select(host, port, [host])
         proxy = self._proxies.find(url)
-        link_owner.set(self._owner)
+        look_up_quota_key.set(self._quota_key)
         try:
             response = await self._session.request(
                 method,
@@ -134,9 +141,9 @@ class Pool:
 
 
 class Pools:
-    """A guarded pool, and one that connects to any address.
+    """A pool that is limited to public addresses, and one that connects to any address. They share one TLS context.
 
-    Sessions share connections, but not cookies: those belong to an endpoint.
+    Sessions share the connections, but not cookies: an endpoint keeps its own.
     """
 
     def __init__(self, reachable: tuple[str, ...]) -> None:
@@ -145,28 +152,29 @@ class Pools:
         self._reachable = reachable
 
     async def __aenter__(self) -> Self:
-        guarded = AddressPolicy(is_guarded=True, reachable=self._reachable)
-        self._unguarded = Pool(AddressPolicy(is_guarded=False), self._tls, proxies=self._proxies)
-        self._guarded = Pool(guarded, self._tls, unguarded=self._unguarded)
+        policy = AddressPolicy(public_only=True, reachable=self._reachable)
+        self._unrestricted = Pool(AddressPolicy(public_only=False), self._tls, proxies=self._proxies)
+        self._public_only = Pool(policy, self._tls, unrestricted=self._unrestricted)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._unguarded.close()
-        await self._guarded.close()
+        await self._unrestricted.close()
+        await self._public_only.close()
 
-    def pool(self, *, guarded: bool, owner: str) -> Pool:
+    def pool(self, *, public_only: bool, quota_key: str) -> Pool:
         """The pool for requests to a link's own server."""
-        return (self._guarded if guarded else self._unguarded).for_owner(owner)
+        return (self._public_only if public_only else self._unrestricted).for_quota(quota_key)
 
-    def pool_chooser(self, server_url: URL, *, guarded: bool, owner: str) -> Callable[[URL], Pool]:
+    def pool_chooser(self, server_url: URL, *, public_only: bool, quota_key: str) -> Callable[[URL], Pool]:
         """Return a function that chooses the pool for an address that a server refers to.
 
-        It is the pool of the server for addresses on the server's host, and the guarded pool for all others.
+        Addresses on the server's host use the server's own pool. All others must be public.
         """
-        server_pool, other = self.pool(guarded=guarded, owner=owner), self.pool(guarded=True, owner=owner)
-        return lambda url: server_pool if url.raw_host == server_url.raw_host else other
+        server_pool = self.pool(public_only=public_only, quota_key=quota_key)
+        other_pool = self.pool(public_only=True, quota_key=quota_key)
+        return lambda url: server_pool if url.raw_host == server_url.raw_host else other_pool
 
 
 async def _send_once(
@@ -185,8 +193,8 @@ _SEND_ONCE = (_send_once,)
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """The body; a long one as a file object, which aiohttp sends in chunks."""
-    return io.BytesIO(body) if body is not None and len(body) > _MAX_UNCHUNKED_BYTES else body
+    """The body; a long one as a file object, which aiohttp writes piece by piece (not as chunked encoding)."""
+    return io.BytesIO(body) if body is not None and len(body) > _MAX_SENT_AT_ONCE else body
 
 
 @lru_cache(maxsize=64)
@@ -246,7 +254,7 @@ def _os_reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return _tls_reason(error)
     if isinstance(error, ConnectionError):
-        # `strerror` of the event loop contains only the address
+        # the event loop sets `strerror` to a text that contains only the address
         return os.strerror(error.errno) if error.errno else "it closed the connection"
     return error.strerror or str(error) or type(error).__name__
 

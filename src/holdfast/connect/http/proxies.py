@@ -1,4 +1,4 @@
-"""The proxies of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`."""
+"""The proxies that the environment names: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -13,7 +13,10 @@ _MAX_CACHED = 1024  # origins
 
 
 class Proxies:
-    """Chooses the proxy for a request. `variables` has the keys `http`, `https`, `all` and `no`; the environment is read once."""
+    """Chooses the proxy for a request.
+
+    `variables` has the keys `http`, `https`, `all` and `no`. By default, they are read from the environment, once.
+    """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = getproxies_environment() if variables is None else variables
@@ -52,7 +55,7 @@ NO_PROXIES = Proxies({})
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Whether `NO_PROXY` lists this host, alone or with its port, its domain or its network."""
+    """Whether `NO_PROXY` lists this host (with or without its port), its domain or its network."""
     spellings = (host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}")
     for entry in no_proxy.lower().split(","):
         name = entry.strip().lstrip(".")

@@ -1,4 +1,4 @@
-"""Open connections to remote servers. All links of a host share one TLS context and its connection pools."""
+"""Open connections to remote servers. All links of a host share its connection pools."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ class RemoteConnector:
         self._providers: dict[Path, LoginProvider] = {}
 
     async def __aenter__(self) -> Self:
-        # Before a link uses them: a local server may read the files of the logins.
+        # Mask the saved logins even if no link uses them: a local server may read their files.
         for file, secrets in saved_credentials(self._logins):
             self._obtained.add_credentials(file, secrets)
         return self
@@ -65,8 +65,8 @@ class RemoteConnector:
         """Connect to a remote server. On exit, idle sockets of the shared pools stay open."""
         pools = await self._load_pools()
         from holdfast.connect.http.endpoint import Endpoint
-        from holdfast.connect.http.transport import open_transport
-        from holdfast.connect.http.url import read_url
+        from holdfast.connect.http.transport import open_http_connection
+        from holdfast.connect.http.url import parse_url
 
         assert isinstance(spec.transport, Http | Sse)
         audience = audience_of(spec.transport.url)
@@ -76,19 +76,21 @@ class RemoteConnector:
             sender = context or (scope.context if scope is not None else None)
             return self._signer.sign(sender, audience, request) if sender is not None else ""
 
-        guarded = is_guarded(spec, scope)
-        # A server that sessions share has an owner of its own.
-        owner = scope.context.session_id if scope is not None else f"server {spec.name}"
-        choose_pool = pools.pool_chooser(read_url(spec.transport.url), guarded=guarded, owner=owner)
+        public_only = is_public_only(spec, scope)
+        # A server that sessions share has a quota of its own.
+        quota_key = scope.context.session_id if scope is not None else f"server {spec.name}"
+        choose_pool = pools.pool_chooser(
+            parse_url(spec.transport.url), public_only=public_only, quota_key=quota_key
+        )
         endpoint = Endpoint(
-            pools.pool(guarded=guarded, owner=owner),
+            pools.pool(public_only=public_only, quota_key=quota_key),
             spec=spec,
             options=options,
             sign=sign,
             obtained=self._obtained,
             credentials=self._credentials(spec, choose_pool, options),
         )
-        async with open_transport(
+        async with open_http_connection(
             spec, endpoint, server_requests=server_requests, meta=meta, options=options
         ) as connection:
             yield connection
@@ -122,8 +124,8 @@ class RemoteConnector:
         return self._pools
 
 
-def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
-    """Whether the server must be at a public address: a client brought it, or a sandboxed session may use it."""
+def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
+    """Whether the server must be at a public address: a client defined it, or a sandboxed session may use it."""
     trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or trust is Trust.SANDBOXED
 
@@ -131,5 +133,5 @@ def is_guarded(spec: ServerSpec, scope: Scope | None) -> bool:
 def _make_pools(reachable: tuple[str, ...]) -> "Pools":
     from holdfast.connect.http import endpoint, pools, transport
 
-    assert all((endpoint, transport))  # only imported, while this runs in a thread
+    assert all((endpoint, transport))  # imported here, because this function runs in a thread
     return pools.Pools(reachable)

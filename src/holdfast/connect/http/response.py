@@ -9,10 +9,11 @@ from aiohttp import ClientError, ClientResponse
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.lines import MessageMemory
 from holdfast.wire.loop_throttle import LoopThrottle
 
 _SLICE_SECONDS = 0.001  # how long a body is read without letting the event loop do other work
-_MIN_READ_BYTES, _MAX_READ_BYTES = 256, 64 * 1024  # how much of what has arrived is taken at once
+_MIN_READ_BYTES, _MAX_READ_BYTES = 256, 64 * 1024  # how much of the received body is read at once
 
 
 class UnreachableError(Exception):
@@ -60,7 +61,7 @@ class HttpResponse:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the body is compressed, although no request accepts that."""
+        """Whether the body is compressed. No request asks for that."""
         encodings = self._response.headers.getall("Content-Encoding", ())
         return any(encoding.strip().lower() != "identity" for encoding in encodings)
 
@@ -76,12 +77,12 @@ class HttpResponse:
     async def read_chunk(self, throttle: LoopThrottle | None = None) -> bytes:
         """Wait for the next part of the body; empty at the end.
 
-        The throttle counts the time to parse it: a server can send many tiny chunks. If another connection of the same
-        owner has used up its share, wait first. While the caller waits, aiohttp stops reading.
+        The throttle's owner is charged for the time to parse it: a server can send many tiny chunks. If another connection of
+        the same owner has used up the owner's share, wait first. While the caller waits, aiohttp stops reading.
         """
         now = monotonic()
         if throttle is not None and throttle.must_wait(now):
-            await throttle.rest()
+            await throttle.pause()
         elif now - self._last_pause > _SLICE_SECONDS:
             await asyncio.sleep(0)
             self._last_pause = monotonic()
@@ -98,22 +99,30 @@ class HttpResponse:
         seconds = monotonic() - began
         self._adapt_read_bytes(seconds)
         if throttle is not None and self._connection is not None:
-            throttle.add(seconds + self._connection.take_parse_seconds())
+            throttle.charge(seconds + self._connection.take_parse_seconds())
         return chunk
 
     def _adapt_read_bytes(self, seconds: float) -> None:
-        """Take less at once from a body whose chunks are tiny."""
+        """Read less at once from a body whose chunks are tiny, because they take long to join."""
         if seconds > _SLICE_SECONDS / 2:
             self._read_bytes = max(self._read_bytes // 2, _MIN_READ_BYTES)
         elif self._read_bytes < _MAX_READ_BYTES and seconds < _SLICE_SECONDS / 8:
             self._read_bytes *= 2
 
-    async def read(self, limit: int, throttle: LoopThrottle | None = None) -> bytes | bytearray:
-        """Read the whole body. Raise if it has more than `limit` bytes."""
+    async def read(
+        self, limit: int, throttle: LoopThrottle | None = None, memory: MessageMemory | None = None
+    ) -> bytes | bytearray:
+        """Read the whole body. Raise if it has more than `limit` bytes, or does not fit into `memory`."""
         body: bytes | bytearray = b""
         while chunk := await self.read_chunk(throttle):
             if len(body) + len(chunk) > limit:
                 raise HoldfastError(codes.TOO_LARGE, f"The answer has more than {limit} bytes.")
+            if memory is not None and not memory.try_grow_to(len(body) + len(chunk)):
+                raise HoldfastError(
+                    codes.TOO_LARGE,
+                    "The answer does not fit into this session's limit for long messages that are received at the same time. "
+                    "Try again later.",
+                )
             if not body:
                 body = chunk  # most bodies arrive at once
             elif isinstance(body, bytearray):
@@ -128,7 +137,7 @@ class HttpResponse:
 
 
 def broken_response(error: ClientError) -> BrokenResponseError:
-    """Translate an error of aiohttp. Its text is dropped, because it may contain bytes of the response."""
+    """Translate an error from aiohttp. Its text is dropped, because it may contain bytes of the response."""
     from aiohttp import ClientPayloadError, ClientResponseError
 
     if isinstance(error, ClientResponseError):

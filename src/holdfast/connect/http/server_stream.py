@@ -1,4 +1,4 @@
-"""The stream on which a server of the handshake era sends messages that answer no request."""
+"""The stream on which a server of the handshake era sends its own requests and notifications."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from time import monotonic
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_messages
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import VERSION_HEADER
+from holdfast.connect.http.outgoing_message import VERSION_HEADER
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 SESSION_ID_HEADER = "Mcp-Session-Id"
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 5.0
-_LONG_SECONDS = 10.0  # after a stream that was open this long, the pause is short again
+_LONG_SECONDS = 10.0  # if a stream was open for longer than this, the next pause is short again
 MAX_RESUMES = 2
 """How many attempts in a row to resume a stream may fail before the link fails."""
 
 
 @dataclass(slots=True)
 class SessionHeaders:
-    """The server's session id and the protocol version of a handshake; both are empty in the modern era."""
+    """The id of the server's own MCP session, and the protocol version of a handshake; both are empty in the modern era."""
 
     session_id: str = ""
     version: str = ""
@@ -44,7 +44,7 @@ class SessionHeaders:
 
 
 class ResumePauses:
-    """The pauses before a stream is requested again. They grow while streams end soon: the server decides when one ends."""
+    """The pauses before a stream is requested again. They grow while the server ends each stream soon after it was opened."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -64,7 +64,7 @@ class ResumePauses:
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
 ) -> None:
-    """Keep the stream open, if the server has one. Fail the link if the server is gone or no longer knows the session."""
+    """Keep the stream open, if the server has one. Fail the link if the server is gone or has ended its MCP session."""
     position, failures = StreamPosition(), 0
     pauses = ResumePauses()
     while True:
@@ -72,7 +72,8 @@ async def read_server_stream(
             async with endpoint.request("GET", headers=session.headers(position)) as response:
                 if response.status == 404:
                     raise HoldfastError(
-                        codes.CONNECTION_CLOSED, f"{endpoint.display_url} no longer knows the session."
+                        codes.CONNECTION_CLOSED,
+                        f"{endpoint.display_url} has ended its own MCP session (Mcp-Session-Id).",
                     )
                 if not response.is_success or response.media_type != EVENT_STREAM:
                     return

@@ -1,4 +1,4 @@
-"""The older SSE transport: the server sends all messages on one stream, and receives each message by POST."""
+"""The older SSE transport: the server sends all its messages on one stream, and receives each message as a POST."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
+from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.masking.likely_secrets import secrets_in_urls
 from holdfast.model import codes
@@ -22,7 +22,7 @@ _POSTS_AT_ONCE = 16
 
 
 class SseTransport:
-    """Carries a peer's messages: sends each by POST in its own task, and receives all on one stream."""
+    """Carries a peer's messages: sends each one as a POST in its own task, and receives all on one stream."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -65,7 +65,7 @@ class SseTransport:
         """Do nothing: see `pause_reading`."""
 
     def has_hung_up(self) -> bool:
-        return False  # reading is never paused
+        return False  # asked only while reading is paused, which never happens here
 
     async def close(self) -> None:
         await self._in_flight.close()
@@ -96,7 +96,7 @@ class SseTransport:
                 codes.BAD_ANSWER,
                 f"{self._endpoint.display_url} wants messages sent to another server: {reference[:200]!r}.",
             )
-        for secret in secrets_in_urls(str(url)):  # such as the id of the session
+        for secret in secrets_in_urls(str(url)):  # such as the id of the server's own MCP session
             self._endpoint.mask(secret)
         if not self._post_url.done():
             self._post_url.set_result(url)

@@ -11,7 +11,7 @@ from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
 from holdfast.connect.http.in_flight import InFlight
-from holdfast.connect.http.outgoing import OutgoingMessage, parse_outgoing
+from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse
 from holdfast.connect.http.server_stream import (
@@ -21,27 +21,27 @@ from holdfast.connect.http.server_stream import (
     SessionHeaders,
     read_server_stream,
 )
-from holdfast.connect.notifications import needs_subscription, subscribe_to_tool_changes
+from holdfast.connect.server_messages import needs_subscription, subscribe_to_tool_changes
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.limits import HANDSHAKE
+from holdfast.model.limits import HANDSHAKE_BUDGET
 from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
-from holdfast.wire.strict_json import is_over
+from holdfast.wire.strict_json import exceeds_budget
 
 log = logging.getLogger(__name__)
 
 _POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
 _ONE_WAY_AT_ONCE = 16  # how many answers and notifications are sent concurrently
 _DRAIN_SECONDS = 1.0  # how long to wait for the end of a stream after the answer
-_UNKNOWN_SESSION_STATUSES = (400, 404)
+_SESSION_ENDED_STATUSES = (400, 404)
 
 
 class HttpTransport:
-    """Carries a peer's messages by HTTP. Each message is an HTTP request in its own task."""
+    """Carries a peer's messages over HTTP: sends each one as a request in its own task."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -52,7 +52,7 @@ class HttpTransport:
         self._in_flight = InFlight(peer, options.limits)
         self._one_way = asyncio.Semaphore(_ONE_WAY_AT_ONCE)
         self._initialized_post: asyncio.Task[None] | None = None
-        self._session = SessionHeaders()
+        self._mcp_session = SessionHeaders()
 
     @property
     def failure(self) -> HoldfastError | None:
@@ -72,7 +72,7 @@ class HttpTransport:
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # closing the connection is enough in the modern era; the handshake era needs the message, too
+                return  # a modern server sees that the connection was closed; others also need the message
         if message.is_request:
             assert message.id is not None
             task = self._in_flight.start(self._send_request(message))
@@ -89,26 +89,26 @@ class HttpTransport:
         """Do nothing: see `pause_reading`."""
 
     def has_hung_up(self) -> bool:
-        return False  # reading is never paused
+        return False  # asked only while reading is paused, which never happens here
 
     async def close(self) -> None:
-        """Cancel all requests in flight, and end the server's session."""
+        """Cancel all requests in flight, and end the server's own MCP session."""
         await self._in_flight.close()
-        if self._session.session_id and self._in_flight.failure is None:
+        if self._mcp_session.session_id and self._in_flight.failure is None:
             try:
                 async with (
                     asyncio.timeout(self._options.end_seconds),
-                    self._endpoint.request("DELETE", headers=self._session.headers()),
+                    self._endpoint.request("DELETE", headers=self._mcp_session.headers()),
                 ):
                     pass
             except (HoldfastError, TimeoutError) as error:
-                log.debug("session not ended", extra={"reason": str(error)})
+                log.debug("MCP session not ended", extra={"reason": str(error)})
 
     def listen(self, client: Client, server_requests: ServerRequests) -> None:
         """Start to read the messages that the server sends on its own."""
         if needs_subscription(client):
             self._in_flight.start(subscribe_to_tool_changes(client, server_requests))
-        elif self._session.session_id:
+        elif self._mcp_session.session_id:
             self._in_flight.start(self._read_server_stream())
 
     # Requests
@@ -132,8 +132,10 @@ class HttpTransport:
             return
         if request.method == "initialize":
             session_id = response.headers.get(SESSION_ID_HEADER, "")
-            self._session.session_id = session_id if session_id.isascii() and session_id.isprintable() else ""
-            self._endpoint.mask(self._session.session_id)
+            self._mcp_session.session_id = (
+                session_id if session_id.isascii() and session_id.isprintable() else ""
+            )
+            self._endpoint.mask(self._mcp_session.session_id)
         match response.media_type:
             case "application/json":
                 message = await self._read_body(response)
@@ -158,10 +160,11 @@ class HttpTransport:
         body: Message | None = None
         if response.media_type == "application/json":
             body = await self._read_body(response)
-        may_be_unknown = response.status in _UNKNOWN_SESSION_STATUSES and not _answers(body, request.id)
-        if self._session.session_id and may_be_unknown:
+        has_ended = response.status in _SESSION_ENDED_STATUSES and not _answers(body, request.id)
+        if self._mcp_session.session_id and has_ended:
             raise HoldfastError(
-                codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} no longer knows the session."
+                codes.CONNECTION_CLOSED,
+                f"{self._endpoint.display_url} has ended its own MCP session (Mcp-Session-Id).",
             )
         if isinstance(body, ErrorResponse) and response.status != 401:
             return ErrorResponse(request.id, body.error)
@@ -177,7 +180,7 @@ class HttpTransport:
             resumes = resumes + 1 if position.event_id == last_id else 0
             last_id = position.event_id
             await asyncio.sleep(pauses.next(position))
-            async with self._endpoint.request("GET", headers=self._session.headers(position)) as resumed:
+            async with self._endpoint.request("GET", headers=self._mcp_session.headers(position)) as resumed:
                 if resumed.is_success and await self._read_until_answered(request, resumed, position):
                     return
         raise HoldfastError(
@@ -208,7 +211,7 @@ class HttpTransport:
 
     def _deliver(self, request: OutgoingMessage, message: Message) -> None:
         if isinstance(message, Response) and message.id == request.id and request.method == "initialize":
-            self._session.version = _protocol_version(message)
+            self._mcp_session.version = _protocol_version(message)
         self._peer.message_received(message)
 
     # Notifications, and answers to the server's requests
@@ -230,16 +233,16 @@ class HttpTransport:
     async def _read_server_stream(self) -> None:
         await self._wait_for_initialized()
         await read_server_stream(
-            self._peer, self._endpoint, self._session, self._in_flight, self._options.limits
+            self._peer, self._endpoint, self._mcp_session, self._in_flight, self._options.limits
         )
 
     async def _wait_for_initialized(self) -> None:
-        """Wait until `notifications/initialized` is sent, which the server must get before any other request."""
+        """Wait until `notifications/initialized` is sent: the server must get it before any other request."""
         if self._initialized_post is not None and not self._initialized_post.done():
             await asyncio.wait([self._initialized_post])
 
     def _post(self, message: OutgoingMessage) -> AbstractAsyncContextManager[HttpResponse]:
-        headers = {**self._session.headers(), **_POST_HEADERS, **message.headers}
+        headers = {**self._mcp_session.headers(), **_POST_HEADERS, **message.headers}
         return self._endpoint.request("POST", body=message.body, headers=headers, context=message.context)
 
 
@@ -248,12 +251,12 @@ class _InitializeResult(msgspec.Struct, rename="camel"):
 
 
 def _protocol_version(response: Response) -> str:
-    if is_over(response.result, HANDSHAKE):
-        return ""  # the handshake reports the error
+    if exceeds_budget(response.result, HANDSHAKE_BUDGET):
+        return ""  # `negotiate` reports the error
     try:
         version = msgspec.json.decode(response.result, type=_InitializeResult).protocol_version
     except msgspec.MsgspecError:
-        return ""  # the handshake reports the error
+        return ""  # `negotiate` reports the error
     return version if version.isascii() and version.isprintable() else ""
 
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.handshake import handshake
 from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.sse import SseTransport
 from holdfast.connect.http.streamable import HttpTransport
-from holdfast.connect.notifications import Notifications
+from holdfast.connect.negotiate import negotiate
+from holdfast.connect.server_messages import ServerMessages
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.server_text import clean_server_text
 from holdfast.model.errors import HoldfastError
@@ -19,7 +19,7 @@ from holdfast.wire.peer import Peer
 
 
 @asynccontextmanager
-async def open_transport(
+async def open_http_connection(
     spec: ServerSpec,
     endpoint: Endpoint,
     *,
@@ -27,12 +27,12 @@ async def open_transport(
     meta: JsonObject,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Do the handshake and start to read the messages that the server sends on its own. On exit, end the server's session."""
+    """Connect over the transport and negotiate with the server. On exit, end the server's own MCP session."""
     is_sse = isinstance(spec.transport, Sse)
-    notifications = Notifications(server_requests)
+    server_messages = ServerMessages(server_requests)
     peer = Peer(
-        on_request=notifications.answer,
-        on_notification=notifications.receive,
+        on_request=server_messages.answer,
+        on_notification=server_messages.receive,
         limits=options.limits,
         throttle=server_requests.throttle,
     )
@@ -42,7 +42,7 @@ async def open_transport(
         try:
             if isinstance(transport, SseTransport):
                 await transport.open()
-            client = await handshake(
+            client = await negotiate(
                 spec,
                 peer,
                 server_requests=server_requests,
@@ -59,6 +59,6 @@ async def open_transport(
         if isinstance(transport, HttpTransport):
             transport.listen(client, server_requests)
         on_tools = transport.set_tools if isinstance(transport, HttpTransport) else None
-        yield Connection(client, ended=peer.ended, notifications=notifications, on_tools=on_tools)
+        yield Connection(client, ended=peer.ended, server_messages=server_messages, on_tools=on_tools)
     finally:
         await peer.close()

@@ -1,4 +1,4 @@
-"""Parse the addresses of remote servers so strictly that the egress check and aiohttp see the same host."""
+"""Parse the addresses of remote servers, so strictly that the address check (`egress`) and aiohttp see the same host."""
 
 import ipaddress
 import re
@@ -12,8 +12,8 @@ from holdfast.model.errors import HoldfastError
 _NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}")
 
 
-def read_url(text: str) -> URL:
-    """Parse an http or https address. Refuse any other, and addresses with a user name."""
+def parse_url(text: str) -> URL:
+    """Parse an http or https address. Refuse other schemes, and user names in the address."""
     try:
         text.encode()  # refuses lone surrogates
         authority = urlsplit(text).netloc
@@ -31,7 +31,7 @@ def read_url(text: str) -> URL:
 def join_url(base: URL, reference: str) -> URL | None:
     """Resolve `reference` relative to `base`. None if the scheme, host or port differs."""
     try:
-        url = read_url(urljoin(str(base), reference))
+        url = parse_url(urljoin(str(base), reference))
     except (HoldfastError, ValueError):
         return None
     return url if url.origin() == base.origin() else None

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,20 @@ from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
-from holdfast.model.permission import Mode
+from holdfast.model.permission import DoorKind, Mode
+from holdfast.model.trust import Trust
 from holdfast.session.turns import TurnResult
 from holdfast.store.lease import session_held
 from holdfast.store.types import Lease, StoredEvent
-from holdfast.wire.frame import Request
+from holdfast.wire.frame import EMPTY_OBJECT, Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.socket import SocketTransport
 
-_CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+"""How long the owner of a session may take to answer."""
 
 OnEvents = Callable[[Sequence[StoredEvent]], Awaitable[None]]
-"""Gets the session's events, in order. The next ones arrive after it has returned."""
+"""Called with the session's next events, in order. Later events arrive after it has returned."""
 
 
 class RemoteSession:
@@ -39,6 +42,8 @@ class RemoteSession:
         self._handler = handler
         self.last_seq = attached.last_seq
         """The number of the session's last event when this process attached to it."""
+        self.max_mode = Mode(attached.max_mode)
+        """The highest mode that this process can choose."""
         self.description = attached.description
 
     @property
@@ -46,7 +51,12 @@ class RemoteSession:
         """Set when the session or its process has ended."""
         return self._peer.ended
 
-    async def wait_shown(self, seq: int) -> None:
+    @property
+    def end_reason(self) -> str:
+        """Why no more events arrive; known once `closed` is set."""
+        return self._handler.end_reason
+
+    async def wait_handled(self, seq: int) -> None:
         """Wait until `on_events` has handled every event up to this number, or the connection has ended."""
         ended = asyncio.create_task(self._peer.ended.wait())
         try:
@@ -58,25 +68,58 @@ class RemoteSession:
         finally:
             ended.cancel()
 
-    async def prompt(self, blocks: Sequence[JsonObject]) -> TurnResult:
-        """Run one turn. Returns when `on_events` has handled all of its events."""
-        params = messages.PromptParams(blocks=tuple(blocks))
-        raw = await self._peer.request(messages.PROMPT, params)
+    async def prompt(
+        self, blocks: Sequence[JsonObject], *, preface: str = "", is_cancelled: bool = False
+    ) -> TurnResult:
+        """Run one turn. Returns when `on_events` has handled all of its events. The reply begins with `preface`."""
+        params = messages.PromptParams(blocks=tuple(blocks), preface=preface, is_cancelled=is_cancelled)
+        raw = await self._request(messages.PROMPT, params)
         result = msgspec.json.decode(raw, type=messages.PromptResult)
         return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)
 
     async def cancel(self) -> None:
         """Cancel the running turn, and the prompts of this process that wait."""
-        await self._peer.request(messages.CANCEL)
+        await self._request(messages.CANCEL)
 
     async def change_mode(self, mode: Mode) -> None:
-        """Use another mode from now on."""
-        await self._peer.request(messages.SET_MODE, messages.ModeParams(mode=mode))
+        """Use another mode from now on. Returns when `on_events` has handled the change."""
+        await self._request(messages.SET_MODE, messages.ModeParams(mode=mode))
 
-    async def describe(self) -> Description:
-        """Ask for the session's current description."""
-        self.description = msgspec.json.decode(await self._peer.request(messages.DESCRIBE), type=Description)
+    async def lower_trust(self) -> None:
+        """Make the session sandboxed for good. Returns when `on_events` has handled the change."""
+        await self._request(messages.LOWER_TRUST)
+
+    async def describe(self, *, wait_seconds: float = 0.0) -> Description:
+        """Ask for the session's current description, after waiting for its servers for at most this long."""
+        raw = await self._request(messages.DESCRIBE, messages.DescribeParams(wait_seconds=wait_seconds))
+        self.description = msgspec.json.decode(raw, type=Description)
         return self.description
+
+    async def _request(self, method: str, params: Any = EMPTY_OBJECT) -> Raw:
+        try:
+            return await self._peer.request(method, params)
+        except HoldfastError as error:
+            known = messages.from_wire_error(error) if isinstance(error, PeerError) else error
+            if known.code is codes.CONNECTION_CLOSED:
+                known = HoldfastError(known.code, self.end_reason)
+            raise known from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachRequest:
+    """What a process asks for when it attaches to a session."""
+
+    door: DoorKind
+    after: int | None = 0
+    """The number after which the events begin; None for new events only."""
+    may_answer: bool = True
+    trust: Trust | None = None
+    """The highest trust that the session may have; None for any."""
+    roots: tuple[str, ...] = ()
+    """The folders that the session must have."""
+
+
+AS_CHAT = AttachRequest(door=DoorKind.CHAT)
 
 
 @asynccontextmanager
@@ -86,14 +129,17 @@ async def attach_to_owner(
     *,
     door: Door,
     on_events: OnEvents,
-    after: int = 0,
-    may_answer: bool = True,
+    request: AttachRequest = AS_CHAT,
 ) -> AsyncIterator[RemoteSession]:
-    """Attach to the session of this lease, for the length of the block. Raises SESSION_HELD if its owner does not answer."""
-    handler = _Handler(door, on_events)
-    peer = Peer(on_request=handler.handle)
+    """Attach to the session of this lease, for the length of the block.
+
+    Raises SESSION_HELD if its owner does not answer, UNKNOWN_SESSION if the owner has just closed it, and the owner's error
+    if the session is not as requested.
+    """
+    handler = _Handler(door, on_events, lease)
+    peer = Peer(on_request=handler.handle, on_notification=handler.on_notification, limits=messages.LIMITS)
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_SECONDS):
             connection = connect_socket(data_dir, lease.holder)
             await asyncio.get_running_loop().create_unix_connection(
                 lambda: SocketTransport(peer), sock=connection
@@ -102,19 +148,28 @@ async def attach_to_owner(
             params = messages.AttachParams(
                 version=messages.PROTOCOL_VERSION,
                 session_id=lease.session_id,
-                after=after,
-                may_answer=may_answer,
+                door=request.door,
+                after=request.after,
+                may_answer=request.may_answer,
                 permission=capabilities.permission,
                 elicitation=capabilities.elicitation,
+                trust=request.trust,
+                roots=request.roots,
             )
             raw = await peer.request(messages.ATTACH, params)
     except (OSError, TimeoutError):
         await peer.close()
         raise session_held(lease) from None
+    except PeerError as error:
+        await peer.close()
+        raise messages.from_wire_error(error) from None
     except HoldfastError as error:
         await peer.close()
         if error.code in (codes.CONNECTION_CLOSED, codes.TIMEOUT):
             raise session_held(lease) from None
+        raise
+    except BaseException:
+        await peer.close()
         raise
     try:
         yield RemoteSession(peer, handler, msgspec.json.decode(raw, type=messages.AttachResult))
@@ -125,15 +180,26 @@ async def attach_to_owner(
 class _Handler:
     """Answers the host's requests: shows events, and asks the user."""
 
-    def __init__(self, door: Door, on_events: OnEvents) -> None:
+    def __init__(self, door: Door, on_events: OnEvents, lease: Lease) -> None:
         self._door = door
         self._on_events = on_events
+        self.end_reason = f"The session was open in {lease.owner}, which has ended."
         self.last_seq = 0
         """The number of the last event that `on_events` has handled."""
         self.changed = asyncio.Event()
-        """Set when it has handled more."""
+        """Set each time `on_events` has handled more events."""
+
+    def on_notification(self, notification: Notification) -> None:
+        if notification.method == messages.END:
+            self.end_reason = messages.decode_params(notification, messages.EndParams).reason
 
     async def handle(self, request: Request) -> Any:
+        try:
+            return await self._answer(request)
+        except HoldfastError as error:
+            raise messages.to_wire_error(error) from error
+
+    async def _answer(self, request: Request) -> Any:
         match request.method:
             case messages.EVENTS:
                 params = messages.decode_params(request, messages.EventsParams)
@@ -149,7 +215,9 @@ class _Handler:
                     tool=params.tool,
                     arguments=bytes(params.arguments),
                 )
-                decision = await self._door.request_permission(call, params.title)
+                decision = await self._door.request_permission(
+                    call, params.title, can_remember=params.can_remember
+                )
                 return messages.PermissionResult(decision=decision)
             case messages.ELICIT:
                 return await self._door.elicit(messages.decode_params(request, dict[str, Any]))

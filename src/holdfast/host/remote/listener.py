@@ -5,13 +5,16 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.host.describe_session import describe_session
+from holdfast.host.describe_session import Description, describe_session
+from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import open_listening_socket, peer_uid, remove_socket
 from holdfast.model import codes
@@ -20,8 +23,8 @@ from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import Limits
-from holdfast.model.permission import DoorKind, Mode
+from holdfast.model.permission import DoorKind, require_mode
+from holdfast.model.trust import Trust, parse_trust
 from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
@@ -33,18 +36,17 @@ from holdfast.wire.socket import SocketTransport
 log = logging.getLogger(__name__)
 
 _MAX_CLIENTS = 64
+_END_SECONDS = 1.0
+"""How long the last messages to a client may take if it does not read."""
 
 
 class SessionListener:
     """Listens on a socket of its own. Each connection is attached to one session."""
 
-    def __init__(
-        self, data_dir: Path, name: str, find: Callable[[str], Session | None], *, limits: Limits
-    ) -> None:
+    def __init__(self, data_dir: Path, name: str, find: Callable[[str], Session | None]) -> None:
         self._data_dir = data_dir
         self._name = name
         self._find = find
-        self._limits = limits
         self._server: asyncio.Server | None = None
         self._clients: set[_Client] = set()
 
@@ -67,7 +69,7 @@ class SessionListener:
         await asyncio.gather(*(client.close() for client in [*self._clients]))
 
     def _accept(self) -> asyncio.Protocol:
-        client = _Client(self._find, self._limits, self._clients.discard)
+        client = _Client(self._find, self._clients.discard)
         self._clients.add(client)
         return _CheckedTransport(client.peer, is_full=len(self._clients) > _MAX_CLIENTS)
 
@@ -94,109 +96,180 @@ class _CheckedTransport(SocketTransport):
 class _Client:
     """A process that is attached, or will be, to one of the host's sessions."""
 
-    def __init__(
-        self,
-        find: Callable[[str], Session | None],
-        limits: Limits,
-        on_close: "Callable[[_Client], None]",
-    ) -> None:
+    def __init__(self, find: Callable[[str], Session | None], on_close: "Callable[[_Client], None]") -> None:
         self._find = find
-        self._session: Session | None = None
-        self._attachment: Attachment | None = None
-        self._subscription: Subscription | None = None
+        self._attached: _Attached | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._has_no_more_events = asyncio.Event()
         self._turns: set[asyncio.Task[messages.PromptResult]] = set()
-        self.peer = Peer(on_request=self._handle, limits=limits)
+        self._unstarted: list[_UnstartedPrompt] = []
+        self.peer = Peer(on_request=self._handle, limits=messages.LIMITS)
         self._closing = asyncio.create_task(self._close_at_end(on_close))
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection. If its session is closed, the last events are sent first."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=_END_SECONDS)
         await self.peer.close()
         await asyncio.wait([self._closing])
 
     async def _close_at_end(self, on_close: "Callable[[_Client], None]") -> None:
-        waiting = [asyncio.create_task(event.wait()) for event in (self.peer.ended, self._has_no_more_events)]
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await self.peer.ended.wait()
         finally:
-            for task in waiting:
-                task.cancel()
-            if self._attachment is not None:
-                self._attachment.detach()
+            attached = self._attached
+            is_last = attached is not None and not attached.attachment.detach()
             if self._sending is not None:
                 self._sending.cancel()
                 await asyncio.wait([self._sending])
             await self.peer.close()
             on_close(self)
+            if attached is not None and is_last and attached.session.is_left:
+                await attached.session.close()
 
     async def _handle(self, request: Request) -> Any:
+        try:
+            return await self._answer(request)
+        except HoldfastError as error:
+            raise messages.to_wire_error(error) from error
+
+    async def _answer(self, request: Request) -> Any:
         if request.method == messages.ATTACH:
-            return self._attach(messages.decode_params(request, messages.AttachParams))
-        session, attachment = self._session, self._attachment
-        if session is None or attachment is None:
+            return await self._attach(messages.decode_params(request, messages.AttachParams))
+        attached = self._attached
+        if attached is None:
             raise HoldfastError(codes.BAD_ARGUMENT, "Send attach first.")
         match request.method:
             case messages.PROMPT:
-                params = messages.decode_params(request, messages.PromptParams)
-                # The turn goes on if the client leaves.
-                turn = asyncio.create_task(self._prompt(attachment, params.blocks))
-                self._turns.add(turn)
-                turn.add_done_callback(self._turns.discard)
-                return await asyncio.shield(turn)
+                return await self._prompt(attached, messages.decode_params(request, messages.PromptParams))
             case messages.CANCEL:
-                attachment.cancel()
+                for prompt in self._unstarted:
+                    prompt.is_cancelled = True
+                attached.attachment.cancel()
                 return {}
             case messages.SET_MODE:
                 mode = messages.decode_params(request, messages.ModeParams).mode
-                await session.permission.change_mode(_parse_mode(mode), DoorKind.CHAT)
+                await attached.session.permission.change_mode(require_mode(mode), attached.kind)
+                await attached.wait_handled()
+                return {}
+            case messages.LOWER_TRUST:
+                await attached.session.lower_trust()
+                await attached.wait_handled()
                 return {}
             case messages.DESCRIBE:
-                return describe_session(session)
+                params = messages.decode_params(request, messages.DescribeParams)
+                return await _describe(attached.session, params.wait_seconds)
             case method:
                 raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r}.")
 
-    def _attach(self, params: messages.AttachParams) -> messages.AttachResult:
+    async def _attach(self, params: messages.AttachParams) -> messages.AttachResult:
         if params.version != messages.PROTOCOL_VERSION:
             raise HoldfastError(
-                codes.BAD_ARGUMENT,
+                codes.SESSION_HELD,
                 "The session's owner runs another version of Holdfast. Use the same version in both.",
             )
-        if self._attachment is not None:
+        if self._attached is not None:
             raise HoldfastError(codes.BAD_ARGUMENT, "This connection is attached to a session already.")
         session = self._find(params.session_id)
         if session is None:
             raise HoldfastError(
                 codes.UNKNOWN_SESSION, f"The session {params.session_id[:80]!r} is not open here."
             )
+        kind, rules = _parse_kind(params.door), session.permission.rules
+        trust = Trust.DIRECT if params.trust is None else parse_trust(params.trust)
+        check_join(session, trust=trust, roots=params.roots)
         door = _SocketDoor(self.peer, permission=params.permission, elicitation=params.elicitation)
-        self._session = session
-        self._attachment = session.attach(door, may_answer=params.may_answer)
-        self._subscription = self._attachment.subscribe(params.after)
-        self._sending = asyncio.create_task(self._send_events(self._subscription))
+        attachment = session.attach(door, may_answer=params.may_answer)
+        last_seq = session.record.events.last
+        subscription = attachment.subscribe(last_seq if params.after is None else params.after)
+        self._attached = _Attached(session, kind, attachment, subscription)
+        if params.may_answer:
+            await lower_mode_for(session, kind, rules)
+        self._sending = asyncio.create_task(self._send_events(subscription))
         return messages.AttachResult(
             version=messages.PROTOCOL_VERSION,
-            last_seq=session.record.events.last,
+            last_seq=last_seq,
+            max_mode=rules.max_mode_of(kind),
             description=describe_session(session),
         )
 
-    async def _prompt(self, attachment: Attachment, blocks: Sequence[JsonObject]) -> messages.PromptResult:
-        result = await attachment.prompt(blocks)
-        if self._subscription is not None:
-            await self._subscription.wait_handled(result.last_seq)
+    async def _prompt(self, attached: "_Attached", params: messages.PromptParams) -> messages.PromptResult:
+        prompt = _UnstartedPrompt(is_cancelled=params.is_cancelled)
+        self._unstarted.append(prompt)
+        # The turn goes on if the client leaves.
+        turn = asyncio.create_task(self._run_turn(attached, params, prompt))
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
+        return await asyncio.shield(turn)
+
+    async def _run_turn(
+        self, attached: "_Attached", params: messages.PromptParams, prompt: "_UnstartedPrompt"
+    ) -> messages.PromptResult:
+        async def preface() -> str:
+            return params.preface
+
+        self._unstarted.remove(prompt)
+        result = await attached.attachment.prompt(
+            params.blocks,
+            before=preface if params.preface else None,
+            is_cancelled=prompt.is_cancelled,
+        )
+        await attached.subscription.wait_handled(result.last_seq)
         return messages.PromptResult(stop_reason=result.reason, last_seq=result.last_seq)
 
     async def _send_events(self, subscription: Subscription) -> None:
-        """Send every event. Each request is answered when the client has handled it, so a slow client sets the pace."""
+        """Send every event. The client answers each request when it has handled the events, so a slow client sets the pace."""
         try:
             while batch := await subscription.next_batch():
                 for events in _split(batch):
                     await self.peer.request(messages.EVENTS, messages.EventsParams(events=events))
+            reason = "The session was closed."
         except HoldfastError as error:
-            log.debug("events no longer sent", extra={"reason": error.message})
-        self._closing.get_loop().call_soon(
-            self.peer.ended.set
-        )  # the session is closed, or the client is gone
+            log.warning("events are no longer sent", extra={"reason": error.message})
+            reason = error.message
+        subscription.close()
+        if not self.peer.ended.is_set():
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self.peer.notify(messages.END, messages.EndParams(reason=reason))
+        # The session is closed, or the client is gone.
+        asyncio.get_running_loop().call_soon(self.peer.ended.set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """What a client is attached to."""
+
+    session: Session
+    kind: DoorKind
+    attachment: Attachment
+    subscription: Subscription
+
+    async def wait_handled(self) -> None:
+        """Wait until the client has handled every event that is stored by now."""
+        await self.subscription.wait_handled(self.session.record.events.last)
+
+
+@dataclass(slots=True, eq=False)
+class _UnstartedPrompt:
+    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once cancels it, too."""
+
+    is_cancelled: bool
+
+
+async def _describe(session: Session, wait_seconds: float) -> Description:
+    """Describe the session, after waiting for its servers for at most this long."""
+    if wait_seconds > 0 and session.starting:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_seconds):
+                await session.wait_ready()
+    return describe_session(session)
+
+
+def _parse_kind(text: str) -> DoorKind:
+    try:
+        return DoorKind(text)
+    except ValueError:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"There is no kind of door {text[:40]!r}.") from None
 
 
 def _split(batch: Sequence[StoredEvent]) -> list[tuple[messages.WireEvent, ...]]:
@@ -213,13 +286,6 @@ def _split(batch: Sequence[StoredEvent]) -> list[tuple[messages.WireEvent, ...]]
     return [*parts, tuple(part)]
 
 
-def _parse_mode(text: str) -> Mode:
-    try:
-        return Mode(text)
-    except ValueError:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"There is no mode {text[:40]!r}.") from None
-
-
 class _SocketDoor:
     """The attached process as a door: it asks its user."""
 
@@ -231,13 +297,14 @@ class _SocketDoor:
     def capabilities(self) -> DoorCapabilities:
         return self._capabilities
 
-    async def request_permission(self, call: ToolCall, title: str) -> Decision:
+    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
         params = messages.PermissionParams(
             call_id=call.call_id,
             server=call.server,
             tool=call.tool,
             arguments=Raw(call.arguments),
             title=title,
+            can_remember=can_remember,
         )
         raw = await self._request(messages.REQUEST_PERMISSION, params)
         try:
@@ -256,9 +323,7 @@ class _SocketDoor:
         try:
             return await self._peer.request(method, params)
         except PeerError as error:
-            raise HoldfastError(
-                codes.CONNECTION_CLOSED, f"The attached process failed: {error.message}"
-            ) from None
+            raise messages.from_wire_error(error, unknown=codes.CONNECTION_CLOSED) from None
 
     async def sample(self, params: JsonObject) -> JsonObject:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process has no model for sampling.")

@@ -1,36 +1,51 @@
 """The messages between a host and a process that is attached to one of its sessions, over a Unix socket.
 
-The connection is JSON-RPC. The client sends `attach`, then `prompt`, `cancel`, `set_mode` and `describe`. The host sends
-`events`, `request_permission` and `elicit`, each as a request: its answer says that the client has handled it.
+The connection is JSON-RPC. The client sends `attach`, then `prompt`, `cancel`, `set_mode`, `lower_trust` and `describe`. The
+host sends `events`, `request_permission` and `elicit`, each as a request: its answer says that the client has handled it.
+When it has no more events to send, it sends `end` with the reason, and closes the connection.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.host.describe_session import Description
 from holdfast.model import codes
+from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
+from holdfast.model.event import UnknownEvent
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.limits import Limits
 from holdfast.store.codec import decode_event, encode_event
 from holdfast.store.types import StoredEvent
-from holdfast.wire.frame import Notification, Raw, Request
+from holdfast.wire.frame import Notification, PeerError, Raw, Request
+from holdfast.wire.strict_json import DECODE_ERRORS
 
 PROTOCOL_VERSION = 1
-ATTACH, PROMPT, CANCEL, SET_MODE, DESCRIBE = "attach", "prompt", "cancel", "set_mode", "describe"
-EVENTS, REQUEST_PERMISSION, ELICIT = "events", "request_permission", "elicit"
+ATTACH, PROMPT, CANCEL, DESCRIBE = "attach", "prompt", "cancel", "describe"
+SET_MODE, LOWER_TRUST = "set_mode", "lower_trust"
+EVENTS, REQUEST_PERMISSION, ELICIT, END = "events", "request_permission", "elicit", "end"
 MAX_BATCH_BYTES = 1024 * 1024
+LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, values=10_000_000)
+"""Both ends belong to the same user. A batch of events may have more values than a message from a stranger."""
 
 
 class AttachParams(msgspec.Struct, kw_only=True, rename="camel"):
-    """Attach to a session: from which event on, and what the client may and can do."""
+    """Attach to a session: after which event to begin, whether the client may answer questions, and which ones it can show."""
 
     version: int
     session_id: str
-    after: int = 0
+    door: str
+    """What the client is: a `DoorKind`. The settings limit the mode for each."""
+    after: int | None = 0
+    """The number after which the events begin; None for new events only."""
     may_answer: bool = True
     permission: bool = False
     elicitation: bool = False
+    trust: str | None = None
+    """The highest trust that the client accepts; None for any."""
+    roots: tuple[str, ...] = ()
+    """The folders that the client expects the session to have."""
 
 
 class AttachResult(msgspec.Struct, kw_only=True, rename="camel"):
@@ -38,13 +53,19 @@ class AttachResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     version: int
     last_seq: int
+    max_mode: str
+    """The highest mode that this client can choose."""
     description: Description
 
 
-class PromptParams(msgspec.Struct, kw_only=True):
+class PromptParams(msgspec.Struct, kw_only=True, rename="camel"):
     """A prompt for the session."""
 
     blocks: tuple[JsonObject, ...]
+    preface: str = ""
+    """A text that begins the reply."""
+    is_cancelled: bool = False
+    """Whether the user has cancelled the prompt already. Then it is stored, but not answered."""
 
 
 class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
@@ -58,6 +79,18 @@ class ModeParams(msgspec.Struct, kw_only=True):
     """The mode to use from now on."""
 
     mode: str
+
+
+class DescribeParams(msgspec.Struct, kw_only=True, rename="camel"):
+    """Ask for the session's description, after waiting for its servers for at most this long."""
+
+    wait_seconds: float = 0.0
+
+
+class EndParams(msgspec.Struct, kw_only=True):
+    """Why no more events follow."""
+
+    reason: str
 
 
 class WireEvent(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
@@ -86,6 +119,7 @@ class PermissionParams(msgspec.Struct, kw_only=True, rename="camel"):
     tool: str
     arguments: Raw
     title: str
+    can_remember: bool
 
 
 class PermissionResult(msgspec.Struct, kw_only=True):
@@ -102,12 +136,31 @@ def decode_params(message: Request | Notification, kind: type[Any]) -> Any:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method}: {error}.") from None
 
 
+def to_wire_error(error: HoldfastError) -> PeerError:
+    """Encode an error for the other end, with the name of its code."""
+    return PeerError(error.code.rpc_code, error.message, {**error.details, "code": error.code.name})
+
+
+def from_wire_error(error: PeerError, unknown: Code = codes.PEER_ERROR) -> HoldfastError:
+    """Decode an error from the other end. If it does not name a known code, use `unknown`."""
+    if error.rpc_code == codes.CONNECTION_CLOSED.rpc_code:  # its peer answered while it was being closed
+        unknown = codes.CONNECTION_CLOSED
+    data: object = msgspec.json.decode(error.data) if error.data else None
+    details = cast("dict[str, Json]", data) if isinstance(data, dict) else {}
+    code = codes.find(str(details.pop("code", ""))) or unknown
+    return HoldfastError(code, error.message, **details)
+
+
 def encode_stored(stored: StoredEvent) -> WireEvent:
     """Encode a stored event for a client."""
-    kind, body = encode_event(stored.event)
+    event = stored.event
+    if isinstance(event, UnknownEvent):  # if it is damaged in the store, its kind is still shown
+        kind, body = event.kind, event.body if _is_line_of_json(event.body) else b"{}"
+    else:
+        kind, body = encode_event(event)
     return WireEvent(
         seq=stored.seq,
-        at=stored.microseconds,
+        at=stored.at_microseconds,
         kind=kind,
         body=Raw(body),
         agent=stored.agent,
@@ -116,8 +169,21 @@ def encode_stored(stored: StoredEvent) -> WireEvent:
     )
 
 
+def _is_line_of_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except DECODE_ERRORS:
+        return False
+    return b"\n" not in body
+
+
 def decode_stored(event: WireEvent) -> StoredEvent:
     """Decode an event that a host sent."""
     return StoredEvent(
-        seq=event.seq, microseconds=event.at, event=decode_event(event.kind, bytes(event.body))
+        seq=event.seq,
+        at_microseconds=event.at,
+        event=decode_event(event.kind, bytes(event.body)),
+        agent=event.agent,
+        parent_call=event.parent_call,
+        cause=event.cause,
     )

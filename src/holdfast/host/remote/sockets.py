@@ -1,6 +1,7 @@
-"""Where hosts listen: one Unix socket each, in a folder of the data folder that only its user can open."""
+"""Where hosts listen: one Unix socket each, in the folder `sockets` of the data folder, which only its user can open."""
 
 import os
+import shlex
 import socket
 import stat
 import struct
@@ -61,7 +62,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 class _ShortPath:
-    """A path of a socket that is short enough for the kernel: through an open folder, if necessary."""
+    """The path of a socket, short enough for the kernel: a long path is replaced by one through an open descriptor of the folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -86,7 +87,7 @@ def _check_private(folder: Path) -> None:
         raise HoldfastError(
             codes.STORE_UNREADABLE,
             f"'{folder}' is not a folder that only you can open.",
-            hint=f"Remove it, or run: chmod 700 '{folder}'",
+            hint=f"Remove it, or run: {shlex.join(['chmod', '700', str(folder)])}",
         )
 
 

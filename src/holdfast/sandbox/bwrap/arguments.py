@@ -1,4 +1,4 @@
-"""Bubblewrap's arguments for one confined server. Pure functions: they touch no files."""
+"""Build bubblewrap's arguments for one confined server. These functions access no files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Mount:
 
     path: str
     kind: Literal["bind", "ro-bind", "guard", "empty", "symlink"]
-    """A `guard` is bound read-only, and mounted after everything else at its path. `empty` is an empty folder: what a
-    server writes there, if it gives itself the permission, is lost with the sandbox."""
+    """A `guard` is bound read-only, after everything else at its path. `empty` is an empty file system: if the server
+    writes to it, the files are lost with the sandbox."""
     source: str = ""
     """The descriptor's number, or the target of the link."""
 
@@ -30,9 +30,9 @@ class Filesystem:
     files: Mapping[str, int]
     """Read-only files, by path: the descriptor with the content."""
     masked_files: tuple[str, ...] = ()
-    """Files below `/proc` that cannot be opened."""
+    """Files below `/proc` that the server must not read."""
     masked_folders: tuple[str, ...] = ()
-    """Folders below `/proc` that are empty."""
+    """Folders below `/proc` that must look empty."""
 
 
 def build_arguments(
@@ -44,7 +44,7 @@ def build_arguments(
     ids: tuple[int, int],
     fds: tuple[int, int, int],
 ) -> list[str]:
-    """All arguments before the program. `fds` are the descriptors of the seccomp filter, and of the pipes for ready and start."""
+    """All arguments before the program. `fds` are the descriptors of the seccomp filter, the ready pipe and the start pipe."""
     uid, gid = ids
     seccomp, ready, start = fds
     tmpfs = str(quota.memory_bytes // 4)
@@ -70,8 +70,8 @@ def build_arguments(
     ]
 
 
-def limit_command(prlimit: str, quota: Quota, limits: Mapping[str, int]) -> list[str]:
-    """The `prlimit` prefix of the server's command. Inside the sandbox the kernel counts only this server's processes."""
+def prlimit_command(prlimit: str, quota: Quota, limits: Mapping[str, int]) -> list[str]:
+    """The `prlimit` command that runs the server's command with limits. `nproc` counts only processes in the sandbox."""
     return [
         prlimit,
         f"--nproc={quota.processes}",
@@ -81,7 +81,7 @@ def limit_command(prlimit: str, quota: Quota, limits: Mapping[str, int]) -> list
 
 
 def add_proxy_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the variables that point programs to the egress proxy."""
+    """Add the variables that make programs use the egress proxy."""
     url = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
     return {**env, **dict.fromkeys(names, url), "NODE_USE_ENV_PROXY": "1"}
@@ -111,5 +111,5 @@ def _file_arguments(files: Mapping[str, int]) -> Iterator[str]:
 
 
 def _mount_order(mount: Mount) -> tuple[int, int]:
-    """Outer paths first, so that inner mounts lie on top. For equal paths the last one wins, `bind` over `ro-bind`."""
+    """Outer paths come first, so that inner mounts lie on top. For equal paths the last one wins: `bind` over `ro-bind`."""
     return mount.path.count("/"), ("symlink", "ro-bind", "bind", "empty", "guard").index(mount.kind)

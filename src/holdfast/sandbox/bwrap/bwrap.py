@@ -1,6 +1,6 @@
 """Bubblewrap: run a confined server in its own namespaces.
 
-The server runs as the host's user. If the host is root, it runs as the owner of its first root.
+The server runs as the host's user. If the host runs as uid 0, the server runs as the owner of its first root.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from holdfast.sandbox.bwrap.arguments import (
     Mount,
     add_proxy_variables,
     build_arguments,
-    limit_command,
+    prlimit_command,
 )
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.bwrap.mount_check import plan_mounts
@@ -36,21 +36,21 @@ from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.denied_syscalls import find_architecture
 from holdfast.sandbox.guard_watch import GuardedRoot, GuardWatch
 from holdfast.sandbox.guards import guard_roots, outermost
-from holdfast.sandbox.held_path import HeldPath, Identity, PathHolder
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import Cgroup, SpawnRequest
+from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
+from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
-from holdfast.sandbox.server_limits import server_limits
 from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
 _PROC_FOLDERS = (Path("/proc/tty/driver"),)
 _LISTENER = Path(__file__).with_name("egress_listener.py")
-_LISTENER_INSIDE = "/run/holdfast/egress_listener.py"
+_LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
 # Programs need these files of /etc to start, to know the time, and to check certificates.
 _ETC = (
@@ -71,10 +71,11 @@ class BwrapSandbox:
         self._lock = asyncio.Lock()
         self._availability: Availability | None = None
         self._all_roots: set[Identity] = set()
-        """Every folder that a server of this sandbox could write to. Its content is not trusted for any other server."""
+        """The roots of all servers that it ever prepared. Nothing in these folders is followed when another server's mounts
+        are planned."""
 
     async def check(self) -> Availability:
-        """Run `true` in a full sandbox, once; remember whether that worked."""
+        """Run `true` in a sandbox, once, and remember whether that worked."""
         async with self._lock:
             if self._availability is None:
                 reason = self._unavailable_reason()
@@ -165,9 +166,8 @@ class _ProcessBuilder:
         self.resources, self.after_setup, self.after_exit = resources, after_setup, after_exit
         self.protected = ProtectedFolders((*self.confinement.protected, str(locks_folder())), resources)
         self.bwrap, self.prlimit = bwrap, prlimit
-        self.descriptors: list[int] = [
-            -1
-        ]  # for bubblewrap's arguments: set last, because they contain the numbers of the others
+        # The first is for bubblewrap's arguments. It is set last: the arguments contain the numbers of the others.
+        self.descriptors: list[int] = [-1]
         self.user = NOBODY, NOBODY
         self.ready_fd = self.start_fd = -1
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
@@ -177,10 +177,10 @@ class _ProcessBuilder:
         roots = self._open_roots()
         all_roots.update(root.identity for root in roots)
         all_roots.update(running_roots())
-        known_roots = Roots(own={root.identity: root.path for root in roots}, others=frozenset(all_roots))
+        known_roots = Roots(own={root.identity: root.path for root in roots}, all=frozenset(all_roots))
         runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
-            *limit_command(self.prlimit, self.confinement.quota, server_limits(self.confinement.quota)),
+            *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
             runtime.program,
             *self.spec.argv[1:],
         ]
@@ -193,7 +193,7 @@ class _ProcessBuilder:
             env = add_proxy_variables(env)
             command = [*self._listener_command(mounts), *command]
         self._check_cwd(mounts)
-        masked = _root_only_in_proc() if not self.user[0] else []
+        masked = _proc_files_for_uid_0() if self._has_uid_0 else []
         filesystem = Filesystem(
             mounts=tuple(mounts),
             system_mounts=self._mount_system(),
@@ -208,23 +208,22 @@ class _ProcessBuilder:
             env=env,
             cwd=self.spec.cwd,
             quota=self.confinement.quota,
-            ids=self.user if self.user[0] else (NOBODY, NOBODY),
+            ids=self._ids_inside,
             fds=(self._pass_bytes(compile_filter(arch)), self._open_ready_pipe(), self._open_start_pipe()),
         )
         plan = plan_mounts(
             filesystem,
             {str(3 + position): fd for position, fd in enumerate(self.descriptors)},
-            protect_devices=not self.user[0],
+            protect_devices=self._has_uid_0,
         )
         encoded = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         self.descriptors[0] = open_memory_file(encoded, self.resources)
-        host_is_root = os.geteuid() == 0
         request = SpawnRequest(
             argv=(self.bwrap, "--args", "3", "--", *command),
             env={},
             cwd="/",
             descriptors=tuple(self.descriptors),
-            run_as=self.user if host_is_root and self.user[0] else None,
+            run_as=self.user if os.geteuid() == 0 and not self._has_uid_0 else None,
             cgroups=self._cgroups(),
             has_monitor=True,
             prefer_oom_kill=True,
@@ -234,18 +233,27 @@ class _ProcessBuilder:
             resources=self.resources.pop_all(),
             ready_fd=self.ready_fd,
             egress_channel=self.egress_channel,
-            finish_setup=plan.finish_setup,
+            wait_and_check=plan.wait_and_check,
             start_fd=self.start_fd,
             guarded_roots=self.guarded_roots,
             after_setup=self.after_setup.pop_all(),
             after_exit=self.after_exit.pop_all(),
         )
 
+    @property
+    def _has_uid_0(self) -> bool:
+        """Whether the server runs as the machine's uid 0: only if the host does, and the first root belongs to uid 0."""
+        return self.user[0] == 0
+
+    @property
+    def _ids_inside(self) -> tuple[int, int]:
+        """The uid and gid that the server sees. A server with the machine's uid 0 sees those of nobody."""
+        return (NOBODY, NOBODY) if self._has_uid_0 else self.user
+
     def _cgroups(self) -> tuple[Cgroup, ...]:
         """The server's control groups. A server with the machine's uid 0 needs one that limits its processes."""
-        is_root = os.geteuid() == 0 and not self.user[0]
-        groups = plan_cgroups(self.confinement.quota, limit_processes=is_root)
-        if is_root and not any("pids.max" in group.limits for group in groups):
+        groups = plan_cgroups(self.confinement.quota, limit_processes=self._has_uid_0)
+        if self._has_uid_0 and not any("pids.max" in group.limits for group in groups):
             raise HoldfastError(
                 codes.NO_SANDBOX,
                 f"Could not start {self.spec.argv[0]!r}: its folder belongs to root, so it would run as root, and nothing would limit"
@@ -254,8 +262,8 @@ class _ProcessBuilder:
             )
         return groups
 
-    def _open_roots(self) -> list[HeldPath]:
-        roots = [open_root(path, PathHolder(self.resources)) for path in outermost(self.confinement.roots)]
+    def _open_roots(self) -> list[OpenedPath]:
+        roots = [open_root(path, PathOpener(self.resources)) for path in outermost(self.confinement.roots)]
         self.user = server_user(roots[0] if roots else None)
         for root in roots:
             self._check_access(root)
@@ -264,64 +272,66 @@ class _ProcessBuilder:
     def _mount_readable(self, runtime: ProgramRuntime) -> list[Mount]:
         # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links.
         readable = [
-            open_no_symlinks(path, PathHolder(self.resources))
+            open_no_symlinks(path, PathOpener(self.resources))
             for path in outermost(self.confinement.readable)
             if not _is_within(path, self.confinement.roots)
         ]
-        visible = (*self.confinement.roots, *(held.path for held in readable))
-        needed = [held for held in runtime.needed if not _is_within(held.path, visible)]
-        return [self._mount_held(held) for held in (*readable, *needed)]
+        visible = (*self.confinement.roots, *(opened.path for opened in readable))
+        needed = [opened for opened in runtime.needed if not _is_within(opened.path, visible)]
+        return [self._mount_opened(opened) for opened in (*readable, *needed)]
 
-    def _mount_roots(self, roots: list[HeldPath]) -> list[Mount]:
+    def _mount_roots(self, roots: list[OpenedPath]) -> list[Mount]:
         executed = (*OWN_CODE, os.path.realpath(self.bwrap))
-        guarded = guard_roots(
-            roots, self.confinement, PathHolder(self.resources), self.after_setup, self.after_exit, executed
+        plan = guard_roots(
+            roots, self.confinement, PathOpener(self.resources), self.after_setup, self.after_exit, executed
         )
-        self.guarded_roots, guards = guarded.watched, guarded.guards
-        read_only = {guard.held.path for guard in guards}
-        unguarded = [self._mount_held(root, kind="bind") for root in roots if root.path not in read_only]
+        self.guarded_roots, guards = plan.watched, plan.guards
+        guarded = {guard.target.path for guard in guards}
+        unguarded = [self._mount_opened(root, kind="bind") for root in roots if root.path not in guarded]
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound + len(self.descriptors) > _MAX_DESCRIPTORS:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"Could not start {self.spec.argv[0]!r}: it has {len(roots)} roots, which is too many for one sandbox. Use fewer.",
             )
-        # For a missing name, an empty file system needs no descriptor and no second mount call.
+        # An empty file system, unlike a bound placeholder, needs no descriptor and no second mount call.
         return unguarded + [
-            Mount(path=guard.held.path, kind="empty")
+            Mount(path=guard.target.path, kind="empty")
             if guard.is_placeholder
-            else self._mount_held(guard.held, kind="guard" if guard.is_read_only else "bind")
+            else self._mount_opened(guard.target, kind="guard" if guard.is_read_only else "bind")
             for guard in guards
         ]
 
-    def _mount_held(self, held: HeldPath, kind: Literal["bind", "ro-bind", "guard"] = "ro-bind") -> Mount:
-        """Mount exactly what was opened, at its path. Refuse Holdfast's own folders here, at the last moment."""
-        if held.is_link:  # recreate the link, do not follow it
-            return Mount(path=held.path, kind="symlink", source=held.link_target())
-        self.protected.check(held)
-        self._check_access(held)
-        self.descriptors.append(held.fd)
-        return Mount(path=held.path, kind=kind, source=str(3 + len(self.descriptors) - 1))
+    def _mount_opened(
+        self, opened: OpenedPath, kind: Literal["bind", "ro-bind", "guard"] = "ro-bind"
+    ) -> Mount:
+        """Mount exactly what was opened, at its path. Refuse Holdfast's own folders."""
+        if opened.is_link:  # recreate the link, do not follow it
+            return Mount(path=opened.path, kind="symlink", source=opened.link_target())
+        self.protected.check(opened)
+        self._check_access(opened)
+        self.descriptors.append(opened.fd)
+        return Mount(path=opened.path, kind=kind, source=str(3 + len(self.descriptors) - 1))
 
     def _mount_system(self) -> tuple[Mount, ...]:
         mounts: list[Mount] = []
-        holder = PathHolder(self.resources)
+        opener = PathOpener(self.resources)
         for path in (*_SYSTEM, *_ETC):
             try:
-                held = holder.open(path, links="in folders")
-                target = holder.open(path, links="follow") if held.is_link else held
+                opened = opener.open(path, links="in folders")
+                target = opener.open(path, links="follow") if opened.is_link else opened
             except OSError:
                 continue
-            if held.path == path and held.is_link and target.path.startswith("/usr/"):
+            if opened.path == path and opened.is_link and target.path.startswith("/usr/"):
                 mounts.append(Mount(path=path, kind="symlink", source=target.path))
             elif path in _SYSTEM:
-                mounts.append(replace(self._mount_held(held), path=path))
+                mounts.append(replace(self._mount_opened(opened), path=path))
             else:
-                mounts.append(replace(self._mount_held(target), path=path))
+                mounts.append(replace(self._mount_opened(target), path=path))
         return tuple(mounts)
 
     def _etc_files(self) -> dict[str, int]:
-        uid, gid = self.user if self.user[0] else (NOBODY, NOBODY)
+        uid, gid = self._ids_inside
         texts = {
             "/etc/passwd": f"sandbox:x:{uid}:{gid}:sandbox:/tmp:/usr/sbin/nologin\n",
             "/etc/group": f"sandbox:x:{gid}:\n",
@@ -335,20 +345,20 @@ class _ProcessBuilder:
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
         runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_ROOTS, self.resources)
-        mounts += [self._mount_held(held) for held in runtime.needed if held.path not in mounted]
-        listener = open_no_symlinks(os.path.realpath(_LISTENER), PathHolder(self.resources))
+        mounts += [self._mount_opened(opened) for opened in runtime.needed if opened.path not in mounted]
+        listener = open_no_symlinks(os.path.realpath(_LISTENER), PathOpener(self.resources))
         script = self._pass_fd(os.dup(listener.fd))
-        mounts.append(Mount(path=_LISTENER_INSIDE, kind="ro-bind", source=str(script)))
+        mounts.append(Mount(path=_LISTENER_IN_SANDBOX, kind="ro-bind", source=str(script)))
         self.egress_channel, sandbox_end = socket.socketpair()
         self.resources.callback(sandbox_end.close)
         number = 3 + len(self.descriptors)
         self.descriptors.append(sandbox_end.fileno())
-        return [python, "-I", "-S", _LISTENER_INSIDE, str(number), str(PROXY_PORT)]
+        return [python, "-I", "-S", _LISTENER_IN_SANDBOX, str(number), str(PROXY_PORT)]
 
     def _find_python(self) -> str:
         """A Python that the server's user can run: the host's own, or else `/usr/bin/python3`."""
-        held = open_no_symlinks(OWN_PYTHON, PathHolder(self.resources))
-        if _forbidden_folder(held, *self.user) and Path("/usr/bin/python3").exists():
+        opened = open_no_symlinks(OWN_PYTHON, PathOpener(self.resources))
+        if _forbidden_folder(opened, *self.user) and Path("/usr/bin/python3").exists():
             return "/usr/bin/python3"
         return OWN_PYTHON
 
@@ -360,12 +370,12 @@ class _ProcessBuilder:
                 f"Could not start {self.spec.argv[0]!r}: its working directory {cwd!r} is outside its roots. Use a folder inside one.",
             )
 
-    def _check_access(self, held: HeldPath) -> None:
-        if os.geteuid() == 0 and self.user[0] and (folder := _forbidden_folder(held, *self.user)):
+    def _check_access(self, opened: OpenedPath) -> None:
+        if os.geteuid() == 0 and not self._has_uid_0 and (folder := _forbidden_folder(opened, *self.user)):
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {self.spec.argv[0]!r}: it needs {held.path!r}, but runs as uid {self.user[0]}, which may"
-                f" not enter {folder!r}. Let that user enter the folder, or move {held.path!r} elsewhere.",
+                f"Could not start {self.spec.argv[0]!r}: it needs {opened.path!r}, but runs as uid {self.user[0]}, which may"
+                f" not enter {folder!r}. Let that user enter the folder, or move {opened.path!r} elsewhere.",
             )
 
     def _pass_fd(self, fd: int) -> int:
@@ -387,8 +397,8 @@ class _ProcessBuilder:
         return self._pass_fd(read_end)
 
 
-def _root_only_in_proc() -> list[Path]:
-    """The paths in `/proc` that only root may read, except those of processes. A server with uid 0 could read them, too."""
+def _proc_files_for_uid_0() -> list[Path]:
+    """The paths in `/proc`, except the folders of processes, that only uid 0 may read. A server with uid 0 could read them."""
     paths = [path for path in Path("/proc").iterdir() if not path.name.isdecimal() and not path.is_symlink()]
     return [
         path for path in (*paths, *_PROC_FOLDERS) if path.exists() and not path.stat().st_mode & stat.S_IROTH
@@ -399,9 +409,9 @@ def _is_within(path: str, folders: Iterable[str]) -> bool:
     return any(is_within(path, folder) for folder in folders)
 
 
-def _forbidden_folder(held: HeldPath, uid: int, gid: int) -> str | None:
-    """The first folder of a path that this user may not enter."""
-    for folder in reversed([*held.self_and_parents()][1:]):
+def _forbidden_folder(opened: OpenedPath, uid: int, gid: int) -> str | None:
+    """The outermost folder on a path that this user may not enter; None if there is none."""
+    for folder in reversed([*opened.self_and_parents()][1:]):
         info = folder.status
         bit = stat.S_IXUSR if info.st_uid == uid else stat.S_IXGRP if info.st_gid == gid else stat.S_IXOTH
         if uid and not info.st_mode & bit:

@@ -8,10 +8,10 @@ from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 
 def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/")) -> tuple[Cgroup, ...]:
-    """The groups that limit a server's total memory, share of processor time and, with `limit_processes`, processes.
+    """The groups that limit a server's total memory, its share of processor time and, if set, its number of processes.
 
-    Set `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. The result
-    is empty if this host may create no groups; then only the limits per process apply.
+    Set `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may
+    not create groups, the result is empty, and only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
@@ -36,12 +36,12 @@ def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/"))
 def _unified_limits(quota: Quota, *, limit_processes: bool) -> dict[str, str]:
     memory = {"memory.max": str(quota.memory_bytes), "memory.swap.max": "0", "memory.oom.group": "1"}
     pids = {"pids.max": str(quota.processes)} if limit_processes else {}
-    return {**memory, **pids, "cpu.weight": "50"}  # of 100, the default of a group
+    return {**memory, **pids, "cpu.weight": "50"}  # the default of a group is 100
 
 
 def _version_1_limits(quota: Quota, *, limit_processes: bool) -> dict[str, dict[str, str]]:
     pids = {"pids": {"pids.max": str(quota.processes)}} if limit_processes else {}
-    return {**pids, "cpu": {"cpu.shares": "512"}}  # of 1024, the default
+    return {**pids, "cpu": {"cpu.shares": "512"}}  # the default is 1024
 
 
 def _parse_hierarchies(text: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ def _parse_hierarchies(text: str) -> dict[str, str]:
 
 
 def _parent_group(mount: Path, group: str) -> Path:
-    """The parent of this process's group. A group with processes cannot have limited children, so a sibling is created."""
+    """The parent of this process's group. The server's group must be created there: a group with processes can have no children with limits."""
     return mount / group.strip("/").rpartition("/")[0]
 
 

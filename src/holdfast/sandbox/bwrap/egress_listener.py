@@ -1,8 +1,8 @@
-"""Runs inside the sandbox: open the egress proxy's listener, send it to the host, then execute the server.
+"""Open the egress proxy's listener inside the sandbox, send it to the host, then execute the server.
 
-A script: `python -I -S egress_listener.py FD PORT PROGRAM …`. The listener belongs to the sandbox's network
-namespace, and the host accepts connections from it. FD is the channel to the host; it is closed before the
-server is executed.
+This file runs as a script in the sandbox: `python -I -S egress_listener.py FD PORT PROGRAM …`. The listener belongs to
+the sandbox's network namespace, and the host accepts its connections. FD is a socket to the host, which is closed
+before the server is executed.
 """
 
 import os

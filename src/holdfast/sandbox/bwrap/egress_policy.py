@@ -1,4 +1,4 @@
-"""Which hosts a confined server may reach: the name is checked first, then each of its addresses."""
+"""Decide which hosts a confined server may reach: the name is checked first, then each of its addresses."""
 
 import ipaddress
 import re
@@ -33,7 +33,7 @@ class ProxyRequest:
 
 
 class EgressPolicy:
-    """The hosts granted to a server, and which of them may have private addresses."""
+    """The hosts that a server may reach, and which of them it may reach at private addresses."""
 
     def __init__(self, confinement: Confinement) -> None:
         self._granted_hosts = [grant for text in confinement.network if (grant := _parse_grant(text))]
@@ -52,7 +52,7 @@ class EgressPolicy:
         why = why_address_blocked(ipaddress.ip_address(address.partition("%")[0]))
         if why is None or any(_covers(grant, endpoint, None) for grant in self._private_hosts):
             return None
-        return f"{endpoint} is at {address}, {why}. The host's settings can allow it: servers.reachable."
+        return f"{endpoint} is at {address}, {why}. To allow it, add it to servers.reachable in the settings."
 
 
 def parse_request(head: bytes) -> ProxyRequest | str:

@@ -1,7 +1,7 @@
-"""The egress proxy: runs in the host and lets one sandbox reach the hosts granted to it.
+"""The egress proxy: it runs in the host, and lets one sandbox reach the hosts granted to it.
 
-It shares the event loop with all sessions, so a sandbox gets a limited number of turns: to be accepted, and to have
-data copied. Sockets are read only in such a turn; until then, data and connections wait in the kernel.
+It shares the event loop with all sessions. So the number of connections that it accepts per second, and of pieces of data
+that it copies per second, is limited for each sandbox. Further connections and data wait in the kernel.
 """
 
 import array
@@ -21,20 +21,20 @@ from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRe
 
 log = logging.getLogger(__name__)
 
-_CONNECTIONS = 64
+_MAX_CONNECTIONS = 64
 _ACCEPTS_PER_SECOND = 100
 _COPIES_PER_SECOND = 2000
 _COPIES_AT_ONCE = 16
 _RETRY_SECONDS = 0.1
-_HEAD_BYTES = 32 * 1024
+_MAX_HEAD_BYTES = 32 * 1024
 _HEAD_END = b"\r\n\r\n"
 _HEAD_SECONDS = 20.0
 _CONNECT_SECONDS = 20.0
 _REFUSE_SECONDS = 2.0
 _REFUSE_READS = 4
 _CHUNK = 64 * 1024
-_SLICE_SECONDS = 0.004  # how long to wait if there is no turn left, so that one timer serves several turns
-_DESCRIPTORS_EACH = 2  # to the client and to the server
+_SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that one timer serves several turns
+_DESCRIPTORS_EACH = 2  # one to the client, one to the remote host
 _numbers = itertools.count(1)
 
 Resolve = Callable[[Endpoint], Awaitable[list[str]]]
@@ -42,13 +42,13 @@ Resolve = Callable[[Endpoint], Awaitable[list[str]]]
 
 
 class _OpenConnections:
-    """Counts the connections of all sandboxes. Together they use at most a quarter of the descriptors of this process."""
+    """Counts the connections of all sandboxes. Together they use at most a quarter of this process's descriptors."""
 
     def __init__(self) -> None:
         self.total = 0
 
     def may_open(self, own: int) -> bool:
-        """Whether a sandbox with this many connections may open one more: as many as it has must stay free for others."""
+        """Whether a sandbox with `own` connections may open another: only if it has fewer open than are still free for all."""
         return own < descriptor_limit() // 4 // _DESCRIPTORS_EACH - self.total
 
 
@@ -56,15 +56,15 @@ _open_connections = _OpenConnections()
 
 
 class EgressProxy:
-    """Serves one sandbox, on the listener that was opened inside it."""
+    """Serves one sandbox, through the listener that was opened inside it."""
 
     def __init__(self, confinement: Confinement, resolve: Resolve | None = None) -> None:
         self._policy = EgressPolicy(confinement)
         self._owner = f"sandbox {next(_numbers)}"
         self._resolve = resolve or self._look_up
-        self._slots = asyncio.Semaphore(_CONNECTIONS)
-        self._accepts = _Pace(per_second=_ACCEPTS_PER_SECOND, burst=_CONNECTIONS)
-        self._copies = _Pace(per_second=_COPIES_PER_SECOND, burst=_COPIES_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONNECTIONS)
+        self._accepts = _RateLimit(per_second=_ACCEPTS_PER_SECOND, burst=_MAX_CONNECTIONS)
+        self._copies = _RateLimit(per_second=_COPIES_PER_SECOND, burst=_COPIES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._connection_count = 0
 
@@ -74,13 +74,13 @@ class EgressProxy:
         await _wait_readable(channel)
         listener = _receive_fd(channel)
         if listener is None:
-            raise ConnectionError("it did not open its egress listener")
+            raise ConnectionError("the sandbox did not open its egress listener")
         await self.serve(socket.socket(fileno=listener))
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections from this listener until the proxy is closed."""
         listener.setblocking(False)
-        listener.listen(_CONNECTIONS)
+        listener.listen(_MAX_CONNECTIONS)
         self._start(self._accept(listener))
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class EgressProxy:
         return task
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accept connections, one whenever a slot and a turn are free."""
+        """Accept one connection after another, each once a slot and a turn are free."""
         loop = asyncio.get_running_loop()
         with listener:
             while True:
@@ -120,10 +120,8 @@ class EgressProxy:
         _open_connections.total += change
 
     async def _serve_client(self, client: socket.socket) -> None:
-        with (
-            client,
-            contextlib.suppress(OSError),
-        ):  # one end disconnected, or sent no complete request in time
+        # An OSError means that one end disconnected, or that the request was not complete in time.
+        with client, contextlib.suppress(OSError):
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._handle_request(client)
 
@@ -147,10 +145,10 @@ class EgressProxy:
                 group.create_task(self._copy(upstream, client))
 
     async def _receive_head(self, client: socket.socket) -> tuple[bytes, bytes]:
-        """The head of a request, cut if it is too long, and what was received after it. Raise if it is not complete."""
+        """The head of a request, and what was received after it. A head that is too long is returned without its end."""
         data = bytearray()
-        while (end := data.find(_HEAD_END)) < 0 and len(data) <= _HEAD_BYTES:
-            part = await self._receive(client, _HEAD_BYTES)
+        while (end := data.find(_HEAD_END)) < 0 and len(data) <= _MAX_HEAD_BYTES:
+            part = await self._receive(client, _MAX_HEAD_BYTES)
             if not part:
                 raise ConnectionError("the request is not complete")
             data += part
@@ -201,7 +199,7 @@ class EgressProxy:
         async with asyncio.timeout(_REFUSE_SECONDS):
             await asyncio.get_running_loop().sock_sendall(client, answer)
             client.shutdown(socket.SHUT_WR)
-            # The answer would be lost if the connection were closed while there is data to read.
+            # Read what the client still sends: closing the connection before would discard the answer.
             for _ in range(_REFUSE_READS):
                 if not await self._receive(client, _CHUNK):
                     break
@@ -220,11 +218,8 @@ def _receive_fd(channel: socket.socket) -> int | None:
     return fds[0] if fds else None
 
 
-class _Pace:
-    """Limits how often one sandbox may make the event loop work for it.
-
-    Gives out turns in the order in which they were asked for: `burst` at once, and `per_second` in the long run.
-    """
+class _RateLimit:
+    """Limits how often the event loop works for one sandbox: `burst` turns at once, `per_second` in the long run."""
 
     def __init__(self, *, per_second: float, burst: int) -> None:
         self._seconds = 1 / per_second
@@ -233,12 +228,12 @@ class _Pace:
         self._order = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Wait for a turn."""
+        """Wait until it is the caller's turn. Callers get their turns in order."""
         async with self._order:
             now = monotonic()
             self._due = max(self._due, now - self._burst_seconds) + self._seconds
             if self._due > now:
-                await asyncio.sleep(self._due - now + _SLICE_SECONDS)
+                await asyncio.sleep(self._due - now + _SLACK_SECONDS)
 
 
 async def _open_connection(address: str, port: int) -> socket.socket:

@@ -1,7 +1,7 @@
-"""Compare the mounts of a new sandbox with the planned ones, before its server may run.
+"""Compare the mounts of a new sandbox with the plan, before its server may run.
 
-Bubblewrap mounts by path. If another process replaced a folder on such a path in the meantime, a mount would have the wrong
-source or the wrong place. So the result is always checked.
+Bubblewrap mounts by path. If another process replaces a folder on such a path at that moment, the wrong folder is mounted,
+or at the wrong place. So the result is always checked.
 """
 
 import contextlib
@@ -18,13 +18,11 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import MountPoint, is_within, parse_mountinfo, read_mounts
 from holdfast.sandbox.bwrap.arguments import Filesystem
-from holdfast.sandbox.held_path import Identity
+from holdfast.sandbox.opened_path import Identity
 
-_OWN = ("/", "/proc", "/dev", "/tmp", "/run")
-_UNREACHABLE = (
-    "/proc",
-    "/dev",
-)  # bubblewrap mounts more there; no other process can change what is on those paths
+_BWRAP_MOUNTS = ("/", "/proc", "/dev", "/tmp", "/run")
+# Bubblewrap mounts more in these folders. No other process can change what is there.
+_UNCHECKED_FOLDERS = ("/proc", "/dev")
 _NICE = 5
 _POLL_SECONDS = 0.001
 _SETUP_SECONDS = 10.0
@@ -35,21 +33,22 @@ _KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountPlan:
-    """What must be mounted where when the sandbox is set up."""
+    """What must be mounted, and where, once the sandbox is set up."""
 
     bound: Mapping[str, Identity]
-    """By path: the file or folder that is mounted there."""
+    """The file or folder that is mounted at each path."""
     read_only: frozenset[str]
-    """Those of the bound paths that must be read-only."""
+    """The bound paths that must be read-only."""
     others: frozenset[str]
     """The paths of all other mounts: empty file systems and generated files."""
     protect_devices: bool = False
-    """Make the device files read-only: a server with the machine's uid 0 owns them."""
+    """Whether to make the device files read-only. A server with the machine's uid 0 owns them, so it could change them."""
 
-    def finish_setup(self, pid: int) -> bool:
-        """Wait until bubblewrap has mounted everything in this process. False if the process has ended. Blocks.
+    def wait_and_check(self, pid: int) -> bool:
+        """Wait until bubblewrap has mounted everything in this process. Raise if the result is not as planned. Blocks.
 
-        Raise if the result is not as planned.
+        Then make the device files read-only, if `protect_devices` is set, and lower the priority of the process. False if
+        the process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         problem = "it took too long"
@@ -83,48 +82,48 @@ class MountPlan:
                 return f"{path!r} is mounted {seen[path]} times"
         for path, identity in self.bound.items():
             if _identity(f"/proc/{pid}/root{path}") != identity:
-                return f"{path!r} is not the one that was checked"
+                return f"{path!r} is not the file or folder that was checked"
             if path in self.read_only and path not in read_only:
                 return f"{path!r} is not read-only"
         return next(self._unplanned(mounts, on_host), "")
 
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
-        """Mounts that are neither planned nor, as part of a bound folder, on the host at the same path."""
+        """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
         known = {(mount.path, mount.device, mount.source) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.others
-            is_own = any(is_within(mount.path, folder) for folder in _UNREACHABLE)
-            if not is_planned and not is_own and (mount.path, mount.device, mount.source) not in known:
+            is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
+            if not is_planned and not is_unchecked and (mount.path, mount.device, mount.source) not in known:
                 yield f"something is mounted at {mount.path!r}"
 
 
 def plan_mounts(
     filesystem: Filesystem, descriptors: Mapping[str, int], *, protect_devices: bool
 ) -> MountPlan:
-    """The plan for these files. `descriptors` are those of the bound files, by their number in the sandbox."""
+    """The plan for this file system. `descriptors` holds this process's descriptor for each number in the sandbox."""
     mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
     bound = {mount.path: mount for mount in mounts if mount.kind != "empty"}
     return MountPlan(
         bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
         read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
         others=frozenset(
-            (*_OWN, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
+            (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
         ),
         protect_devices=protect_devices,
     )
 
 
 def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bool:
-    """Whether the last mount has been made: the sandbox's own root folder is read-only, and the host's is gone."""
+    """Whether bubblewrap has finished: `/` is the sandbox's own and read-only, and the host's is unmounted."""
     hosts = {mount.device for mount in on_host if mount.path == "/"}
     tops = [mount for mount in mounts if mount.path == "/"]
     return len(tops) == 1 and tops[0].is_read_only and tops[0].device not in hosts
 
 
 def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
-    """Remount each device file read-only, in a thread of its own that enters the sandbox's mounts and ends.
+    """Remount each device file read-only. A new thread does that, because it must enter the sandbox's mount namespace.
 
-    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also disable it.
+    Programs can still write to such a device. Bubblewrap's `--remount-ro` would disable the device, too.
     """
     paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
     failed = ["it did not end"]

@@ -22,9 +22,7 @@ _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides
 _PAIR_TYPES = (1, 5)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 _SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
-_UNKNOWN_COMMAND = (
-    1039  # the first command of fcntl that was not examined. F_SETDELEG (1040) is like F_SETLEASE
-)
+_UNKNOWN_COMMAND = 1039  # the first fcntl command that was not examined; F_SETDELEG (1040) is like F_SETLEASE
 
 Instruction = tuple[int, int, int, int]
 
@@ -32,7 +30,7 @@ Instruction = tuple[int, int, int, int]
 def compile_filter(arch: Architecture) -> bytes:
     """The filter program. It denies calls of other architectures and unknown numbers with ENOSYS.
 
-    Of the known calls it allows every one that no rule denies.
+    It allows every known call that no rule denies.
     """
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -42,7 +40,7 @@ def compile_filter(arch: Architecture) -> bytes:
     ]
     instructions += [(_AT_LEAST, 0, 1, LAST_NUMBER + 1), _deny(errno.ENOSYS)]
     instructions += [
-        (_AT_LEAST, 0, 2, arch.last_of_its_own + 1),
+        (_AT_LEAST, 0, 2, arch.last_specific_number + 1),
         (_AT_LEAST, 1, 0, FIRST_COMMON_NUMBER),
         _deny(errno.ENOSYS),
     ]
@@ -61,7 +59,7 @@ def _deny(error: int) -> Instruction:
 
 
 def _load_argument(index: int) -> Instruction:
-    """Load the low half of an argument. The kernel ignores the high half in these calls."""
+    """Load the low half of an argument. The calls that are checked here ignore the high half."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -89,7 +87,7 @@ def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Instruction]:
 
 
 def _deny_create(flags: int, mode: int) -> tuple[Instruction, ...]:
-    """Deny creating a file with setuid bits; allow opening existing ones."""
+    """Deny creating a file with setuid bits; allow opening existing files."""
     return (
         _load_argument(flags),
         (_ANY_BIT, 1, 0, _CREATE),

@@ -1,4 +1,4 @@
-"""Podman and docker: run a confined server in a container, if an engine is configured."""
+"""Run a confined server in a container, with podman or docker."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
-from holdfast.sandbox.guards import Guard, GuardedRoots, guard_roots, outermost
-from holdfast.sandbox.held_path import PathHolder
+from holdfast.sandbox.guards import Guard, GuardPlan, guard_roots, outermost
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
+from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
-from holdfast.sandbox.server_limits import server_limits
 
 _LABEL = "dev.holdfast.host"
 _ENGINE_SECONDS = 60.0
@@ -144,7 +144,7 @@ class ContainerSandbox:
         return shutil.which(self.engine, path=self._search_path) or ""
 
     def _environment(self) -> dict[str, str]:
-        """The engine's environment. It executes programs of its own, which it finds by `PATH`."""
+        """The engine's environment. The engine finds programs that it executes by `PATH`."""
         kept = {key: os.environ[key] for key in _ENGINE_ENV if key in os.environ}
         return {**kept, "PATH": self._search_path}
 
@@ -176,13 +176,13 @@ def run_arguments(
     """The engine's arguments that start the server in a container."""
     quota = confinement.quota
     uid, gid = user
-    guarded = {guard.held.path for guard in guards}
+    guarded = {guard.target.path for guard in guards}
     mounts = [
         *(_bind_mount(root, "") for root in outermost(confinement.roots) if root not in guarded),
         *(_bind_mount(path, ",readonly") for path in confinement.readable),
         *(
-            _bind_mount(guard.held.path, ",readonly" if guard.is_read_only else "")
-            for guard in sorted(guards, key=lambda guard: guard.held.path.count("/"))
+            _bind_mount(guard.target.path, ",readonly" if guard.is_read_only else "")
+            for guard in sorted(guards, key=lambda guard: guard.target.path.count("/"))
         ),
     ]
     return (
@@ -190,7 +190,7 @@ def run_arguments(
         *("--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--security-opt", f"seccomp=/proc/self/fd/{_SECCOMP_FD}", "--pids-limit", str(quota.processes)),
         *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
-        *(f"--ulimit={name}={value}:{value}" for name, value in server_limits(quota).items()),
+        *(f"--ulimit={name}={value}:{value}" for name, value in rlimits(quota).items()),
         # The engine's default for nproc may exceed its own hard limit, and then the start fails. `--pids-limit` decides.
         "--ulimit=nproc=4096:4096",
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
@@ -222,21 +222,21 @@ def _start_time(pid: int) -> str:
 
 def _check_paths(
     confinement: Confinement,
-    opened: ExitStack,
+    resources: ExitStack,
     after_setup: ExitStack,
     after_exit: ExitStack,
     executed: Iterable[str],
-) -> tuple[tuple[int, int], GuardedRoots]:
-    """Check that every path can be opened without following links, and shows none of Holdfast's own folders.
+) -> tuple[tuple[int, int], GuardPlan]:
+    """Check that no path contains a symbolic link, and that none overlaps with Holdfast's own folders.
 
     Return the user for the container, and the guards in its roots.
     """
-    protected = ProtectedFolders((*confinement.protected, str(locks_folder())), opened)
-    roots = [open_root(root, PathHolder(opened)) for root in outermost(confinement.roots)]
-    readable = [open_no_symlinks(path, PathHolder(opened)) for path in confinement.readable]
-    for held in (*roots, *readable):
-        protected.check(held)
-    guarded = guard_roots(roots, confinement, PathHolder(opened), after_setup, after_exit, executed)
+    protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
+    roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]
+    readable = [open_no_symlinks(path, PathOpener(resources)) for path in confinement.readable]
+    for opened in (*roots, *readable):
+        protected.check(opened)
+    guarded = guard_roots(roots, confinement, PathOpener(resources), after_setup, after_exit, executed)
     return server_user(roots[0] if roots else None), guarded
 
 

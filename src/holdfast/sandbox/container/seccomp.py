@@ -1,12 +1,12 @@
 """The system call filter for container engines, as a JSON profile.
 
-It has the same purpose as `bwrap/seccomp.py`, but is looser: it lists the families and types of sockets to deny, not
-those to allow, and cannot deny calls by number that have no name yet.
+It has the same purpose as `bwrap/seccomp.py`, but denies less: it lists the families and types of sockets to deny, not
+those to allow, and it denies calls by name, so it cannot deny calls of future kernels.
 """
 
 import errno
 
-from holdfast.sandbox.denied_syscalls import NEWER, RESTRICTED, SPECIAL_CASES
+from holdfast.sandbox.denied_syscalls import NEWER_CALLS, RESTRICTED_CALLS, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)
@@ -23,8 +23,8 @@ def seccomp_profile() -> dict[str, object]:
     return {
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [
-            {"names": sorted(RESTRICTED - SPECIAL_CASES), "action": _ERRNO, "errnoRet": errno.EPERM},
-            {"names": ["clone3", "openat2", *NEWER], "action": _ERRNO, "errnoRet": errno.ENOSYS},
+            {"names": sorted(RESTRICTED_CALLS - SPECIAL_CASES), "action": _ERRNO, "errnoRet": errno.EPERM},
+            {"names": ["clone3", "openat2", *NEWER_CALLS], "action": _ERRNO, "errnoRet": errno.ENOSYS},
             *(_deny_if(["clone"], _has_bit(0, 1 << bit)) for bit in (17, 25, 26, 27, 28, 29, 30)),
             # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),

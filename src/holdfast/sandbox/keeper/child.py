@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol, Self, cast
 log = logging.getLogger(__name__)
 
 GONE_SECONDS = 40.0
-"""How long to wait for the end of killed processes. A supervisor gives up after 5 seconds, and then has 20 for its cleanup."""
+"""How long to wait until killed processes have ended. A supervisor gives up after 5 seconds, and its cleanup takes at most 20."""
 PipeFiles = tuple[BinaryIO, BinaryIO, BinaryIO]
 """The host's ends of a server's standard input, output and error."""
 
@@ -33,7 +33,7 @@ class ProcessHandle(Protocol):
         ...
 
     def terminate(self) -> None:
-        """Begin to end all its processes at once, and do not wait for that.
+        """Begin to end all its processes now, without waiting until they have ended.
 
         A supervisor sends SIGTERM, and SIGKILL one second later. A process group gets SIGKILL.
         """
@@ -60,7 +60,7 @@ class Child:
         """Give the server `grace` seconds to exit, then SIGTERM, then SIGKILL; return when no process is left.
 
         Close its standard input first: that asks a server to exit. If a process cannot be ended, return after
-        `GONE_SECONDS`; what the server holds, such as its locks, stays held.
+        `GONE_SECONDS`; the locks of the server's roots then stay.
         """
         self._handle.end(grace)
         try:
@@ -70,11 +70,11 @@ class Child:
             log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
     def terminate(self) -> None:
-        """Begin to end all its processes at once (see `ProcessHandle.terminate`), and do not wait for that."""
+        """Begin to end all its processes now, without waiting; see `ProcessHandle.terminate`."""
         self._handle.terminate()
 
     def kill(self) -> None:
-        """Begin to end all its processes with SIGKILL, and do not wait for that."""
+        """End all its processes without a grace period: SIGTERM, then SIGKILL at once or within 0.1 s. Does not wait for that."""
         self._handle.end(0.0)
 
     def on_gone(self, callback: Callable[[], None]) -> None:

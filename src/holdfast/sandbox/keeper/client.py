@@ -1,4 +1,4 @@
-"""The host's side of the keeper process: sends start requests, receives status messages about each server."""
+"""The host's side of the keeper process: send start requests, and receive status messages about each server."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from holdfast.model.descriptor_limit import limit_for_servers
+from holdfast.model.light_event import LightEvent
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import GONE_SECONDS, Child, Pipes
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
@@ -146,7 +147,7 @@ class KeeperClient:
                 return
 
     def _retire(self) -> None:
-        """Close the control socket: the keeper process exits after its last supervisor. Reap those that have exited."""
+        """Close the control socket: the keeper process then exits after its last supervisor. Reap retired keeper processes."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -161,7 +162,7 @@ class _KeeperLostError(Exception):
 
 
 class _SupervisorProtocol(asyncio.Protocol):
-    """The host's end of one supervisor's socket. The supervisor closes it when no process is left."""
+    """The host's end of one supervisor's socket. The supervisor closes its end when no process of the server is left."""
 
     def __init__(self, supervisors: "set[_SupervisorProtocol]") -> None:
         loop = asyncio.get_running_loop()
@@ -172,7 +173,7 @@ class _SupervisorProtocol(asyncio.Protocol):
         self._pid = 0
         self._start: asyncio.Future[int | tuple[str, int | None, str]] = loop.create_future()
         self._exit: asyncio.Future[int] = loop.create_future()
-        self._gone = asyncio.Event()
+        self._gone = LightEvent()
         self._callbacks: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -243,7 +244,7 @@ class _SupervisorProtocol(asyncio.Protocol):
             self._callbacks.append(callback)
 
     def _read_unwatched(self) -> None:
-        """Read the socket directly. The event loop does not watch it if the user's limit of watches was reached just then."""
+        """Read the socket directly: if the user's limit of watches was reached, the event loop does not watch the socket."""
         if self._socket is None or self._transport is None or self._gone.is_set():
             return
         try:
@@ -278,7 +279,7 @@ class _SupervisorProtocol(asyncio.Protocol):
 
 
 def _check_watchable(sock: socket.socket) -> None:
-    """Raise if the event loop cannot watch another socket. A transport would not report that."""
+    """Raise if the event loop cannot watch another socket. A transport would not report this problem."""
     loop = asyncio.get_running_loop()
     loop.add_reader(sock, lambda: None)
     loop.remove_reader(sock)

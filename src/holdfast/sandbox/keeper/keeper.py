@@ -1,6 +1,6 @@
-"""The host-side API of the keeper: starts the servers of one host, and ends them all when the host closes.
+"""The keeper as the host uses it: start the servers of one host, and end them all when the host closes.
 
-The keeper process itself, which also ends them if the host dies, is in `keeper_process.py`.
+The keeper process, whose supervisors end the servers if the host dies, is in `keeper_process.py`.
 """
 
 import sys
@@ -13,15 +13,15 @@ from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.process_groups import ProcessGroups
 from holdfast.sandbox.keeper.spawn_request import direct_request
-from holdfast.sandbox.sandbox import Sandbox
-from holdfast.sandbox.start_confined import start_confined, wait_released
+from holdfast.sandbox.sandbox import SandboxBackend
+from holdfast.sandbox.start_confined import start_confined, wait_for_cleanups
 
 
 class Keeper:
-    """One per host: starts every local server, direct or confined; closing it ends those that still run."""
+    """Starts every local server of a host, direct or confined. Closing it ends the servers that still run."""
 
     def __init__(
-        self, sandbox: Sandbox | None = None, *, starter: KeeperClient | ProcessGroups | None = None
+        self, sandbox: SandboxBackend | None = None, *, starter: KeeperClient | ProcessGroups | None = None
     ) -> None:
         self._sandbox = sandbox
         self._guards = GuardWatch()
@@ -35,7 +35,7 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._starter.close()
-        await wait_released()
+        await wait_for_cleanups()
         self._guards.close()
 
     @property

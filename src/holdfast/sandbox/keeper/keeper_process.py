@@ -24,9 +24,8 @@ _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
 _HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed the socket or died
 _LEFTOVER_GRACE = 0.5  # the same, for processes left behind by a server that exited
 _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user's, or stuck in the kernel
-_GROUP_SECONDS = (
-    0.1  # how long the server's process group may take to exit before its other processes are looked for
-)
+# How long the server's process group may take to exit. After that, its other processes are looked for.
+_GROUP_SECONDS = 0.1
 _MAX_KILL_PAUSE = 0.5
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +40,7 @@ def main() -> None:
     gc.freeze()
     poll, wakeup = _poll_with_signals()
     poll.register(control, select.POLLIN)
-    host = _watch_peer(control, poll)
+    host_pidfd = _watch_peer(control, poll)
     supervisors: set[int] = set()
     listening = True
     while listening or supervisors:
@@ -53,10 +52,10 @@ def main() -> None:
                 listening = False
             else:
                 supervisors.add(_fork_supervisor(control, socket_fd))
-        if host in ready:
+        if host_pidfd in ready:
             listening = False
         if not listening:
-            for fd in (control.fileno(), host):
+            for fd in (control.fileno(), host_pidfd):
                 with contextlib.suppress(KeyError, ValueError):
                     poll.unregister(fd)
         _reap_supervisors(supervisors)
@@ -101,7 +100,7 @@ class _Supervisor:
     def __init__(self, host: socket.socket) -> None:
         self.host = host
         self.poll, self.wakeup = _poll_with_signals()
-        self.host_process = _watch_peer(host, self.poll)
+        self.host_pidfd = _watch_peer(host, self.poll)
         self.request: dict[str, Any] = {}
         self.pid = 0
         self.report = -1
@@ -148,7 +147,7 @@ class _Supervisor:
                 self._read_report()
             elif fd == self.host.fileno():
                 self._read_host()
-            elif fd == self.host_process:
+            elif fd == self.host_pidfd:
                 self._terminate(_HOST_GONE_GRACE)
             else:
                 _drain(self.wakeup)
@@ -185,10 +184,10 @@ class _Supervisor:
             self.deadline = time.monotonic()
 
     def _send_signals(self) -> None:
-        """Send SIGTERM to the whole tree first, then SIGKILL.
+        """Send SIGTERM to all processes of the server first, then SIGKILL.
 
-        The server's own process group gets each signal first. Most servers then exit, so that their other processes need
-        not be looked for: that reads all of /proc, and many servers may end at the same time.
+        The server's own process group gets each signal first, because most servers then exit. To find other processes, all
+        of /proc must be read, which takes long if many servers end at the same time.
         """
         now = time.monotonic()
         if not self.sent_term:
@@ -213,9 +212,9 @@ class _Supervisor:
         self.kill_pause = min(2 * self.kill_pause, _MAX_KILL_PAUSE)
 
     def _signal_group(self, number: int) -> bool:
-        """Send a signal to the server's group, once; return whether that was done.
+        """Send a signal to the server's group, once. Return whether it was sent.
 
-        Not after the server was reaped: another process could have its number by then.
+        After the server was reaped, no signal is sent: another process could have its number by then.
         """
         if self.group_signal == number or self.is_reaped:
             return False
@@ -226,7 +225,7 @@ class _Supervisor:
         return False
 
     def _reap(self) -> bool:
-        """Reap processes that exited; return whether any is left to watch."""
+        """Reap processes that exited. Return whether any process is left to watch."""
         for pid, status in _reap_children():
             if pid == self.pid:
                 self.is_reaped = True
@@ -279,7 +278,7 @@ def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: 
         for ignored in (
             signal.SIGPIPE,
             signal.SIGXFSZ,
-        ):  # Python ignores these, and the server would inherit that
+        ):  # Python ignores them, and the server would inherit that
             signal.signal(ignored, signal.SIG_DFL)
         step = "chdir"
         os.chdir(request["cwd"])
@@ -340,7 +339,7 @@ def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
 
 
 def _poll_with_signals() -> tuple["select.poll", int]:
-    """A poll that also wakes when a child exits. Other signals are ignored: only the host ends servers."""
+    """A poll that wakes when a child exits, too. Other signals are ignored: only the host ends servers."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -351,11 +350,11 @@ def _poll_with_signals() -> tuple["select.poll", int]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing. Not SIG_IGN: the server would inherit that through exec, but not a handler."""
+    """Do nothing. A handler, not SIG_IGN, because the server would inherit SIG_IGN."""
 
 
 def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
-    """Poll the host's process, too: a fork of the host may keep a copy of the socket open. Return its pidfd, or -1."""
+    """Poll the host's process, because a fork of the host may keep the socket open. Return its pidfd, or -1."""
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
@@ -401,7 +400,7 @@ def _descendants(ancestor: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Every process and its parent. Not with `Path`, which takes seven times as long."""
+    """Every process and its parent. `Path` would take seven times as long."""
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError):

@@ -1,4 +1,4 @@
-"""Servers in process groups, for platforms without child subreapers (macOS)."""
+"""Start servers in process groups, on platforms without child subreapers (macOS)."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ class _ProcessGroup:
             self._callbacks.append(callback)
 
     def _signal(self, number: int) -> None:
-        # The leader is reaped last, so no other group can have its number yet.
+        # The leader is not reaped yet, so no other group can have its number.
         if not self._exit.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

@@ -1,4 +1,4 @@
-"""A request to the keeper to start a process, and the error for one that could not be started."""
+"""A request to the keeper to start a process, and the error if the process cannot be started."""
 
 import errno
 import os
@@ -27,12 +27,13 @@ class SpawnRequest:
     env: Mapping[str, str] = field(repr=False)
     cwd: str
     descriptors: tuple[int, ...] = ()
-    """Passed on as 3, 4, 5 …; the process inherits nothing else."""
+    """The process gets them as 3, 4, 5 … It inherits no other descriptors."""
     run_as: tuple[int, int] | None = None
     """The uid and gid to switch to; None to keep the host's."""
     cgroups: tuple[Cgroup, ...] = ()
     has_monitor: bool = False
-    """Whether the started process only waits for the sandboxed one (bubblewrap). It gets no SIGTERM: it would kill the server."""
+    """Whether the started process is only a monitor of the server (bubblewrap). A monitor gets no SIGTERM: if it ends, it
+    kills the server at once."""
     prefer_oom_kill: bool = False
     """Make this process the OOM killer's first choice."""
     cleanup: tuple[str, ...] = ()
@@ -58,10 +59,10 @@ _RESOURCE_REASONS = {
     errno.ENOMEM: "there is too little memory. End some programs.",
 }
 _PIPES_REASONS = {
-    errno.ENOSPC: "the programs of this user watch too many files. End one, or raise the limit (sysctl"
+    errno.ENOSPC: "the programs of this user watch too many files. End some of them, or raise the limit (sysctl"
     " fs.epoll.max_user_watches).",
-    errno.ETOOMANYREFS: "the programs of this user are passing too many file descriptors to each other. End one, or raise"
-    " the limit of this one (ulimit -n).",
+    errno.ETOOMANYREFS: "the programs of this user are passing too many file descriptors to each other. End some of them,"
+    " or raise Holdfast's own limit (ulimit -n).",
 }
 """A confined server of the same user may be the cause."""
 _STEP_REASONS = {

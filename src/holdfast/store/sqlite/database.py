@@ -16,7 +16,10 @@ from holdfast.store.errors import store_error
 BUSY_SECONDS = 10.0
 _CACHE_KIB = 16 * 1024
 _WAL_PAGES = 2000
+_WAL_BYTES = _WAL_PAGES * 4120 + 32  # a page, the header of its frame, and the header of the file
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
+_MIN_FREE_BYTES = 1024 * 1024 * 1024  # on a disk with less, the WAL is not extended in advance
+_ZEROS = bytes(256 * 1024)
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
@@ -132,6 +135,31 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
         f"'{path}' cannot be read: part of it is still in '{path.name}-wal', as after a crash, and reading that needs "
         f"write access to the folder '{path.parent}'. Copy both files to a folder that you can write to.",
     )
+
+
+def extend_wal(path: Path) -> None:
+    """Fill the WAL with zeros, up to the size at which SQLite starts to reuse it. Call this within a write transaction.
+
+    A sync takes much longer if the file has grown: its size and its blocks must be written, too. SQLite ignores what
+    follows the last frame, and no other process appends while this one has the write lock.
+    """
+    try:
+        wal = os.open(path.with_name(path.name + "-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        size, disk = os.fstat(wal).st_size, os.fstatvfs(wal)
+        if size >= _WAL_BYTES or disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES:
+            return
+        os.lseek(wal, size, os.SEEK_SET)
+        try:
+            for begin in range(size, _WAL_BYTES, len(_ZEROS)):
+                os.write(wal, _ZEROS[: _WAL_BYTES - begin])
+            os.fsync(wal)
+        except OSError:
+            os.ftruncate(wal, size)
+    finally:
+        os.close(wal)
 
 
 def prepare(db: Database, synchronous: Synchronous) -> None:

@@ -30,13 +30,13 @@ def find_problems(db: Database, path: Path) -> Iterator[str]:
 
 
 def check_tables(db: Database, path: Path) -> None:
-    """Raise an error if a query would not read a table of Holdfast, but run what the author of the file wrote."""
+    """Raise an error if a query could run SQL that the author of the file wrote, instead of reading a table of Holdfast."""
     for problem in foreign_tables(db):
         raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is not read: {problem} Nothing was changed.")
 
 
 def foreign_tables(db: Database) -> list[str]:
-    """The views, which may be endless, and the tables that are not as Holdfast creates them."""
+    """A message for each view (a query of it may never end) and for each table that differs from Holdfast's."""
     found, expected = _schema(db), _expected_schema(db)
     views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
     tables = [

@@ -1,4 +1,4 @@
-"""A store that can only be read, also on a full or read-only disk."""
+"""A store that can only be read, even on a full or read-only disk."""
 
 import sqlite3
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class ReadOnlyStore(Store):
         work: Callable[[Tx], T],
         *,
         must_happen: bool = False,
-        on_late: Callable[[], object] | None = None,
+        on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
         """Raise an error: nothing can be written."""
         raise HoldfastError(codes.STORE_READ_ONLY, f"'{self._path}' is open for reading only.")

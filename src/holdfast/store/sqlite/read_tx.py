@@ -53,6 +53,8 @@ _CALLS = (
     "AND kind IN ('tool_called', 'tool_ended')) "
     "SELECT seq, kind, call_key, CASE WHEN call_key IS NULL THEN body END FROM calls"
 )
+# An edited file may have rows that are not JSON.
+_AUDITED_SESSION = "CASE WHEN json_valid(body) THEN json_extract(body, '$.session_id') END"
 # Texts are read as bytes, as an edited file may have invalid ones. Values of an unexpected type become NULL.
 _UNRECORDED_CALLS = """
     SELECT s.session_id
@@ -60,7 +62,7 @@ _UNRECORDED_CALLS = """
     JOIN sessions s ON s.n = e.session_n
     LEFT JOIN (
         SELECT json_extract(body, '$.session_id') AS session_id, count(*) AS recorded FROM audit
-        WHERE book = 0 AND json_extract(body, '$.kind') = 'call' GROUP BY 1
+        WHERE book = 0 AND json_valid(body) AND json_extract(body, '$.kind') = 'call' GROUP BY 1
     ) a ON a.session_id = s.session_id
     WHERE e.ended > coalesce(a.recorded, 0)
     LIMIT 1
@@ -160,7 +162,7 @@ class SqlReadTx:
         return tuple(
             StoredEvent(
                 seq=seq,
-                microseconds=at,
+                at_microseconds=at,
                 event=decode_event(kind, body),
                 key=key,
                 agent=agent,
@@ -235,9 +237,12 @@ class SqlReadTx:
         self, after: int = 0, session_id: SessionId | None = None, book: int = 0
     ) -> Iterator[AuditRow]:
         """The rows of a book after number `after`, of one session or of all."""
-        where, values = "book = ? AND seq > ?", (book, after)
+        where = "book = ? AND seq > ?"
+        values: tuple[Any, ...] = (book, after)
         if session_id is not None:
-            where, values = f"json_extract(body, '$.session_id') = ? AND {where}", (session_id, *values)
+            # `instr` is many times as fast as reading the JSON of every row.
+            where += f" AND instr(body, ?) AND {_AUDITED_SESSION} = ?"
+            values += (session_id, session_id)
         for row in self._db.execute(f"{_SELECT_AUDIT} WHERE {where} ORDER BY seq", values):
             yield _audit(row)
 

@@ -15,7 +15,7 @@ from holdfast.store import clock
 from holdfast.store.sqlite.database import Database, ImmutableConnection, connect_readonly, has_changed
 from holdfast.store.sqlite.errors import translate_errors
 from holdfast.store.sqlite.read_tx import SqlReadTx
-from holdfast.store.sqlite.work_item import WorkItem, deliver
+from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
 
 _INTERRUPT_SECONDS = 0.1
 
@@ -42,7 +42,7 @@ class Readers:
 
     async def run(self, work: Callable[[SqlReadTx], Any]) -> Any:
         """Run a function in a read transaction."""
-        item = WorkItem(work)
+        item, result = awaited_item(work)
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
@@ -51,7 +51,7 @@ class Readers:
                 self._threads.append(thread)
                 thread.start()
             self._inbox.put(item)
-        return await item.future
+        return await result
 
     async def stop(self, *, interrupt: bool = False) -> None:
         """Finish pending reads, or interrupt them, and end the threads."""
@@ -59,16 +59,18 @@ class Readers:
             if self._closed:
                 return
             self._closed = True
-        ended = [WorkItem(lambda _: None) for _ in self._threads]
-        for item in ended:
+        ended: list[asyncio.Future[Any]] = []
+        for _ in self._threads:
+            item, future = awaited_item(lambda _: None)
             self._inbox.put(item)
             self._inbox.put(None)
-        for item in ended:
-            while interrupt and not item.future.done():
+            ended.append(future)
+        for future in ended:
+            while interrupt and not future.done():
                 self._interrupt()
                 # Again and again: between two statements of a read, there is nothing to interrupt.
-                await asyncio.wait([item.future], timeout=_INTERRUPT_SECONDS)
-            await item.future
+                await asyncio.wait([future], timeout=_INTERRUPT_SECONDS)
+            await future
         for thread in self._threads:
             thread.join()
 

@@ -1,7 +1,7 @@
 -- The store's tables. A new version is a new section at the end; the SQL of a released section never changes.
 -- A file of version n gets every section after n, in one transaction.
--- Comments are before statements, not inside them: SQLite stores those inside with the schema, which
--- `holdfast store check` compares.
+-- Comments stand before statements, not inside them: SQLite stores a comment inside a statement with the schema, and
+-- `holdfast store check` compares the schema.
 
 -- version 1
 
@@ -19,7 +19,7 @@ INSERT INTO meta (name, value) VALUES ('cursor_secret', randomblob(32)), ('store
 -- open_turn: the id of the turn that has no end yet, or ''.
 -- resolved_seq: the number of the latest ServersResolved event, or 0.
 -- indexed_seq: the number of the last event whose text is in the search index.
--- unindexed: 1 if there are messages after that which are not in the index yet.
+-- unindexed: 1 if there are later messages that are not in the index yet.
 CREATE TABLE sessions (
     n INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
@@ -75,7 +75,7 @@ CREATE TABLE messages (
 -- The full-text index. Its rowid is messages.id; text is the whole text of the message.
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2');
 
--- holder is the random id of a store; machine to started identify the process that has it open.
+-- holder: the random id of an open store. The columns from machine to started identify the process that has it open.
 CREATE TABLE leases (
     session_n INTEGER PRIMARY KEY REFERENCES sessions (n) ON DELETE CASCADE,
     holder TEXT NOT NULL,
@@ -89,7 +89,7 @@ CREATE TABLE leases (
 
 CREATE INDEX leases_of_holder ON leases (holder);
 
--- what is the key of the approved server or tool; content_hash is that of its configuration or definition.
+-- what: the key of the approved server or tool. content_hash: the hash of its configuration or definition.
 CREATE TABLE approvals (
     what TEXT NOT NULL,
     content_hash TEXT NOT NULL,
@@ -135,7 +135,7 @@ UPDATE events SET kind = CASE kind
     ELSE kind
 END;
 
--- The last epoch that was given out. It only rises, also when leases and sessions are deleted.
+-- The last epoch that was given out. It only rises, even when leases and sessions are deleted.
 CREATE TABLE epochs (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     last INTEGER NOT NULL
@@ -143,7 +143,8 @@ CREATE TABLE epochs (
 
 INSERT INTO epochs (id, last) VALUES (1, 0);
 
--- Who holds a session. epoch is that of the hold, and has no default: a process of an earlier version cannot acquire.
+-- Who holds a session. epoch is the epoch of the hold. It has no default, so that a process of an earlier version cannot
+-- acquire a session.
 DROP TABLE leases;
 
 CREATE TABLE leases (
@@ -160,10 +161,11 @@ CREATE TABLE leases (
 
 CREATE INDEX leases_of_holder ON leases (holder);
 
--- An approval of version 1 does not say all that one covers now, so everything is asked once again.
+-- An approval covers more now than in version 1, so the user is asked once again.
 DELETE FROM approvals;
 
 -- The same rows with the same digests, in book 0. A store that several hosts write to at once has a book for each.
+-- There is no index by session any more: every call would have to write a page of it, and few people ever use it.
 DROP INDEX audit_of_session;
 ALTER TABLE audit RENAME TO audit_of_version_1;
 
@@ -177,5 +179,3 @@ CREATE TABLE audit (
 
 INSERT INTO audit (book, seq, body, digest) SELECT 0, seq, body, digest FROM audit_of_version_1;
 DROP TABLE audit_of_version_1;
-
-CREATE INDEX audit_of_session ON audit (json_extract(body, '$.session_id'), book, seq);

@@ -21,7 +21,7 @@ from holdfast.store.sqlite.schema import migrate, migrations, schema_version
 from holdfast.store.sqlite.upgrade import prepare_upgrade
 from holdfast.store.sqlite.write_tx import Holder
 from holdfast.store.sqlite.writer import Writer
-from holdfast.store.store import AfterCommit, ReadTx, Store, Tx
+from holdfast.store.store import AfterCommit, OnDone, ReadTx, Store, Tx
 
 T = TypeVar("T")
 Connect = Callable[[Path], Database]
@@ -72,19 +72,23 @@ class SqliteStore(Store):
         work: Callable[[Tx], T],
         *,
         must_happen: bool = False,
-        on_late: Callable[[], object] | None = None,
+        on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
         """Run a function in a write transaction. When this returns, its writes are durable."""
-        return await self._writer.run(work, must_happen=must_happen, on_late=on_late)
+        return await self._writer.run(work, must_happen=must_happen, on_postponed_done=on_postponed_done)
+
+    def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
+        """Run a function in a write transaction, and call `on_done` when its writes are durable or have failed."""
+        self._writer.submit(work, on_done)
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         """Run a function in a read transaction, in another thread. Writes do not block it."""
         return await self._readers.run(work)
 
     @property
-    def late_writes(self) -> int:
-        """How many writes that must happen are still waiting."""
-        return self._writer.late_writes
+    def postponed_writes(self) -> int:
+        """How many writes with `must_happen` have failed so far and are postponed."""
+        return self._writer.postponed_writes
 
     def after_commit(self, hook: AfterCommit) -> None:
         """Run this hook after every commit from now on."""

@@ -33,7 +33,7 @@ def prepare_upgrade(path: Path, version: int) -> Path:
 
 
 def _check_unused(db: Database, path: Path) -> None:
-    """Raise an error if a process has a session open. Of this or an earlier version, it would fail after the upgrade."""
+    """Raise an error if a process has a session open: it would fail after the upgrade."""
     now = datetime.now(UTC)
     for session_id, holder, until, *owner in db.execute(
         "SELECT s.session_id, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "

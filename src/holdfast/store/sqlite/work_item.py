@@ -3,47 +3,52 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
+from logging import getLogger
 from typing import Any
+
+from holdfast.store.appender import resolve
+from holdfast.store.store import OnDone
+
+log = getLogger(__name__)
 
 
 class WorkItem:
-    """A function to run in another thread, for a caller that waits on its event loop."""
+    """A function to run in another thread. `on_done` is called on the event loop on which the item was made."""
 
-    __slots__ = ("error", "future", "loop", "must_happen", "on_late", "result", "work")
+    __slots__ = ("error", "loop", "must_happen", "on_done", "on_postponed_done", "result", "work")
 
     def __init__(
         self,
         work: Callable[[Any], Any],
+        on_done: OnDone,
         *,
         must_happen: bool = False,
-        on_late: Callable[[], object] | None = None,
+        on_postponed_done: Callable[[], object] | None = None,
     ) -> None:
         self.work = work
+        self.on_done = on_done
         self.must_happen = must_happen
-        self.on_late = on_late
+        self.on_postponed_done = on_postponed_done
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def settle(self) -> None:
-        """Set the result of the future, unless the caller was cancelled."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
-
-    def notify_late(self) -> None:
-        """Call `on_late` on the caller's event loop, unless the loop is closed."""
-        if self.on_late is not None:
+    def notify_postponed_done(self) -> None:
+        """Call `on_postponed_done` on the caller's event loop, unless the loop is closed."""
+        if self.on_postponed_done is not None:
             with suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self.on_late)
+                self.loop.call_soon_threadsafe(self.on_postponed_done)
+
+
+def awaited_item(work: Callable[[Any], Any]) -> "tuple[WorkItem, asyncio.Future[Any]]":
+    """An item and a future for its result."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    return WorkItem(work, partial(resolve, future)), future
 
 
 def deliver(items: Iterable[WorkItem]) -> None:
-    """Settle all of these items, each on its own loop."""
+    """Call `on_done` of all these items, each on its own loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
     for item in items:
         by_loop.setdefault(item.loop, []).append(item)
@@ -57,4 +62,7 @@ def deliver(items: Iterable[WorkItem]) -> None:
 
 def _settle(items: list[WorkItem]) -> None:
     for item in items:
-        item.settle()
+        try:
+            item.on_done(item.result, item.error)
+        except Exception:
+            log.exception("the result of a write or read could not be delivered")

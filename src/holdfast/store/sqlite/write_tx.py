@@ -9,7 +9,16 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, Titled
+from holdfast.model.event import (
+    OWN_AGENT,
+    Event,
+    Origin,
+    ServersResolved,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import decode_event, encode_event
@@ -35,16 +44,19 @@ from holdfast.store.types import (
     Hold,
     NewSession,
     SessionChange,
+    SessionState,
     StoredSession,
 )
 
 _TITLE_MESSAGE_ID = ""
+_EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)  # they change nothing but the log
 _SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # Rows per INSERT. Each number of rows is another statement in the cache, and one for 512 rows takes 340 KB there:
 # so batches have 512 rows, or at most 128.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
+_MAX_TAILS = 10_000  # sessions whose last event is remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +72,7 @@ class Holder:
 
 @dataclass(slots=True)
 class _Tail:
-    """The end of a session's events and its current epoch, valid while the transaction locks the database."""
+    """The end of a session's events and its current epoch."""
 
     n: int
     seq: int
@@ -79,9 +91,14 @@ class SqlTx(SqlReadTx):
         """The sessions whose leases are to be renewed."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
+        # What is known about the database, so that it need not be read again in every transaction. Valid within a
+        # transaction, which locks the database, and in the next one if no other connection has written since.
         self._tails: dict[SessionId, _Tail] = {}
+        self._audit_heads: dict[int, AuditRow] = {}
+        self._data_version = 0
+        self._is_in_transaction = False
         self._last_epoch = 0
-        self._to_index: set[int] = set()
+        self._to_index: dict[int, SessionId] = {}
 
     @property
     def has_unindexed_messages(self) -> bool:
@@ -95,9 +112,19 @@ class SqlTx(SqlReadTx):
 
     def index_complete_messages(self) -> None:
         """Index the messages of sessions whose turn has ended."""
-        to_index, self._to_index = self._to_index, set()
-        for n in to_index:
+        to_index, self._to_index = self._to_index, {}
+        for n, session_id in to_index.items():
             self._index(n)
+            if (tail := self._tails.get(session_id)) is not None:
+                tail.unindexed = False
+
+    def on_begin(self) -> None:
+        """Forget what is known about the database if another connection has written to it. Call this in a new transaction."""
+        version = self._one("PRAGMA data_version")[0]
+        if version != self._data_version or len(self._tails) > _MAX_TAILS:
+            self.clear_cache()
+            self._data_version = version
+        self._is_in_transaction = True
 
     def savepoint_state(self) -> dict[SessionId, bool]:
         """The state to pass to `on_rollback` if the savepoint is rolled back."""
@@ -106,6 +133,7 @@ class SqlTx(SqlReadTx):
     def on_rollback(self, state: dict[SessionId, bool] | None = None) -> None:
         """Undo the lease changes of the transaction, or those since the savepoint with this state."""
         self._lease_changes = state or {}
+        self._is_in_transaction = state is not None
         self.clear_cache()
 
     def on_commit(self) -> None:
@@ -113,30 +141,43 @@ class SqlTx(SqlReadTx):
         for session_id, held in self._lease_changes.items():
             (self._held.add if held else self._held.discard)(session_id)
         self._lease_changes.clear()
-        self.clear_cache()
+        self._is_in_transaction = False
 
     def clear_cache(self) -> None:
-        """Forget the cached ends of sessions' events."""
+        """Forget the cached ends of sessions' events and of the audit."""
         self._tails.clear()
+        self._audit_heads.clear()
 
     def create(self, new: NewSession) -> StoredSession:
         """Store a new session. It is safe to repeat this after a crash."""
-        context, now = check_new(new).context, self._now()
-        stored = self.session(context.session_id)
-        if stored is not None:
-            return check_same_session(stored, new)
+        context, now, tags = check_new(new).context, self._now(), sorted(set(new.tags))
         row = self._db.execute(
             "INSERT INTO sessions (session_id, workspace_id, trust_level, user_id, parent_session_id, cwd, roots, title, "
             "tags, source, settings, state, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, ?) "
-            "RETURNING n",
+            "ON CONFLICT (session_id) DO NOTHING RETURNING n",
             (
                 context.session_id, context.workspace_id, context.trust_level, context.user_id,
                 context.parent_session_id, context.cwd, _json(context.roots), new.title,
-                _json(sorted(set(new.tags))), new.source, _json(new.settings), now, now,
+                _json(tags), new.source, _json(new.settings), now, now,
             ),
         ).fetchone()  # fmt: skip
+        if row is None:
+            return check_same_session(self._existing_session(context.session_id), new)
         self._index_text(row[0], _TITLE_MESSAGE_ID, 0, new.title)
-        return self._existing_session(context.session_id)
+        created = from_microseconds(now)
+        return StoredSession(
+            context=context,
+            title=new.title,
+            tags=tuple(tags),
+            source=new.source,
+            settings=dict(new.settings),
+            state=SessionState.OPEN,
+            created=created,
+            updated=created,
+            last_seq=0,
+            open_turn="",
+            read_at=created,
+        )
 
     def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         """Change fields of the session without an event."""
@@ -185,14 +226,16 @@ class SqlTx(SqlReadTx):
         if not inserted.rowcount:
             return self._existing_event(tail.n, hold.session_id, event, key, check_content=given is not None)
         tail.seq = seq
+        if isinstance(event, _EVENTS_OF_CALLS):
+            return AppendResult(seq, is_new=True, at_microseconds=now)
         if not tail.unindexed and searchable_text(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
         if changes_session(event, origin):
             self._project(hold.session_id, tail, event, now)
         if tail.unindexed and completes_messages(event):
-            self._to_index.add(tail.n)
-        return AppendResult(seq, is_new=True, microseconds=now)
+            self._to_index[tail.n] = hold.session_id
+        return AppendResult(seq, is_new=True, at_microseconds=now)
 
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
@@ -219,7 +262,9 @@ class SqlTx(SqlReadTx):
         if not tail.unindexed and any(searchable_text(event) is not None for event in events):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
             tail.unindexed = True
-        return [AppendResult(seq, is_new=True, microseconds=now) for seq in range(first, first + len(events))]
+        return [
+            AppendResult(seq, is_new=True, at_microseconds=now) for seq in range(first, first + len(events))
+        ]
 
     def index_messages(self) -> None:
         """Add all messages that are not indexed yet to the search index."""
@@ -288,20 +333,31 @@ class SqlTx(SqlReadTx):
                 (approval.key, approval.content_hash),
             )
 
+    def audit_head(self, book: int = 0) -> AuditRow | None:
+        """The last row of a book of the audit."""
+        if not self._is_in_transaction:  # another process may have appended one
+            return super().audit_head(book)
+        head = self._audit_heads.get(book)
+        if head is None and (head := super().audit_head(book)) is not None:
+            self._audit_heads[book] = head
+        return head
+
     def audit_append(self, row: AuditRow) -> None:
         """Append a row to its book of the audit; its number must be the next one of that book."""
-        head = self._one("SELECT max(seq) FROM audit WHERE book = ?", row.book)[0] or 0
-        if row.seq != head + 1:
-            raise ValueError(f"The audit's next row is {head + 1}, not {row.seq}.")
+        head = self.audit_head(row.book)
+        expected = 1 if head is None else head.seq + 1
+        if row.seq != expected:
+            raise ValueError(f"The audit's next row is {expected}, not {row.seq}.")
         inserted = self._db.execute(
             "INSERT INTO audit (book, seq, body, digest) VALUES (?, ?, ?, ?)",
             (row.book, row.seq, row.body, row.digest),
         )
         if inserted.rowcount != 1:
             raise insert_discarded("an audit record")
+        self._audit_heads[row.book] = row
 
     def _tail(self, hold: Hold) -> _Tail:
-        """The end of the session's events. Raises if the hold has ended; the epoch is read once per transaction."""
+        """The end of the session's events. Raises if the hold has ended."""
         tail = self._tails.get(hold.session_id)
         if tail is None:
             row = self._one(
@@ -317,7 +373,7 @@ class SqlTx(SqlReadTx):
         return tail
 
     def _next_epoch(self) -> int:
-        # Also higher than one of a transaction that was rolled back: its hold must not become valid.
+        # Higher even than the epoch of a transaction that was rolled back: its hold must not become valid.
         row = self._db.execute(
             "UPDATE epochs SET last = max(last, ?) + 1 RETURNING last", (self._last_epoch,)
         ).fetchone()
@@ -335,7 +391,7 @@ class SqlTx(SqlReadTx):
         seq, kind, body, at = found
         if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
-        return AppendResult(seq, is_new=False, microseconds=at)
+        return AppendResult(seq, is_new=False, at_microseconds=at)
 
     def _existing_session(self, session_id: SessionId) -> StoredSession:
         stored = self.session(session_id)

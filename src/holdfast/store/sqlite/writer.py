@@ -1,23 +1,27 @@
 """The writer thread: it runs all waiting writes in one transaction, commits once, and then wakes their callers."""
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from logging import getLogger
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.store.appender import resolve
 from holdfast.store.errors import is_transient
 from holdfast.store.lease import RENEWALS
-from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.database import Database, extend_wal
 from holdfast.store.sqlite.errors import explain_sqlite_error
-from holdfast.store.sqlite.work_item import WorkItem, deliver
+from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
-from holdfast.store.store import AfterCommit
+from holdfast.store.store import AfterCommit, OnDone
 
 log = getLogger(__name__)
 
@@ -26,9 +30,15 @@ Work = Callable[[SqlTx], Any]
 # A larger batch is not faster and delays its first write.
 _MAX_BATCH = 1000
 # Late writes are committed in small batches, as the disk may have little space.
-_MAX_LATE_BATCH = 100
+_MAX_POSTPONED_BATCH = 100
 _RETRY_SECONDS = 1.0
 _MIN_RENEW_SECONDS = 0.05
+# A process that makes this many commits probably makes many more, so its WAL is extended in advance.
+_COMMITS_BEFORE_EXTENDING = 100
+
+
+class _ItemFailedError(Exception):
+    """One of several items failed; the cause is its error."""
 
 
 class Writer:
@@ -48,18 +58,20 @@ class Writer:
         self._failed: HoldfastError | None = None
         self._hooks: list[AfterCommit] = []
         self._holds_leases = False
-        self._late: list[WorkItem] = []
+        self._postponed: list[WorkItem] = []
         """Writes that must happen and have failed so far."""
         self._renew_seconds = max(_MIN_RENEW_SECONDS, holder.lease.total_seconds() / RENEWALS)
         self._renew_at: float | None = None
+        self._commits = 0
+        self._is_wal_extended = False
 
     async def start(self) -> None:
         """Start the thread and open the file. Raises if the file cannot be opened."""
-        opened = WorkItem(lambda _: None)
-        self._inbox.put(opened)
+        first, opened = awaited_item(lambda _: None)
+        self._inbox.put(first)
         self._thread.start()
         try:
-            await opened.future
+            await opened
         except BaseException:
             # End the thread: `stop` is not called after a failed start.
             with self._lock:
@@ -68,25 +80,39 @@ class Writer:
             raise
 
     async def run(
-        self, work: Work, *, must_happen: bool = False, on_late: Callable[[], object] | None = None
+        self, work: Work, *, must_happen: bool = False, on_postponed_done: Callable[[], object] | None = None
     ) -> Any:
         """Run a function in a transaction; returns when its writes are durable. See `Store.write`."""
-        item = WorkItem(work, must_happen=must_happen, on_late=on_late)
+        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(
+            work, partial(resolve, result), must_happen=must_happen, on_postponed_done=on_postponed_done
+        )
+        return await result
+
+    def submit(
+        self,
+        work: Work,
+        on_done: OnDone,
+        *,
+        must_happen: bool = False,
+        on_postponed_done: Callable[[], object] | None = None,
+    ) -> None:
+        """Run a function in a transaction, and call `on_done` when its writes are durable or have failed."""
+        item = WorkItem(work, on_done, must_happen=must_happen, on_postponed_done=on_postponed_done)
         # Under the lock: an item put after the sentinel that ends the thread would never be answered.
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
             self._inbox.put(item)
-        return await item.future
 
     def after_commit(self, hook: AfterCommit) -> None:
         """Run this hook after every commit from now on."""
         self._hooks.append(hook)
 
     @property
-    def late_writes(self) -> int:
-        """How many writes that must happen are still waiting."""
-        return len(self._late)
+    def postponed_writes(self) -> int:
+        """How many writes with `must_happen` have failed so far and are postponed."""
+        return len(self._postponed)
 
     async def stop(self) -> None:
         """Finish pending writes, release all leases and end the thread."""
@@ -94,11 +120,11 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-        last = WorkItem(lambda tx: tx.release_all())
+        last, released = awaited_item(lambda tx: tx.release_all())
         self._inbox.put(last)
         self._inbox.put(None)
         try:
-            await last.future
+            await released
         except HoldfastError:
             # The leases expire when this process ends.
             log.warning("sessions not released", exc_info=True, extra={"path": self._path})
@@ -130,10 +156,13 @@ class Writer:
                 self._commit(db, tx, items)
                 deliver(items)
                 items.clear()
-            elif self._late:
-                self._try(lambda: self._write_late(db, tx), "late writes not written")
+            elif self._postponed:
+                self._try(lambda: self._write_postponed(db, tx), "postponed writes not written")
             if ended:
                 return
+            if self._commits >= _COMMITS_BEFORE_EXTENDING and not self._is_wal_extended:
+                self._is_wal_extended = True
+                self._try(lambda: self._write(db, tx, self._extend_wal), "write-ahead log not extended")
             if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
                 self._try(lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed")
             wait = self._run_hooks(db, tx)
@@ -152,32 +181,51 @@ class Writer:
 
     def _commit(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> None:
         try:
-            self._write_late(db, tx)
-            with self._transaction(db, tx):
-                for item in items:
-                    item.result, item.error = self._run_in_savepoint(db, tx, item.work)
+            self._write_postponed(db, tx)
+            if not self._commit_together(db, tx, items):
+                with self._transaction(db, tx):
+                    for item in items:
+                        item.result, item.error = self._run_in_savepoint(db, tx, item.work)
         except BaseException as error:
             translated = self._translate(error)
             for item in items:
                 item.error = item.error or translated
-        self._late += [item for item in items if item.must_happen and is_transient(item.error)]
+        self._postponed += [item for item in items if item.must_happen and is_transient(item.error)]
 
-    def _write_late(self, db: Database, tx: SqlTx) -> None:
-        """Write the late writes in order: the first one alone, to test whether there is space, then in batches."""
+    def _commit_together(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> bool:
+        """Run all items in one transaction. False if one of several failed: then nothing was written.
+
+        Almost no item ever fails. So savepoints, which cost more than many a write, are only made after one has failed.
+        """
+        try:
+            with self._transaction(db, tx):
+                for item in items:
+                    try:
+                        item.result = item.work(tx)
+                    except BaseException as error:
+                        raise _ItemFailedError from error
+        except _ItemFailedError as failed:
+            if len(items) > 1:
+                return False
+            items[0].error = self._translate(failed.__cause__ or failed)
+        return True
+
+    def _write_postponed(self, db: Database, tx: SqlTx) -> None:
+        """Make the postponed writes in order: the first one alone, to test whether there is space, then in batches."""
         batch_size = 1
-        while self._late:
-            batch = self._late[:batch_size]
+        while self._postponed:
+            batch = self._postponed[:batch_size]
             with self._transaction(db, tx):
                 for item in batch:
                     _, error = self._run_in_savepoint(db, tx, item.work)
                     if error is not None and is_transient(error):
                         raise error
                     if error is not None:
-                        log.error("late write failed", exc_info=error, extra={"path": self._path})
-            del self._late[: len(batch)]
+                        log.error("postponed write failed", exc_info=error, extra={"path": self._path})
+            del self._postponed[: len(batch)]
             for item in batch:
-                item.notify_late()
-            batch_size = _MAX_LATE_BATCH
+                item.notify_postponed_done()
+            batch_size = _MAX_POSTPONED_BATCH
 
     @contextmanager
     def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
@@ -186,6 +234,7 @@ class Writer:
             raise self._failed
         db.execute("BEGIN IMMEDIATE")
         try:
+            tx.on_begin()
             yield
             db.execute("COMMIT")
         except BaseException:
@@ -194,6 +243,7 @@ class Writer:
                 db.execute("ROLLBACK")
             raise
         tx.on_commit()
+        self._commits += 1
         self._holds_leases = tx.holds_leases
 
     def _run_in_savepoint(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
@@ -237,14 +287,17 @@ class Writer:
             self._renew_at = time.monotonic() + self._renew_seconds
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
-        if self._late:
+        if self._postponed:
             waits.append(_RETRY_SECONDS)
         return min(waits, default=None)
 
     def _write(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
-        self._write_late(db, tx)
+        self._write_postponed(db, tx)
         with self._transaction(db, tx):
             work()
+
+    def _extend_wal(self) -> None:
+        extend_wal(Path(self._path))
 
     def _try(self, work: Callable[[], object], log_message: str) -> None:
         """Do work that no caller waits for. Errors are logged, except transient ones: the work is tried again."""

@@ -26,5 +26,5 @@ class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, Hold
 
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
-        """Return a function that opens a store. Each call opens another store on the same data, as another process would, with these options of `open_store`."""
+        """Return a function that opens a store, as `OpenStore` describes."""
         raise NotImplementedError("Override the fixture `open_store` to open the store under test.")

@@ -48,7 +48,7 @@ class EventTests:
             ]
             assert [stored.seq async for stored in store.events(second.session_id)] == [1, 2, 3, 4, 5]
 
-    async def test_events_can_be_read_from_any_number(self, open_store: OpenStore) -> None:
+    async def test_events_are_read_after_a_number_up_to_a_limit(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store)
             session_id = hold.session_id
@@ -62,7 +62,9 @@ class EventTests:
                 (5, Titled(title="4"), "title 4"),
             ]
 
-    async def test_retry_with_the_same_key_adds_nothing(self, open_store: OpenStore) -> None:
+    async def test_appending_again_with_the_same_key_adds_nothing_to_the_session(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             first, second = await hold_session(store), await hold_session(store)
             event = Replied(message_id="msg_1", text="once")
@@ -75,7 +77,7 @@ class EventTests:
                 (1, False),
                 (1, True),
             ]
-            assert results[0].microseconds == results[1].microseconds
+            assert results[0].at_microseconds == results[1].at_microseconds
             assert [stored.event async for stored in store.events(first.session_id)] == [event]
 
     async def test_a_key_cannot_be_reused_for_a_different_event(self, open_store: OpenStore) -> None:
@@ -101,13 +103,13 @@ class EventTests:
 
             assert [(one.seq, one.is_new) for one in added] == [(seq, True) for seq in range(1, 1501)]
             stored = [stored async for stored in store.events(session_id)]
-            assert [event.microseconds for event in stored[:-1]] == [one.microseconds for one in added]
+            assert [event.at_microseconds for event in stored[:-1]] == [one.at_microseconds for one in added]
             assert [event.event for event in stored[:-1]] == events
             assert [event.seq for event in stored] == list(range(1, 1502))
             hits = await store.search(SearchQuery(visibility=ALL_SESSIONS, words="rose1499"))
             assert len(hits.items) == 1
 
-    async def test_open_turn_is_ended_as_interrupted_once(self, open_store: OpenStore) -> None:
+    async def test_open_turn_is_ended_once_as_interrupted(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             complete, interrupted = await hold_session(store), await hold_session(store)
             await add_turn(store, complete, "a complete turn")
@@ -126,7 +128,7 @@ class EventTests:
                 (3, ""),
             ]
 
-    async def test_open_call_is_ended_as_interrupted_once(self, open_store: OpenStore) -> None:
+    async def test_open_call_is_ended_once_as_interrupted(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store)
             session_id = hold.session_id
@@ -151,7 +153,9 @@ class EventTests:
                 "INTERRUPTED",
             )
 
-    async def test_only_the_first_end_of_a_call_or_turn_is_stored(self, open_store: OpenStore) -> None:
+    async def test_a_call_is_stored_once_and_ends_once_and_a_turn_ends_once(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             hold = await hold_session(store)
             session_id = hold.session_id
@@ -209,7 +213,7 @@ class EventTests:
             ]
             assert [stored.origin == origin for stored in events] == [True, True, True, False, True]
 
-    async def test_events_of_another_agent_do_not_change_their_session(self, open_store: OpenStore) -> None:
+    async def test_events_of_another_agent_do_not_change_the_session(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store, title="Roses")
             await store.append(hold, make_prompt("mine", "turn_1"))
@@ -249,7 +253,7 @@ class EventTests:
         "unknown",
         [UnknownEvent(kind="danced", body=b"[]"), UnknownEvent(kind="titled", body=b'{"title":"x"}')],
     )
-    async def test_unknown_event_is_refused_if_it_is_known_or_not_json(
+    async def test_unknown_event_is_refused_if_its_kind_is_known_or_its_body_is_no_object(
         self, open_store: OpenStore, unknown: UnknownEvent
     ) -> None:
         async with open_store() as store:

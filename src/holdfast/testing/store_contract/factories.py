@@ -17,7 +17,11 @@ from holdfast.store.types import Approval, Hold, NewSession, StoredSession
 
 
 class OpenStore(Protocol):
-    """Opens another store on the same data, as another process would."""
+    """Opens a store on the data of this test. Each call opens another store, as another process would.
+
+    `lease_seconds` is how long the store's leases last if they are not renewed. `owner` is the process that they name; None for
+    this process.
+    """
 
     def __call__(
         self, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None
@@ -56,12 +60,12 @@ async def add_turn(store: Store, hold: Hold, text: str) -> None:
 
 
 def make_prompt(text: str, turn_id: str) -> Prompted:
-    """A prompt of the user."""
+    """A prompt from the user."""
     return Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=({"type": "text", "text": text},))
 
 
 def make_call(call_id: str) -> ToolCalled:
-    """The start of a tool call."""
+    """The request of a tool call."""
     return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 

@@ -1,4 +1,4 @@
-"""Tests of holds: a session has one writer at a time, and an earlier one never writes again."""
+"""Tests of holds: a session has one hold at a time, and nothing is written with an earlier hold."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -92,7 +92,7 @@ class HoldTests:
         async with open_store(lease_seconds=0, owner=ELSEWHERE) as asleep, open_store() as awake:
             old = await hold_session(asleep)
             await asleep.append(old, Titled(title="before"))
-            hold = await awake.acquire(old.session_id)  # its lease has expired
+            hold = await awake.acquire(old.session_id)  # the lease of `asleep` has expired
             before = await awake.session(old.session_id)
 
             with pytest.raises(HoldfastError) as caught:
@@ -104,7 +104,7 @@ class HoldTests:
             await awake.append(hold, Titled(title="mine"))
 
     @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-    async def test_earlier_writer_of_the_same_store_writes_nothing(
+    async def test_earlier_hold_of_the_same_store_writes_nothing(
         self, open_store: OpenStore, write: Callable[[Store, Hold], Awaitable[object]]
     ) -> None:
         async with open_store(lease_seconds=0, owner=ELSEWHERE) as store:
@@ -130,7 +130,7 @@ class HoldTests:
                     await write(store, hold)
                 assert caught.value.code is codes.SESSION_HELD
 
-    async def test_hold_that_was_rolled_back_is_not_held(self, open_store: OpenStore) -> None:
+    async def test_hold_whose_acquisition_was_rolled_back_cannot_write(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             session_id = (await create_session(store)).context.session_id
             holds: list[Hold] = []
@@ -138,9 +138,9 @@ class HoldTests:
             def acquire_and_fail(tx: Tx) -> None:
                 holds.append(tx.acquire(session_id))
                 tx.append(holds[0], Titled(title="rolled back"))
-                raise RuntimeError("after it")
+                raise RuntimeError("after the write")
 
-            with pytest.raises(RuntimeError, match="after it"):
+            with pytest.raises(RuntimeError, match="after the write"):
                 await store.write(acquire_and_fail)
             with pytest.raises(HoldfastError):
                 await store.append(holds[0], Titled(title="late"))

@@ -81,7 +81,9 @@ class QueryTests:
             assert await seen("garden", Trust.SANDBOXED) == {ids["garden", Trust.SANDBOXED]}
             assert await seen("", Trust.SANDBOXED) == {ids["", Trust.SANDBOXED]}
 
-    async def test_lowering_trust_changes_who_can_see_a_session(self, open_store: OpenStore) -> None:
+    async def test_session_becomes_visible_at_a_lower_trust_when_its_trust_is_lowered(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             hold = await hold_session(store, trust_level=Trust.DIRECT, title="needle")
             session_id = hold.session_id
@@ -101,7 +103,7 @@ class QueryTests:
 
             assert hits == [(mine.context.session_id, "")]
 
-    async def test_sessions_without_a_user_can_be_listed_alone(self, open_store: OpenStore) -> None:
+    async def test_empty_user_id_lists_only_sessions_without_a_user(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             await create_session(store, user_id="ada")
             without_user = await create_session(store)
@@ -219,9 +221,11 @@ class QueryTests:
                 )
             assert caught.value.code is codes.BAD_CURSOR
 
-    async def test_page_size_is_limited(self, open_store: OpenStore) -> None:
+    async def test_empty_store_lists_one_empty_page(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             assert await store.sessions(SessionQuery(visibility=ALL_SESSIONS)) == Page(items=())
-            for limit in (0, 1001, -1):
-                with pytest.raises(HoldfastError):
-                    SessionQuery(visibility=ALL_SESSIONS, limit=limit)
+
+    @pytest.mark.parametrize("limit", [0, 1001, -1])
+    def test_limit_of_a_page_must_be_from_1_to_1000(self, limit: int) -> None:
+        with pytest.raises(HoldfastError):
+            SessionQuery(visibility=ALL_SESSIONS, limit=limit)

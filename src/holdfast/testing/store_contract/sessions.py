@@ -32,7 +32,9 @@ from holdfast.testing.store_contract.factories import (
 class SessionTests:
     """Part of `StoreContract`."""
 
-    async def test_session_is_stored_as_given(self, open_store: OpenStore) -> None:
+    async def test_session_is_stored_with_its_tags_sorted_and_without_duplicates(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             new = NewSession(
                 context=make_context(
@@ -130,7 +132,9 @@ class SessionTests:
             )
             assert stored.updated > stored.created
 
-    async def test_closing_a_session_does_not_change_its_updated_time(self, open_store: OpenStore) -> None:
+    async def test_interrupting_and_closing_a_session_does_not_change_its_updated_time(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             hold = await hold_session(store)
             session_id = hold.session_id
@@ -156,7 +160,7 @@ class SessionTests:
             assert stored is not None
             assert stored.context.trust_level is Trust.SANDBOXED
 
-    async def test_change_updates_only_the_given_fields(self, open_store: OpenStore) -> None:
+    async def test_change_replaces_only_the_given_fields(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             session = await create_session(store, cwd="/old")
             hold = await store.acquire(session.context.session_id)

@@ -64,24 +64,27 @@ class TransactionTests:
                 enumerate(kept, start=1)
             )
 
-    async def test_approvals_are_found_by_the_prefix_of_their_name(self, open_store: OpenStore) -> None:
+    async def test_approvals_are_found_by_the_prefix_of_their_key(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            approval = make_approval("server:files")
+            approval = make_approval('["server", "/home/ada/shop/.mcp.json", "files"]')
             await store.write(lambda tx: tx.approve(approval))
 
-            assert await store.read(lambda tx: tx.approvals("server:")) == (approval,)
-            assert await store.read(lambda tx: tx.approvals("server:files:")) == ()
+            assert await store.read(lambda tx: tx.approvals('["server", ')) == (approval,)
+            assert await store.read(lambda tx: tx.approvals('["server", "/home/ada/shop/')) == (approval,)
+            assert await store.read(lambda tx: tx.approvals('["server", "/home/ada/shop_')) == ()
+            assert await store.read(lambda tx: tx.approvals('"server"')) == ()
             assert await store.read(lambda tx: tx.approvals()) == (approval,)
 
-    async def test_approvals_are_removed_by_the_prefix_of_their_name(self, open_store: OpenStore) -> None:
+    async def test_approvals_are_removed_by_the_prefix_of_their_key(self, open_store: OpenStore) -> None:
         async with open_store() as store:
-            for name in ("pin:a:x", "pin:a:y", "pin:ab:x"):
-                await store.write(lambda tx, name=name: tx.approve(make_approval(name)))
+            for server, tool in (("git", "log"), ("git", "push"), ("github", "log")):
+                approval = make_approval(f'["pin", "ada", "{server}", "{tool}"]')
+                await store.write(lambda tx, approval=approval: tx.approve(approval))
 
-            await store.write(lambda tx: tx.remove_approvals("pin:a:"))
+            await store.write(lambda tx: tx.remove_approvals('["pin", "ada", "git", '))
 
             left = await store.read(lambda tx: tx.approvals())
-            assert [approval.key for approval in left] == ["pin:ab:x"]
+            assert [approval.key for approval in left] == ['["pin", "ada", "github", "log"]']
 
     async def test_audit_rows_must_be_appended_in_sequence(self, open_store: OpenStore) -> None:
         async with open_store() as store:
@@ -157,10 +160,10 @@ class TransactionTests:
 
             assert session is not None
             assert before <= session.created <= stored.at <= now <= session.read_at <= store.now()
-            assert stored.microseconds == appended.microseconds
+            assert stored.at_microseconds == appended.at_microseconds
 
     async def test_write_that_was_rolled_back_can_run_again(self, open_store: OpenStore) -> None:
-        """A store may run a function again. All its effects are on its `Tx`, so they happen once."""
+        """A store may run a function again. All effects of the function are on its `Tx`, so they happen once."""
         async with open_store() as store:
             runs = 0
             hold = await hold_session(store)
@@ -184,7 +187,7 @@ class TransactionTests:
             assert [stored.seq async for stored in store.events(hold.session_id)] == [1]
             assert len((await store.sessions(SessionQuery(visibility=ALL_SESSIONS))).items) == 2
 
-    async def test_write_whose_answer_was_lost_is_repeated_by_its_key(self, open_store: OpenStore) -> None:
+    async def test_repeating_a_write_with_a_key_changes_nothing(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store)
             new = NewSession(context=make_context())
@@ -202,13 +205,13 @@ class TransactionTests:
             assert [result.is_new for result in results] == [True, False, False]
             assert {result.seq for result in results} == {1}
             assert await store.read(lambda tx: (len(tx.approvals()), len([*tx.audit_rows()]))) == (1, 1)
-            assert store.late_writes == 0
+            assert store.postponed_writes == 0
 
     async def test_two_stores_on_the_same_data_see_each_others_writes(self, open_store: OpenStore) -> None:
         async with open_store() as first, open_store() as second:
             hold = await hold_session(first)
             for number in range(20):
-                writer = first if number % 2 else second  # a hold can be handed over
+                writer = first if number % 2 else second  # both write with the hold that `first` acquired
                 assert (await writer.append(hold, Titled(title=str(number)))).seq == number + 1
 
             assert await first.read(lambda tx: tx.store_id()) == await second.read(lambda tx: tx.store_id())

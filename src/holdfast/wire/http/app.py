@@ -14,9 +14,8 @@ from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import Malformed, Message, Notification, Request, parse_line, result_line
 from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
 from holdfast.wire.http.bodies import Bodies, discard_body
-from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, HttpLimits
+from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota, HttpLimits
 from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
-from holdfast.wire.http.quota import CallerQuota
 from holdfast.wire.http.request import (
     BadHeadError,
     ClientDisconnectedError,
@@ -30,7 +29,7 @@ from holdfast.wire.http.request import (
 from holdfast.wire.http.response import AsgiResponse, send_error, send_response
 from holdfast.wire.http.running_request import RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
-from holdfast.wire.incoming import MCP_CANCEL, CancelParams
+from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
 from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
@@ -41,18 +40,21 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
-ACCEPT_EXTENSION = "holdfast.accept"
-"""The ASGI extension with a function that the application calls when a request is complete and its caller is known. Until
+RECEIVED_EXTENSION = "holdfast.received"
+"""The ASGI extension with a function that the application calls when it has a complete request from a known caller. Until
 then, the server may close the connection to make room for others."""
 
 IDENTIFY_EXTENSION = "holdfast.identify"
-"""The ASGI extension with a function that the application calls with the throttle of the caller, if it can tell callers
-apart. From then on, the time to parse this connection counts for the caller."""
+"""The ASGI extension with a function that the application calls with the caller's throttle, if it can tell callers apart.
+From then on, that caller is charged for the time to parse what arrives on this connection."""
 
 REFUSE_EXTENSION = "holdfast.refuse"
 """The ASGI extension with a function that the application calls when it refuses a request before its body is read."""
 
-_MAX_THROTTLES = 1024  # callers whose use of time is remembered
+THROTTLE_EXTENSION = "holdfast.throttle"
+"""The ASGI extension with the throttle of the connection, for callers that the application cannot tell apart."""
+
+_MAX_THROTTLES = 1024  # how many callers are remembered
 _SESSION_ID_HEADER = b"mcp-session-id"
 
 
@@ -64,7 +66,7 @@ class HttpService(Service, Protocol):
         ...
 
     def identify(self, headers: Headers, query: str) -> HttpCaller:
-        """Find out from the head of a request who sends it; raises if that caller is refused. The body is not read yet."""
+        """Find out from the head of a request who sent it, before the body is read. Raise if that caller is refused."""
         ...
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
@@ -99,7 +101,7 @@ class HttpApp:
         self.sessions = HttpSessions(http_limits, service.on_session_end)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. A refused caller's body is neither stored nor parsed."""
+        """Answer one HTTP request. The body of a refused request is neither stored nor parsed."""
         if scope["type"] != "http":
             raise RuntimeError(f"This application supports http, not {scope['type']}.")
         extensions = scope.get("extensions", {})
@@ -110,17 +112,21 @@ class HttpApp:
             await discard_body(receive, self._http_limits)
             await send_error(send, error)
             return
-        if head.caller.owner and IDENTIFY_EXTENSION in extensions:
-            extensions[IDENTIFY_EXTENSION](self._throttle_of(head.caller.owner))
-        accept = extensions.get(ACCEPT_EXTENSION, _do_nothing)
+        if not head.caller.owner and THROTTLE_EXTENSION in extensions:
+            throttle: LoopThrottle = extensions[THROTTLE_EXTENSION]
+        else:
+            throttle = self._throttle_of(head.caller.owner)
+            extensions.get(IDENTIFY_EXTENSION, _ignore_throttle)(throttle)
+        on_received = extensions.get(RECEIVED_EXTENSION, _do_nothing)
         try:
             match scope["method"]:
                 case "POST":
                     async with self.bodies.read(receive, head.headers, head.caller.owner) as body:
-                        accept()
-                        await self._post(msgspec.structs.replace(head, body=body), receive, send)
+                        on_received()
+                        http = msgspec.structs.replace(head, body=body)
+                        await self._post(http, await self._parse(http, throttle), receive, send)
                 case "GET":
-                    await self._listen(head, accept, receive, send)
+                    await self._listen(head, on_received, receive, send)
                 case _:
                     await self._delete(head, send)
         except HoldfastError as error:
@@ -166,8 +172,8 @@ class HttpApp:
             del self._throttles[next(iter(self._throttles))]
         return throttle
 
-    async def _post(self, http: HttpRequest, receive: Receive, send: Send) -> None:
-        match await self._parse(http):
+    async def _post(self, http: HttpRequest, message: Message | None, receive: Receive, send: Send) -> None:
+        match message:
             case Request() as request:
                 await self._handle_request(request, http, receive, send)
             case Notification() as notification:
@@ -182,9 +188,9 @@ class HttpApp:
             case _:  # a response; ignored, because this server sends no requests
                 await send_response(send, 202)
 
-    async def _parse(self, http: HttpRequest) -> Message | None:
+    async def _parse(self, http: HttpRequest, throttle: LoopThrottle) -> Message | None:
         if len(http.body) > LONG_BYTES:
-            return await parse_in_thread(http.body, self._limits, self._throttle_of(http.caller.owner))
+            return await parse_in_thread(http.body, self._limits, throttle)
         return parse_line(http.body, self._limits)
 
     async def _handle_request(
@@ -194,7 +200,7 @@ class HttpApp:
         if not self._in_flight.try_acquire(owner):
             is_own_limit = self._in_flight.would_exceed_share(owner)
             in_flight = (
-                f"{self._in_flight.share} requests of this caller"
+                f"{self._in_flight.share} requests from this caller"
                 if is_own_limit
                 else f"{self._in_flight.total} requests"
             )
@@ -268,7 +274,7 @@ class HttpApp:
         await send_response(send, 204)
 
     async def _listen(
-        self, http: HttpRequest, accept: Callable[[], None], receive: Receive, send: Send
+        self, http: HttpRequest, on_received: Callable[[], None], receive: Receive, send: Send
     ) -> None:
         session = self._find_session(http)
         self._service.authorize(http.caller, b"")
@@ -277,7 +283,7 @@ class HttpApp:
                 send, HoldfastError(codes.BAD_HTTP, "This session already has a stream."), status=409
             )
             return
-        accept()
+        on_received()
         session.is_listening = True
         try:
             await self._stream(session, AsgiResponse(send, can_stream=True), receive)
@@ -305,6 +311,10 @@ class HttpApp:
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore_throttle(throttle: LoopThrottle) -> None:
     pass
 
 

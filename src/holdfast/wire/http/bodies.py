@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.limits import HttpLimits
-from holdfast.wire.http.quota import CallerQuota
+from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
 
 

@@ -1,5 +1,6 @@
-"""Limits of an HTTP server."""
+"""The limits of an HTTP server, and the quotas that enforce those that apply to each caller."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 _MIB = 1024 * 1024
@@ -7,13 +8,13 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """The limits of one `HttpApp`. Those per caller apply if the service can tell callers apart."""
+    """The limits of one `HttpApp`. The limits per caller apply only if the service can tell callers apart."""
 
     body_bytes: int = 4 * _MIB
     body_seconds: float = 20.0
     """How long a client may take to send its whole body."""
     refused_body_seconds: float = 1.0
-    """How long the body of a refused request is read and discarded, so that the client can read the answer."""
+    """How long the body of a refused request is read and discarded. Many clients read the answer only after they have sent the body."""
     body_memory: int = 128 * _MIB
     """The total size of the bodies in memory: those that are being read, and those whose requests are being answered."""
     body_memory_per_caller: int = 32 * _MIB
@@ -34,3 +35,39 @@ class HttpLimits:
 
 
 DEFAULT_HTTP_LIMITS = HttpLimits()
+
+
+class CallerQuota:
+    """A limit on what callers hold at the same time: `total` for all of them together, `share` for one caller.
+
+    The owner `""` stands for all callers of a server that cannot tell them apart. Only the total limits it.
+    """
+
+    def __init__(self, *, total: int, share: int) -> None:
+        self.total = total
+        self.share = min(share, total)
+        self.used = 0
+        self._by_owner: Counter[str] = Counter()
+
+    def would_exceed_share(self, owner: str, amount: int = 1) -> bool:
+        """Whether this amount would exceed the share of this owner."""
+        return bool(owner) and self._by_owner[owner] + amount > self.share
+
+    def would_exceed_total(self, amount: int = 1) -> bool:
+        """Whether this amount would exceed the total."""
+        return self.used + amount > self.total
+
+    def try_acquire(self, owner: str, amount: int = 1) -> bool:
+        """Count an amount as held by this owner; False if that would exceed the share or the total."""
+        if self.would_exceed_total(amount) or self.would_exceed_share(owner, amount):
+            return False
+        self.used += amount
+        self._by_owner[owner] += amount
+        return True
+
+    def release(self, owner: str, amount: int = 1) -> None:
+        """Count an amount as no longer held by this owner."""
+        self.used -= amount
+        self._by_owner[owner] -= amount
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]

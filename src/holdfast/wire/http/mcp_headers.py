@@ -37,7 +37,7 @@ def check_mcp_headers(request: Request, meta: JsonObject, headers: Headers) -> N
 def check_param_headers(
     request: Request, param_headers_of: Callable[[str], tuple[ParamHeader, ...]], headers: Headers
 ) -> None:
-    """Raise unless each argument equals its `Mcp-Param-…` header, or both are absent."""
+    """Raise unless each argument that a header must repeat equals its `Mcp-Param-…` header, or both are absent."""
     if request.method != "tools/call":
         return
     params = _decode_params(request.params)

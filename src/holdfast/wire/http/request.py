@@ -17,7 +17,7 @@ _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cach
 
 
 class BadHeadError(HoldfastError):
-    """The head of a request is not acceptable. The error chooses the HTTP status of the answer."""
+    """The head of a request is not acceptable. `status` is the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(codes.BAD_HTTP, message)

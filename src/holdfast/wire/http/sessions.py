@@ -11,8 +11,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id
-from holdfast.wire.http.limits import HttpLimits
-from holdfast.wire.http.quota import CallerQuota
+from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.mcp.server import ClientInfo
 
 
@@ -48,7 +47,7 @@ def _ignore(session_id: str) -> None:
 class HttpSessions:
     """All sessions. Their number is limited, idle ones are ended, and only its owner can use a session.
 
-    A session that was never used is ended earlier, and also to make room for a new one.
+    A session that was never used after `initialize` is ended earlier, or to make room for a new one.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE_BUDGET, Limits
 from holdfast.wire.frame import PeerError, Raw, encode
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
@@ -25,25 +25,32 @@ from holdfast.wire.mcp.eras import (
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.peer import Peer
-from holdfast.wire.strict_json import StrictJsonError, count_values, decode_strict, has_more_values, is_over
+from holdfast.wire.strict_json import (
+    StrictJsonError,
+    count_values,
+    decode_strict,
+    exceeds_budget,
+    has_more_values,
+)
 
 T = TypeVar("T")
 
 
-class _PageEnd(msgspec.Struct, rename="camel"):
-    """The end of a page: the cursor of the next one."""
+class _NextPage(msgspec.Struct, rename="camel"):
+    """The part of a page that names the next one."""
 
     next_cursor: str | None = None
 
 
-_decode_cursor = msgspec.json.Decoder(_PageEnd).decode
+_decode_cursor = msgspec.json.Decoder(_NextPage).decode
 _decode_call_result = msgspec.json.Decoder(CallResult).decode
 
 MAX_TOOLS = 2000
 MAX_PAGES = 1000
 MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
-DISCOVER_TIMEOUT = 2.0  # seconds until `initialize` is tried, too: old servers may ignore `server/discover`
+# After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`.
+DISCOVER_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +105,7 @@ class Client:
         params = {**(params or {}), "_meta": self._meta(meta)}
         raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
         values = self._limits.values
-        if len(raw) > values and await self._in_thread_if_long(has_more_values, raw, values):
+        if len(raw) > values and await self.run_in_thread_if_long(has_more_values, raw, values):
             raise HoldfastError(
                 codes.TOO_LARGE,
                 f"{self._server_label} sent a result of more than {values} values.",
@@ -121,7 +128,7 @@ class Client:
         """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
         tools: list[Tool] = []
         async for raw in self.list_pages("tools/list", "tool", timeout=timeout, max_pages=max_tools):
-            tools += (await self._in_thread_if_long(self.decode, raw, ToolPage)).tools
+            tools += (await self.run_in_thread_if_long(self.decode, raw, ToolPage)).tools
             if len(tools) > max_tools:
                 raise self._list_error("tool", f"has more than {max_tools} tools")
         return tools
@@ -145,11 +152,11 @@ class Client:
             size += len(raw)
             if size > MAX_LIST_BYTES:
                 raise self._list_error(what, f"has more than {MAX_LIST_BYTES} bytes")
-            values += await self._in_thread_if_long(count_values, raw)
+            values += await self.run_in_thread_if_long(count_values, raw)
             if values > MAX_LIST_VALUES:
                 raise self._list_error(what, f"has more than {MAX_LIST_VALUES} values")
             yield raw
-            cursor = self._decode_cursor(raw)
+            cursor = await self._next_cursor(raw)
             if cursor is None:
                 return
             if cursor in seen:
@@ -158,17 +165,17 @@ class Client:
                 raise self._list_error(what, f"has more than {max_pages} pages")
             seen.add(cursor)
 
-    def _decode_cursor(self, page: Raw) -> str | None:
+    async def _next_cursor(self, page: Raw) -> str | None:
         try:
-            return _decode_cursor(page).next_cursor
+            return (await self.run_in_thread_if_long(_decode_cursor, page)).next_cursor
         except msgspec.MsgspecError as error:
             raise self._bad_answer(error) from None
 
     def _list_error(self, what: str, problem: str) -> HoldfastError:
         return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a {what} list that {problem}.")
 
-    async def _in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
-        """Call the function, in a thread if the result is long."""
+    async def run_in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
+        """Call the function with the result, in a thread if the result is long."""
         if len(raw) > _THREAD_BYTES:
             return await run_in_parse_thread(function, raw, *args, throttle=self._throttle)
         return function(raw, *args)
@@ -176,7 +183,7 @@ class Client:
     async def decode_result(self, raw: Raw) -> CallResult:
         """Decode a tool's result. The content is not checked strictly, because it is only passed on."""
         try:
-            return await self._in_thread_if_long(_decode_call_result, raw)
+            return await self.run_in_thread_if_long(_decode_call_result, raw)
         except msgspec.ValidationError as error:
             raise self._bad_answer(error) from None
 
@@ -316,10 +323,10 @@ async def _initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
 
 
 def _decode_answer(raw: Raw, kind: type[T]) -> T:
-    if is_over(raw, HANDSHAKE):
+    if exceeds_budget(raw, HANDSHAKE_BUDGET):
         raise HoldfastError(
             codes.BAD_ANSWER,
-            f"The server's handshake has more than {HANDSHAKE.bytes} bytes or {HANDSHAKE.values} values.",
+            f"The server's handshake has more than {HANDSHAKE_BUDGET.bytes} bytes or {HANDSHAKE_BUDGET.values} values.",
         )
     try:
         return decode_strict(raw, kind, DEFAULT_LIMITS)

@@ -12,6 +12,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.frame import EMPTY_OBJECT, Id, Notification, PeerError, Raw, Request, encode
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -118,14 +119,17 @@ class Service(Protocol):
         ...
 
 
-def server_peer(service: Service, *, limits: Limits = DEFAULT_LIMITS) -> Peer:
-    """Make a peer that answers requests with this service."""
+def server_peer(
+    service: Service, *, limits: Limits = DEFAULT_LIMITS, throttle: LoopThrottle | None = None
+) -> Peer:
+    """Make a peer that answers requests with this service. Connections of one owner share a throttle."""
     connection = _ServerConnection(service)
     peer = Peer(
         on_request=connection.on_request,
         on_notification=connection.on_notification,
         limits=limits,
         answers_malformed=True,
+        throttle=throttle,
     )
     connection.notify = peer.notify
     return peer
@@ -142,8 +146,8 @@ async def answer_request(
 ) -> Any:
     """Answer one request.
 
-    `client` is what a handshake-era client reported in `initialize`, or None. A modern client reports it in the `_meta`
-    of every request, which takes precedence.
+    `client` is what a handshake-era client reported in `initialize`, or None. A modern client reports the same in the
+    `_meta` of every request, which takes precedence.
     """
     meta = read_meta(request.params)
     if VERSION_KEY in meta:

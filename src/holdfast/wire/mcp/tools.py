@@ -25,7 +25,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
 
     @property
     def summary(self) -> str:
-        """The first line of the description; of the title, if there is no description."""
+        """The first line of the description, or of the title if there is no description."""
         return (self.description or self.title or "").strip().partition("\n")[0]
 
 

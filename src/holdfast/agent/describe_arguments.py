@@ -1,0 +1,112 @@
+"""Describe a tool's arguments as text, from their JSON Schema."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from holdfast.model.json import Json
+from holdfast.wire.mcp.tools import Tool
+
+_MAX_LENGTH = 60  # of a type, a constraint or a default
+_MAX_ARGUMENTS = 200
+_MAX_DEPTH = 4  # of nested types
+_CONSTRAINTS = {
+    "minimum": "from {}",
+    "maximum": "up to {}",
+    "minLength": "at least {} characters",
+    "maxLength": "up to {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "up to {} items",
+    "pattern": "matching {}",
+    "format": "{}",
+}
+
+
+class _Schema(msgspec.Struct):
+    """The parts of an input schema that the descriptions use."""
+
+    properties: dict[str, Json] = {}
+    required: list[str] = []
+
+
+def required_arguments(tool: Tool) -> list[str]:
+    """The names of the required arguments."""
+    return _parse_schema(tool).required
+
+
+def describe_arguments(tool: Tool) -> str:
+    """One line per argument: its name, type, constraints and description."""
+    schema = _parse_schema(tool)
+    if not schema.properties:
+        return "It has no arguments.\n"
+    required = frozenset(schema.required)
+    lines = (
+        f"- {name} ({', '.join(_describe_argument(value, is_required=name in required))}){_description(value)}\n"
+        for name, value in islice(schema.properties.items(), _MAX_ARGUMENTS)
+    )
+    more = len(schema.properties) - _MAX_ARGUMENTS
+    return "".join(lines) + (f"- … and {more} more\n" if more > 0 else "")
+
+
+def example_arguments(tool: Tool) -> str:
+    """A JSON object to fill in: each required argument, with its type as a placeholder."""
+    schema = _parse_schema(tool)
+    filled = {
+        name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required[:_MAX_ARGUMENTS]
+    }
+    return json.dumps(filled, ensure_ascii=False)
+
+
+def _parse_schema(tool: Tool) -> _Schema:
+    try:
+        return msgspec.json.decode(tool.input_schema, type=_Schema)
+    except msgspec.MsgspecError:
+        return _Schema()
+
+
+def _describe_argument(value: Json, *, is_required: bool) -> Iterator[str]:
+    yield _type_name(value)
+    if is_required:
+        yield "required"
+    if not isinstance(value, dict):
+        return
+    for key, words in _CONSTRAINTS.items():
+        if isinstance(limit := value.get(key), str | int | float):
+            yield words.format(shorten(str(limit), _MAX_LENGTH))
+    if "default" in value:
+        yield f"default {_short_json(value['default'])}"
+
+
+def _description(value: Json) -> str:
+    text = value.get("description") if isinstance(value, dict) else None
+    return f": {' '.join(text.split())}" if isinstance(text, str) and text else ""
+
+
+def _type_name(value: Json, depth: int = 0) -> str:
+    if depth == _MAX_DEPTH or not isinstance(value, dict):
+        return "anything"
+    match value:
+        case {"enum": list() as choices}:
+            words = map(_short_json, choices)
+        case {"anyOf": list() as several} | {"oneOf": list() as several}:
+            words = (_type_name(one, depth + 1) for one in several)
+        case {"type": list() as several}:
+            words = map(str, several)
+        case {"type": "array", "items": item}:
+            words = (f"array of {_type_name(item, depth + 1)}",)
+        case {"type": str() as name} | {"$ref": str() as name}:
+            words = (name.rpartition("/")[2],)
+        case _:
+            words = ("anything",)
+    return shorten(" or ".join(dict.fromkeys(words)), _MAX_LENGTH)
+
+
+def _short_json(value: Json) -> str:
+    return shorten(json.dumps(value, ensure_ascii=False), _MAX_LENGTH)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, or its beginning and an ellipsis (…) if it has more than `length` characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"

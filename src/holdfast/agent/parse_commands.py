@@ -1,0 +1,81 @@
+"""Parse a prompt into slash commands: one per line, except that the JSON of a call may span several lines."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.wire.strict_json import strip_strings
+
+CALL = "/call"
+MAX_COMMANDS = 100
+MAX_LINES = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCommand:
+    """A slash command and its argument. A line of other text has an empty name."""
+
+    name: str
+    argument: str = ""
+    is_unclosed: bool = False
+    """Whether the JSON of a call has a bracket that is not closed."""
+
+
+def parse_commands(blocks: Sequence[JsonObject]) -> tuple[ParsedCommand, ...]:
+    """Parse the commands of a prompt, in order. Raise TOO_LARGE if there are too many commands or lines."""
+    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    if sum(text.count("\n") + 1 for text in texts) > MAX_LINES:
+        raise HoldfastError(
+            codes.TOO_LARGE, f"The prompt has more than {MAX_LINES} lines. Nothing was called."
+        )
+    groups = _group_lines(_text_lines(texts))
+    if sum(group[0].startswith("/") for group in groups) > MAX_COMMANDS:
+        raise HoldfastError(
+            codes.TOO_LARGE,
+            f"The prompt has more than {MAX_COMMANDS} commands. Nothing was called. Send them in several prompts.",
+        )
+    return tuple(map(_parse_command, groups))
+
+
+def _text_lines(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from filter(None, map(str.strip, text.split("\n")))
+
+
+def _group_lines(lines: Iterable[str]) -> list[list[str]]:
+    """Group each command with the lines that continue it. A command begins with a slash; a line of JSON never does."""
+    groups: list[list[str]] = []
+    depth = 0
+    # Whether the last group is a call, and whether its JSON is still to come.
+    is_call = lacks_arguments = False
+    for line in lines:
+        continues = is_call and (depth > 0 or (lacks_arguments and line.startswith("{")))
+        if continues and not line.startswith("/"):
+            groups[-1].append(line)
+            depth += _count_open_brackets(line)
+            lacks_arguments = False
+        else:
+            groups.append([line])
+            words = line.split(maxsplit=2)
+            is_call, lacks_arguments = words[0] == CALL, len(words) == 2
+            depth = _count_open_brackets(line) if is_call else 0
+    return groups
+
+
+def _count_open_brackets(line: str) -> int:
+    """Count the brackets that a line opens minus those that it closes. JSON strings do not span lines."""
+    bare = strip_strings(line.encode(errors="replace"))
+    return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+
+
+def _parse_command(group: Sequence[str]) -> ParsedCommand:
+    if not group[0].startswith("/"):
+        return ParsedCommand(name="", argument=group[0])
+    command, *rest = "\n".join(group).split(maxsplit=1)
+    return ParsedCommand(
+        name=command,
+        argument="".join(rest),
+        is_unclosed=command == CALL and sum(map(_count_open_brackets, group)) > 0,
+    )

@@ -1,0 +1,110 @@
+"""Messages that a server sends on its own: requests, the progress of calls, changes to its tools."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.wire.frame import Notification, Request
+from holdfast.wire.mcp.client import Client
+from holdfast.wire.mcp.eras import Era
+
+log = logging.getLogger(__name__)
+
+_RESUBSCRIBE_SECONDS = 1.0
+_MAX_PROGRESS_BYTES = 16 * 1024  # decoded on the event loop; longer progress notifications are ignored
+
+OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Called with the params of each progress notification."""
+
+
+class ServerMessages:
+    """Passes requests and tool changes to `ServerRequests`, and progress to its call. Ignores other notifications."""
+
+    def __init__(self, server_requests: ServerRequests) -> None:
+        self.server_requests = server_requests
+        self._tokens = itertools.count(1)
+        self._listeners: dict[int, OnProgress] = {}
+
+    async def answer(self, request: Request) -> Any:
+        return await self.server_requests.answer(request.method, request.params)
+
+    def receive(self, notification: Notification) -> None:
+        match notification.method:
+            case "notifications/progress":
+                if not self._listeners or len(notification.params) > _MAX_PROGRESS_BYTES:
+                    return
+                params: object = msgspec.json.decode(notification.params)
+                if isinstance(params, dict):
+                    self.report_progress(cast(Mapping[str, Any], params))
+            case "notifications/tools/list_changed":
+                self.server_requests.on_tools_changed()
+            case _:
+                pass
+
+    @contextmanager
+    def listen_for_progress(self, on_progress: OnProgress) -> Iterator[int]:
+        """Call `on_progress` for every progress notification that carries the token yielded here."""
+        token = next(self._tokens)
+        self._listeners[token] = on_progress
+        try:
+            yield token
+        finally:
+            del self._listeners[token]
+
+    def report_progress(self, params: Mapping[str, Any]) -> None:
+        """Pass progress to the listener for its token. Progress of a finished call is ignored."""
+        token = params.get("progressToken")
+        listener = self._listeners.get(token) if isinstance(token, int) else None
+        if listener is not None:
+            listener(params)
+
+
+def needs_subscription(client: Client) -> bool:
+    """Whether the server announces tool changes only to subscribers, as in the modern era."""
+    return client.server_info.era is Era.MODERN and _announces_tool_changes(client.server_info.capabilities)
+
+
+async def subscribe_to_tool_changes(client: Client, server_requests: ServerRequests) -> None:
+    """Subscribe to tool changes. When the server ends the subscription, subscribe again; on an error, stop."""
+    while True:
+        try:
+            await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        except HoldfastError as error:
+            log.debug("subscription ended", extra={"reason": error.message})
+            return
+        await asyncio.sleep(_RESUBSCRIBE_SECONDS)
+        server_requests.on_tools_changed()  # in case the tools changed during the pause
+
+
+class ToolChangeSubscription:
+    """Subscribes to tool changes for the length of a block, if the server requires a subscription."""
+
+    __slots__ = ("_client", "_server_requests", "_task")
+
+    def __init__(self, client: Client, server_requests: ServerRequests) -> None:
+        self._client = client
+        self._server_requests = server_requests
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if needs_subscription(self._client):
+            subscription = subscribe_to_tool_changes(self._client, self._server_requests)
+            self._task = asyncio.create_task(subscription)
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+def _announces_tool_changes(capabilities: JsonObject) -> bool:
+    tools = capabilities.get("tools")
+    return isinstance(tools, dict) and tools.get("listChanged") is True

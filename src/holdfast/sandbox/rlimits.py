@@ -1,0 +1,40 @@
+"""The resource limits (rlimits) of a confined server's processes."""
+
+import resource
+
+from holdfast.model.descriptor_limit import descriptor_limit
+from holdfast.model.process import Quota
+
+_LIMITS_PER_USER = {"sigpending": 1024, "msgqueue": 0, "memlock": 64 * 1024}
+"""The kernel counts these per user, so each server gets only a small part: waiting signals (each timer needs one), bytes
+in message queues, bytes of locked memory."""
+_MAX_PASSED_AT_ONCE = 253  # descriptors in one message
+_MIN_DESCRIPTORS = 64
+
+
+def rlimits(quota: Quota) -> dict[str, int]:
+    """The limits of a server with this quota, by their names for `prlimit`. None exceeds the hard limit of this process.
+
+    Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
+
+    A server can pass descriptors to itself and never receive them. The kernel adds up such descriptors of all the user's
+    processes, and lets a process pass one only if the sum is below the `nofile` limit of that process. So a server's
+    limit is lower than the host's: the server cannot stop the host from passing descriptors.
+    """
+    highest = max(_MIN_DESCRIPTORS, descriptor_limit() - _MAX_PASSED_AT_ONCE)
+    wanted = {
+        "data": quota.memory_bytes,
+        "fsize": quota.file_bytes,
+        "nofile": min(quota.descriptors, highest),
+        "core": 0,
+        **_LIMITS_PER_USER,
+    }
+    return {name: min(value, _hard_limit(name, value)) for name, value in wanted.items()}
+
+
+def _hard_limit(name: str, default: int) -> int:
+    number: int | None = getattr(resource, f"RLIMIT_{name.upper()}", None)
+    if number is None:  # this platform does not have it
+        return default
+    _, hard = resource.getrlimit(number)
+    return default if hard == resource.RLIM_INFINITY else hard

@@ -1,0 +1,159 @@
+"""Run the handlers of requests from the remote peer, each in its own task, and write their answers."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import Limits
+from holdfast.wire.frame import Id, PeerError, Request, check_size, error_line, result_line
+
+log = logging.getLogger(__name__)
+
+
+MAX_UNREAD_BYTES = 4 * 1024 * 1024
+"""While the remote peer has more than this to read, its further requests wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMethod:
+    """The notification that cancels a request, in one protocol. The peer that sent the request sends it."""
+
+    method: str
+    answers_cancelled_request: bool
+    """Whether the peer that receives the cancellation still answers the request, with an error."""
+
+
+MCP_CANCEL = CancelMethod("notifications/cancelled", answers_cancelled_request=False)
+ACP_CANCEL = CancelMethod("$/cancel_request", answers_cancelled_request=True)
+
+
+class CancelParams(msgspec.Struct, rename="camel"):
+    """The params of a cancellation; MCP and ACP use the same."""
+
+    request_id: Id
+
+
+RequestHandler = Callable[[Request], Awaitable[Any]]
+
+
+class IncomingRequests:
+    """The requests that are being handled.
+
+    For the remote peer, a request ends when it is answered or cancelled. Its task may end later.
+    """
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        write: Callable[[bytes], None],
+        writable: asyncio.Event,
+        *,
+        limits: Limits,
+        answers_cancelled: bool,
+    ) -> None:
+        self._handler = handler
+        self._write = write
+        self._writable = writable
+        self._limits = limits
+        self._answers_cancelled = answers_cancelled
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[Id, asyncio.Task[None]] = {}
+        self._not_started_ids: set[Id] = set()
+        self._cancelled_ids: set[Id] = set()
+        # Requests that were cancelled, or whose answer is written but not read yet.
+        self._ending_ids: set[Id] = set()
+        self.unread_bytes = 0
+        """The size of the answers that are written, but not read yet."""
+        self.is_closing = False
+        """Whether the connection is being closed. A handler that is cancelled then answers with CONNECTION_CLOSED."""
+
+    @property
+    def ending_count(self) -> int:
+        """The number of handlers that were cancelled, or that wait until the remote peer reads their answer."""
+        return len(self._ending_ids)
+
+    def other_tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks of the running handlers, except the calling task."""
+        current = asyncio.current_task()
+        return [task for task in self._tasks.values() if task is not current]
+
+    def start(self, request: Request) -> HoldfastError | None:
+        """Start the handler of a request, or return why it is refused."""
+        tasks, limit = self._tasks, self._limits.in_flight
+        if request.id in tasks:
+            return HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
+        if len(tasks) >= limit and (len(tasks) - len(self._ending_ids) >= limit or len(tasks) >= 2 * limit):
+            return HoldfastError(codes.BUSY, f"{limit} requests are already in flight.")
+        self._not_started_ids.add(request.id)
+        tasks[request.id] = self._loop.create_task(self._run(request))
+        return None
+
+    def cancel(self, request_id: Id) -> None:
+        """Cancel a request on behalf of the remote peer."""
+        task = self._tasks.get(request_id)
+        if task is not None:
+            self._cancelled_ids.add(request_id)
+            self._ending_ids.add(request_id)
+            if request_id in self._not_started_ids:
+                # A task that is cancelled before its first step runs no `finally`, so let it start first.
+                self._loop.call_soon(task.cancel)
+            else:
+                task.cancel()
+
+    async def _run(self, request: Request) -> None:
+        request_id = request.id
+        self._not_started_ids.discard(request_id)
+        try:
+            line: bytes | None
+            try:
+                try:
+                    if self.unread_bytes > MAX_UNREAD_BYTES:
+                        await self._wait_for_reader()
+                    result = await self._handler(request)
+                    if self.unread_bytes > MAX_UNREAD_BYTES:
+                        await self._wait_for_reader()
+                    line = check_size(result_line(request_id, result), self._limits)
+                except PeerError as error:
+                    line = error_line(request_id, error.rpc_code, error.message, error.data)
+                    check_size(line, self._limits)
+                except HoldfastError as error:
+                    line = error_line(request_id, error.code.rpc_code, error.message, error.details or None)
+            except asyncio.CancelledError:
+                line = self._cancelled_line(request_id)
+            except Exception:
+                log.exception("request handler crashed", extra={"method": request.method})
+                line = error_line(request_id, codes.INTERNAL_ERROR.rpc_code, "Internal error.")
+            if line is not None:
+                self._write(line)
+                if not self._writable.is_set():
+                    self._ending_ids.add(request_id)
+                    self.unread_bytes += len(line)
+                    try:
+                        await self._writable.wait()
+                    finally:
+                        self.unread_bytes -= len(line)
+        finally:
+            del self._tasks[request_id]
+            self._cancelled_ids.discard(request_id)
+            self._ending_ids.discard(request_id)
+
+    async def _wait_for_reader(self) -> None:
+        """Wait while the remote peer has many bytes of answers to read."""
+        while self.unread_bytes > MAX_UNREAD_BYTES and not self._writable.is_set():
+            await self._writable.wait()
+
+    def _cancelled_line(self, request_id: Id) -> bytes | None:
+        if request_id in self._cancelled_ids:
+            if self._answers_cancelled:
+                return error_line(request_id, codes.CANCELLED.rpc_code, "The request was cancelled.")
+            return None
+        if self.is_closing:
+            return error_line(request_id, codes.CONNECTION_CLOSED.rpc_code, "The connection is being closed.")
+        log.error("request handler raised CancelledError without being cancelled", extra={"id": request_id})
+        return error_line(request_id, codes.INTERNAL_ERROR.rpc_code, "Internal error.")

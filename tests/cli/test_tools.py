@@ -1,0 +1,62 @@
+"""`holdfast tools` and `/tools` show which permission rule decides about a tool."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_sessions import run
+
+pytestmark = pytest.mark.promise("SES-04")
+
+RULES = """
+[permission]
+deny = ["files.edit"]
+ask = ["files.read"]
+allow = ["files.find"]
+"""
+DECIDED = {
+    "files.edit": "refused: deny rule 'files.edit' of the settings",
+    "files.find": "allowed: allow rule 'files.find' of the settings",
+    "files.list": "allowed: it only reads",
+    "files.read": "must ask: ask rule 'files.read' of the settings",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(RULES)
+    return tmp_path
+
+
+def test_the_table_shows_the_rule_for_each_tool(home: Path):
+    done = run(home, "tools", "files")
+
+    rows = [line.split("  ") for line in done.stdout.splitlines()[1:]]
+    shown = {row[0]: next(cell.strip() for cell in row[1:] if cell) for row in rows}
+    assert shown == {**DECIDED, "files.write": "by the mode"}
+
+
+def test_json_has_the_decision_of_each_mode_and_the_rule(home: Path):
+    printed = json.loads(run(home, "tools", "files", "--json").stdout)
+
+    permission = {tool["name"]: tool["permission"] for tool in printed["tools"]}
+    assert permission["files.read"] == {
+        **dict.fromkeys(("read-only", "ask", "auto"), "must ask"),
+        "rule": {"pattern": "files.read", "of": "the settings"},
+    }
+    assert permission["files.write"] == {
+        "read-only": "refused",
+        "ask": "must ask",
+        "auto": "allowed",
+        "rule": None,
+    }
+
+
+def test_the_command_in_a_chat_shows_the_rule_and_the_mode(home: Path):
+    done = run(home, "chat", text="/tools files\n/tools files.read\n")
+
+    for name, decision in {**DECIDED, "files.write": "must ask: mode ask"}.items():
+        line = next(line for line in done.stdout.splitlines() if f"- {name} " in line)
+        assert f"[{decision}]" in line
+    assert f"Permission: {DECIDED['files.read']}\n" in done.stdout

@@ -1,0 +1,304 @@
+"""Attack 42: requests, progress and long messages of a server take the event loop's time, or memory, at other sessions' cost."""
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.responses import Response
+from yarl import URL
+
+from holdfast.acp.door import EditorDoor
+from holdfast.acp.messages import ClientCapabilities
+from holdfast.connect import connection as connection_module
+from holdfast.connect import server_messages as server_messages_module
+from holdfast.connect import server_requests as server_requests_module
+from holdfast.connect.connection import Connection
+from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
+from holdfast.connect.http.pools import Pool
+from holdfast.connect.http.response import HttpResponse
+from holdfast.connect.scope import Scope
+from holdfast.connect.server_messages import ServerMessages
+from holdfast.connect.server_requests import ServerRequests
+from holdfast.model.context import SessionContext
+from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import new_session_id
+from holdfast.model.light_event import LightEvent
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.trust import Trust
+from holdfast.session import servers as servers_module
+from holdfast.wire.frame import Notification, Raw, Request
+from holdfast.wire.lines import LONG_BYTES, LongLines
+from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.mcp import client as client_module
+from holdfast.wire.parse_threads import run_in_parse_thread
+from holdfast.wire.peer import Peer
+from tests.connect.conftest import HostFactory, make_host
+from tests.connect.http.raw import HEAD, RawServer, fetch, resolve_to, send, serve_answers, sized_response
+from tests.connect.web import ScriptedServer, connect_options, http_entry, result_response, serve
+from tests.safety.test_34_endless_lists import connected_client
+
+__all__ = ["make_host"]
+pytestmark = pytest.mark.anyio
+attack_and_control = pytest.mark.parametrize("is_control", [False, True], ids=["attack", "control"])
+
+
+def server_requests(scope: Scope | None = None, door: Door | None = None) -> ServerRequests:
+    spec = ServerSpec(name="s", transport=Stdio(command="s"), source=Source.HOST)
+    return ServerRequests(spec, scope, door)
+
+
+def session_scope(*roots: str) -> Scope:
+    return Scope(SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT, roots=roots))
+
+
+async def answered_at_once(requests: ServerRequests, method: str) -> int:
+    """How many of 1000 requests are answered before the others have to wait for their turn."""
+    answered = 0
+
+    async def ask() -> None:
+        nonlocal answered
+        await requests.answer(method, Raw(b"{}"))
+        answered += 1
+
+    tasks = [asyncio.create_task(ask()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    at_once = answered
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    return at_once
+
+
+# Progress and requests
+
+
+@attack_and_control
+def test_long_progress_is_ignored(is_control: bool, monkeypatch: pytest.MonkeyPatch):
+    if is_control:
+        monkeypatch.setattr(server_messages_module, "_MAX_PROGRESS_BYTES", 10**9)
+    messages, lengths = ServerMessages(server_requests()), list[int]()
+    with messages.listen_for_progress(lambda params: lengths.append(len(params["message"]))) as token:
+        for text in ("short", "x" * 1_000_000):
+            params = b'{"progressToken":%d,"message":"%b"}' % (token, text.encode())
+            messages.receive(Notification("notifications/progress", Raw(params)))
+
+    assert lengths == ([5, 1_000_000] if is_control else [5])
+
+
+@attack_and_control
+async def test_requests_of_a_server_count_for_its_session(is_control: bool, monkeypatch: pytest.MonkeyPatch):
+    if is_control:
+        monkeypatch.setattr(server_requests_module, "_ANSWER_SECONDS", 0.0)
+
+    at_once = await answered_at_once(server_requests(), "ping")
+
+    assert at_once == 1000 if is_control else 0 < at_once < 300
+
+
+@attack_and_control
+async def test_each_answer_with_long_roots_counts_by_its_length(
+    is_control: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if is_control:
+        monkeypatch.setattr(server_requests_module, "_COPY_SECONDS_PER_BYTE", 0.0)
+    requests = server_requests(session_scope(*(f"/{number}{'d' * 4000}" for number in range(100))))
+
+    at_once = await answered_at_once(requests, "roots/list")
+
+    assert at_once > 40 if is_control else 0 < at_once < 20
+
+
+async def test_roots_are_encoded_once_as_long_as_they_are_the_same():
+    scope = session_scope("/a", "/b")
+    requests = server_requests(scope)
+    first, again = [await requests.answer("roots/list", Raw(b"{}")) for _ in range(2)]
+    scope.update_context(replace(scope.context, roots=("/c",)))
+    other = await requests.answer("roots/list", Raw(b"{}"))
+
+    assert (again is first, bytes(other)) == (True, b'{"roots":[{"uri":"file:///c"}]}')
+
+
+def charge_nothing(self: LoopThrottle, started: float, *, may_wait: bool = False) -> bool:
+    return False
+
+
+def never_wait(self: LoopThrottle, now: float) -> bool:
+    return False
+
+
+@attack_and_control
+async def test_time_to_check_a_refused_question_is_charged(is_control: bool, monkeypatch: pytest.MonkeyPatch):
+    field = {"type": "string", "description": "\u1234" * 200}
+    fields = {**{f"f{number}": field for number in range(19)}, "password": {"type": "string"}}
+    question = {"message": "?", "requestedSchema": {"type": "object", "properties": fields}}
+    can_elicit = msgspec.convert({"elicitation": {"form": {}}}, ClientCapabilities)
+    scope = session_scope()
+    scope.throttle = LoopThrottle("without a burst")
+    must_wait = scope.throttle.must_wait
+    requests = server_requests(scope, EditorDoor(Peer(), can_elicit))
+    monkeypatch.setattr(server_requests_module, "_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(LoopThrottle, "must_wait", never_wait)
+    if is_control:
+        monkeypatch.setattr(LoopThrottle, "charge_since", charge_nothing)
+
+    for _ in range(50):
+        with pytest.raises(HoldfastError, match="asks for a password"):
+            await requests.answer("elicitation/create", Raw(msgspec.json.encode(question)))
+
+    assert must_wait(time.monotonic()) is not is_control
+
+
+# Long results
+
+
+@attack_and_control
+@pytest.mark.parametrize("decoder", ["input requests", "cursor of a page"])
+async def test_long_result_is_not_decoded_on_the_event_loop(
+    is_control: bool, decoder: str, monkeypatch: pytest.MonkeyPatch
+):
+    threads: list[str] = []
+
+    def recording(decode: Callable[[Raw], Any]) -> Callable[[Raw], Any]:
+        def record(raw: Raw) -> Any:
+            threads.append(threading.current_thread().name)
+            return decode(raw)
+
+        return record
+
+    async def answer(request: Request) -> Any:
+        return {"contents": [{"uri": "note://long", "text": "x" * 1_000_000}]}
+
+    if is_control:
+        monkeypatch.setattr(client_module, "_THREAD_BYTES", 10**9)
+    async with connected_client(answer) as client:
+        connection = Connection(client, ended=LightEvent(), server_messages=ServerMessages(server_requests()))
+        if decoder == "input requests":
+            decode = connection_module._decode_interim  # pyright: ignore[reportPrivateUsage]
+            monkeypatch.setattr(connection_module, "_decode_interim", recording(decode))
+            await connection.request("resources/read", {"uri": "note://long"})
+        else:
+            decode = client_module._decode_cursor  # pyright: ignore[reportPrivateUsage]
+            monkeypatch.setattr(client_module, "_decode_cursor", recording(decode))
+            await connection.list_all("resources/list", "resources")
+
+    assert threads == [threading.current_thread().name if is_control else "holdfast-parse"]
+
+
+@pytest.mark.parametrize("length", [10, 1_000_000], ids=["control", "attack"])
+async def test_long_resource_is_decoded_in_a_thread(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+):
+    in_thread: list[object] = []
+
+    async def record(function: Callable[..., Any], text: Raw, *, throttle: LoopThrottle) -> Any:
+        in_thread.append(function)
+        return await run_in_parse_thread(function, text, throttle=throttle)
+
+    async def answer(scripted: ScriptedServer, request: Any, message: dict[str, Any]) -> Response | None:
+        if message.get("method") != "resources/read":
+            return None
+        return result_response(message, {"contents": [{"uri": "note://a", "text": "x" * length}]})
+
+    monkeypatch.setattr(servers_module, "run_in_parse_thread", record)
+    async with (
+        serve(ScriptedServer(answer)) as url,
+        make_host({"web": http_entry(url)}, options=connect_options()) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        read = await session.read_resource("web", "note://a")
+
+    assert (len(read["contents"][0]["text"]), in_thread) == (
+        length,
+        [msgspec.json.decode] if length > LONG_BYTES else [],
+    )
+
+
+# Bodies and events of HTTP servers
+
+
+async def read_whole_body(response: HttpResponse, throttle: LoopThrottle) -> None:
+    await read_body(response, DEFAULT_LIMITS, throttle)
+
+
+async def read_stream(response: HttpResponse, throttle: LoopThrottle) -> None:
+    async for _ in read_messages(response, StreamPosition(), DEFAULT_LIMITS, throttle):
+        pass
+
+
+UNFINISHED = {
+    read_whole_body: HEAD + b"Content-Length: 400000\r\n\r\n" + b"x" * 300_000,
+    read_stream: HEAD + b"Content-Length: 400000\r\n\r\ndata: " + b"x" * 299_994,
+}
+
+
+@pytest.mark.parametrize("read", UNFINISHED, ids=lambda read: read.__name__)
+async def test_unfinished_bodies_of_a_session_share_its_memory(read: Callable[..., Any]):
+    throttle = LoopThrottle("session")
+    throttle.long_lines = memory = LongLines(1_000_000)
+    async with reading_unfinished(read, throttle) as (tasks, pool, answer):
+        async with asyncio.timeout(20):
+            while sum(task.done() for task in tasks) < 3:
+                await asyncio.wait(
+                    [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
+                )
+        refused = [str(task.exception()) for task in tasks if task.done()]
+        short = await fetch(pool, answer.url)
+
+    assert 3 <= len(refused) <= 4
+    assert {"does not fit" in reason for reason in refused} == {True}
+    assert (short, free_bytes(memory)) == (b"short", 1_000_000)
+
+
+@pytest.mark.parametrize("read", UNFINISHED, ids=lambda read: read.__name__)
+async def test_control_with_enough_memory_all_are_kept(read: Callable[..., Any]):
+    throttle = LoopThrottle("session")
+    throttle.long_lines = memory = LongLines(10**9)
+    async with reading_unfinished(read, throttle) as (tasks, _, _), asyncio.timeout(20):
+        while free_bytes(memory) > 10**9 - 5 * 299_000:
+            await asyncio.sleep(0.005)
+        assert not any(task.done() for task in tasks)
+
+
+@asynccontextmanager
+async def reading_unfinished(
+    read: Callable[..., Any], throttle: LoopThrottle
+) -> AsyncIterator[tuple[list[asyncio.Task[None]], Pool, RawServer]]:
+    """Read five answers of a server that does not finish any of them."""
+    pool = Pool(
+        AddressPolicy(public_only=False), ssl.create_default_context(), look_up=resolve_to("127.0.0.1")
+    )
+
+    async def read_one(url: URL) -> None:
+        response = await send(pool, url)
+        try:
+            await read(response, throttle)
+        finally:
+            response.close()
+
+    async with (
+        serve_answers(*[UNFINISHED[read]] * 5) as unfinished,
+        serve_answers(sized_response(b"short")) as answer,
+    ):
+        tasks = [asyncio.create_task(read_one(unfinished.url)) for _ in range(5)]
+        try:
+            yield tasks, pool, answer
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await pool.close()
+
+
+def free_bytes(memory: LongLines) -> int:
+    return memory._free  # pyright: ignore[reportPrivateUsage]
