@@ -75,7 +75,7 @@ print(json.dumps({'sees': os.path.exists(seen), 'kept': open(own).read(), 'writa
 async def test_tmp_is_private_and_system_and_runtime_are_read_only(
     keeper: Keeper, root: Path, *, confine: bool
 ) -> None:
-    folders = ("/usr", "/etc", sys.prefix, sys.base_prefix, str(Path(os.__file__).parent))
+    folders = ("/usr", "/etc", str(Path(sys.prefix) / "lib"), sys.base_prefix, str(Path(os.__file__).parent))
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         seen, own = Path(folder) / "seen", Path(f"{folder}-own")
         seen.touch()

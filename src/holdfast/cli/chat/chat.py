@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from holdfast.host.describe_session import Description
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Event
 from holdfast.session.turns import INTERNAL_ERROR_REPLY
 from holdfast.settings import Settings
 from holdfast.store.types import StoredEvent
@@ -88,10 +90,15 @@ class Chat(ABC):
         """Open the session, and call `_run_prompts`."""
 
     async def _show_event(self, stored: StoredEvent) -> None:
-        if decision := self._door.pop_decision_of_others(stored.event):
+        await self._input.print_above(partial(self._print_event, stored.event))
+
+    def _print_event(self, event: Event) -> None:
+        if decision := self._door.pop_decision_of_others(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
-        await self._input.show(self._printer, stored.event)
+        self._printer.show(event)
+        if self._input.is_open:
+            self._printer.new_line()
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
         """Prompt until the user leaves. The mask hides secrets in the stored history of the terminal."""

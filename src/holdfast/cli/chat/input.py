@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.agent.parse_commands import parse_commands
-from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION, EventPrinter
+from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION
 from holdfast.cli.output import discard_typed_input
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -51,8 +50,13 @@ class ChatInput(Protocol):
         """Ask a question and read the answer. Returns None at the end of the input."""
         ...
 
-    async def show(self, printer: EventPrinter, event: Event) -> None:
-        """Print an event. While the user types a prompt, print it above the prompt."""
+    @property
+    def is_open(self) -> bool:
+        """Whether a prompt or a question is on the screen."""
+        ...
+
+    async def print_above(self, print_text: Callable[[], None]) -> None:
+        """Print with this function. While a prompt or a question is open, the text appears above it."""
         ...
 
     def interrupt(self) -> bool:
@@ -78,8 +82,12 @@ class PipeInput:
     async def ask(self, question: str) -> str | None:
         return await self._read_line()
 
-    async def show(self, printer: EventPrinter, event: Event) -> None:
-        printer.show(event)
+    @property
+    def is_open(self) -> bool:
+        return False
+
+    async def print_above(self, print_text: Callable[[], None]) -> None:
+        print_text()
 
     def interrupt(self) -> bool:
         return False
@@ -200,19 +208,17 @@ class TerminalInput:
         self._is_question_new = True
         return await self._read(self._questions, question)
 
-    async def show(self, printer: EventPrinter, event: Event) -> None:
+    async def print_above(self, print_text: Callable[[], None]) -> None:
         from prompt_toolkit.application import in_terminal
 
         if self._open is None:
-            printer.show(event)
+            print_text()
             return
         async with in_terminal():
-            printer.show(event)
-            printer.new_line()
+            print_text()
 
     @property
     def is_open(self) -> bool:
-        """True while a prompt or a question is on the screen."""
         return self._open is not None
 
     def interrupt(self) -> bool:
