@@ -40,7 +40,7 @@ GOOD = 10
 # without an attack is subtracted.
 ALONE = "HOLDFAST_NEIGHBOURS" in os.environ
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.4"))
-ATTEMPTS = 3
+ATTEMPTS = 6
 PAUSE = 0.02
 MAX_MS, MAX_MB = 50, 64
 
