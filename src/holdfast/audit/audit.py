@@ -65,7 +65,8 @@ class Audit:
     def append(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
         """Append a record in this transaction. Return its number in the chain."""
         book = self._store.book
-        row = next_row(_head(tx, book), encode_record(record, mask or Mask()), book)
+        head = tx.audit_head(book) or genesis(tx.store_id(), book)
+        row = next_row(head, encode_record(record, mask or Mask()), book)
         tx.audit_append(row)
         self._is_behind = True
         return row.seq

@@ -42,7 +42,7 @@ def genesis(store_id: bytes, book: int = 0) -> Head:
     return Head(0, hashlib.sha256(b"holdfast audit 1\0" + name).digest())
 
 
-def next_row(head: Head, body: str, book: int = 0) -> AuditRow:
+def next_row(head: Head | AuditRow, body: str, book: int = 0) -> AuditRow:
     """The row that appends this body to the chain of a book."""
     seq, text = head.seq + 1, body.encode("utf-8", "surrogateescape")
     digest = hashlib.sha256(head.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)

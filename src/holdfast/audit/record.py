@@ -5,9 +5,9 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
 
 import msgspec
+from msgspec import structs
 from msgspec.structs import replace
 
 from holdfast.masking.mask import MASKED, Mask
@@ -148,34 +148,54 @@ def interrupted_record(
 def encode_record(record: AuditRecord, mask: Mask) -> str:
     """Encode a record as one line of ASCII, with secrets masked."""
     names = (record.user_id, record.server, record.tool, record.call_id, record.outcome)
-    if mask.find("\n".join(names)):  # one search is faster than one for each name
+    if mask.size and mask.find("\n".join(names)):  # one search is faster than one for each name
         names = tuple(map(mask.mask_known, names))
     user_id, server, tool, call_id, outcome = names
-    fields: dict[str, Any] = {
-        "at": record.at.astimezone(UTC).isoformat(timespec="microseconds"),
-        "kind": record.kind,
-        "session_id": record.session_id,
-        "workspace_id": record.workspace_id,
-        "trust_level": record.trust_level,
-        "user_id": user_id[:_MAX_NAME],
-        "server": server[:_MAX_NAME],
-        "tool": tool[:_MAX_NAME],
-        "call_id": call_id[:_MAX_NAME],
-        "outcome": outcome[:_MAX_NAME],
-        "reason": mask.mask_all(record.reason)[:_MAX_REASON] if record.reason else "",
-        "duration_ms": record.duration_ms,
-        "arguments_hash": record.arguments_hash,
-        "arguments": None if record.arguments is None else mask.mask_all_in_json(record.arguments),
-    }
+    at = record.at if record.at.tzinfo is UTC else record.at.astimezone(UTC)
+    fields = _Fields(
+        arguments=None if record.arguments is None else mask.mask_all_in_json(record.arguments),
+        arguments_hash=record.arguments_hash,
+        at=at.isoformat(timespec="microseconds"),
+        call_id=call_id[:_MAX_NAME],
+        duration_ms=record.duration_ms,
+        kind=record.kind,
+        outcome=outcome[:_MAX_NAME],
+        reason=mask.mask_all(record.reason)[:_MAX_REASON] if record.reason else "",
+        server=server[:_MAX_NAME],
+        session_id=record.session_id,
+        tool=tool[:_MAX_NAME],
+        trust_level=record.trust_level,
+        user_id=user_id[:_MAX_NAME],
+        workspace_id=record.workspace_id,
+    )
     try:
-        line = _encode_quickly(fields)
+        line = _encode(fields)
         if line.isascii():
             return line.decode().replace("\x7f", "\\u007f")
     except UnicodeEncodeError:
         pass
     # JSON parsers refuse lone surrogates.
-    valid = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace"))
-    return _encode_as_ascii(valid).replace("\x7f", "\\u007f")
+    text = json.dumps(structs.asdict(fields), ensure_ascii=False).encode("utf-8", "replace")
+    return _encode_as_ascii(json.loads(text)).replace("\x7f", "\\u007f")
+
+
+class _Fields(msgspec.Struct, gc=False):
+    """A record as it is encoded: its fields are sorted by name."""
+
+    arguments: Json
+    arguments_hash: str
+    at: str
+    call_id: str
+    duration_ms: float
+    kind: str
+    outcome: str
+    reason: str
+    server: str
+    session_id: str
+    tool: str
+    trust_level: str
+    user_id: str
+    workspace_id: str
 
 
 def decode_record(body: str) -> AuditRecord:
@@ -188,5 +208,5 @@ def decode_record(body: str) -> AuditRecord:
         ) from None
 
 
-_encode_quickly = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="sorted").encode
 _encode_as_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -22,7 +22,7 @@ from holdfast.connect.schema_cost import SchemaCost, UncheckableSchemaError, mea
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import Budget
+from holdfast.model.limits import SMALL_BYTES, Budget
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.strict_json import DECODE_ERRORS, exceeds_budget, is_nested_within
 
@@ -225,7 +225,7 @@ async def _find_problem(
     compiled: CompiledSchema, arguments: bytes, quota_key: str, decoded: Json
 ) -> str | None:
     """Check on the event loop if that is quick, otherwise in a thread."""
-    if exceeds_budget(arguments, _LOOP_BUDGET):
+    if len(arguments) > SMALL_BYTES and exceeds_budget(arguments, _LOOP_BUDGET):
         return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
     document = _Document.read(arguments, decoded)
     if document is None:

@@ -129,7 +129,7 @@ def _mask_unknown(body: bytes, mask: Mask) -> bytes:
 
 
 def _mask_names(event: ToolCalled, mask: Mask) -> ToolCalled:
-    if not mask.find(f"{event.server}\n{event.tool}\n{event.title}"):
+    if not mask.size or not mask.find(f"{event.server}\n{event.tool}\n{event.title}"):
         return event
     return replace(
         event,

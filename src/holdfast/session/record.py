@@ -341,29 +341,34 @@ class Record:
 
     async def add_end(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Store the end of a call and its audit record, in one commit, even if the caller is cancelled."""
-        called = self._running_calls.get(tool_call.call_id)
+        called, size = self._running_calls.get(tool_call.call_id), result.size
         try:
             if (
                 called is None
                 or not called.is_durable
                 or not self._appender.can_append_now
                 or self._is_broken
-                or (result.size > SMALL_BYTES and result.exceeds(self._loop_budget))
+                or (size > SMALL_BYTES and result.exceeds(self._loop_budget))
             ):
                 await run_to_completion(self._add_end_in_task(tool_call, result, seconds, called))
             else:
-                await self._add_end_at_once(tool_call, result, seconds)
+                await self._add_end_at_once(tool_call, result, seconds, size)
         finally:
             self._running_calls.pop(tool_call.call_id, None)
 
-    async def _add_end_at_once(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> None:
+    async def _add_end_at_once(
+        self, tool_call: ToolCall, result: ToolResult, seconds: float, size: int
+    ) -> None:
         """Queue the end of a call without waiting for anything, and wait until it is stored.
 
         A call needs no task for this, unlike `_add_end_in_task`.
         """
-        event, on_append = self._end_event(tool_call, result), self._audit_call(tool_call, result, seconds)
-        size = min(result.size, STORED_BUDGET.bytes)
-        pending = self._appender.append_now(event, on_append, size=size, waits_for_next=True)
+        event, on_append = (
+            self._end_event(tool_call, result, size),
+            self._audit_call(tool_call, result, seconds),
+        )
+        kept = min(size, STORED_BUDGET.bytes)
+        pending = self._appender.append_now(event, on_append, size=kept, waits_for_next=True)
         try:
             await pending.wait_to_the_end()
         finally:
@@ -377,9 +382,11 @@ class Record:
         self, tool_call: ToolCall, result: ToolResult, seconds: float, called: PendingEvent | None
     ) -> None:
         event = (
-            await _MASK_THREADS.run(self._end_event, tool_call, result, owner=self._context.session_id)
+            await _MASK_THREADS.run(
+                self._end_event, tool_call, result, result.size, owner=self._context.session_id
+            )
             if result.exceeds(self._loop_budget)
-            else self._end_event(tool_call, result)
+            else self._end_event(tool_call, result, result.size)
         )
         if called is not None and await called.wait_settled():
             on_append = self._audit_call(tool_call, result, seconds)
@@ -484,8 +491,8 @@ class Record:
                 write.on_append(tx)
         return last_seq
 
-    def _end_event(self, tool_call: ToolCall, result: ToolResult) -> Event:
-        whole = result.size <= SMALL_BYTES or not result.exceeds(STORED_BUDGET)
+    def _end_event(self, tool_call: ToolCall, result: ToolResult, size: int) -> Event:
+        whole = size <= SMALL_BYTES or not result.exceeds(STORED_BUDGET)
         event = ToolEnded(
             call_id=tool_call.call_id,
             outcome=result.outcome,

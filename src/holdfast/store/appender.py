@@ -373,7 +373,8 @@ class Appender:
             if feed.has_subscribers:
                 _publish(feed, entries, results)
             else:
-                feed.advance(results[-1].seq if len(results) == 1 else max(result.seq for result in results))
+                last = results[-1]
+                feed.advance(last.seq if last.is_new else max(result.seq for result in results))
         for entry, result in zip(entries, results, strict=True):
             entry.settle(result)
         self._free += len(entries)

@@ -6,25 +6,26 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import KINDS, Event, UnknownEvent, event_kind
+from holdfast.model.event import KINDS, Event, UnknownEvent
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(event_type) for kind, event_type in KINDS.items()
 }
+_kinds: dict[type[Event], str] = {event_type: kind for kind, event_type in KINDS.items()}
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
     """The event's kind, and its fields as JSON."""
-    if isinstance(event, UnknownEvent):
+    kind = _kinds.get(type(event))
+    if kind is None:
+        assert isinstance(event, UnknownEvent)
         return _encode_unknown(event)
     try:
-        return event_kind(event), _encoder.encode(event)
+        return kind, _encoder.encode(event)
     except (UnicodeEncodeError, OverflowError, TypeError, RecursionError) as error:
-        raise HoldfastError(
-            codes.UNSTORABLE, f"The event {event_kind(event)} cannot be encoded: {error}."
-        ) from None
+        raise HoldfastError(codes.UNSTORABLE, f"The event {kind} cannot be encoded: {error}.") from None
 
 
 def decode_event(kind: str, body: bytes) -> Event:

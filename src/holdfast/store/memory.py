@@ -28,7 +28,7 @@ from holdfast.store.constraints import (
 )
 from holdfast.store.lease import LEASE_SECONDS, check_epoch, check_free
 from holdfast.store.owner import Owner, this_process
-from holdfast.store.projection import changes_session, project
+from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, project
 from holdfast.store.query import (
     SearchQuery,
     SessionQuery,
@@ -384,6 +384,8 @@ class _MemoryTx:
         self._db.add(log, stored)
         if key is not None:
             self._db.put(by_key, key, stored)
+        if isinstance(event, EVENTS_OF_CALLS):
+            return AppendResult(stored.seq, is_new=True, at_microseconds=now)
         searchable = searchable_text(event)
         if searchable is not None:
             message_id, _ = searchable

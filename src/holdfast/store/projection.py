@@ -40,6 +40,10 @@ EVENTS_WITHOUT_PROJECTION = (
 )
 
 
+EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
+"""The most frequent events that neither change their session's row nor have text to search."""
+
+
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
     """The session after the event. Trust is never raised."""
     changed = _apply(session, event)

@@ -9,16 +9,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import (
-    OWN_AGENT,
-    Event,
-    Origin,
-    ServersResolved,
-    Titled,
-    ToolCalled,
-    ToolEnded,
-    ToolStarted,
-)
+from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import decode_event, encode_event
@@ -33,7 +24,7 @@ from holdfast.store.constraints import (
 )
 from holdfast.store.lease import check_epoch, check_free
 from holdfast.store.owner import Owner
-from holdfast.store.projection import changes_session, completes_messages, project
+from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, completes_messages, project
 from holdfast.store.search import searchable_text
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.read_tx import SqlReadTx
@@ -49,7 +40,6 @@ from holdfast.store.types import (
 )
 
 _TITLE_MESSAGE_ID = ""
-_EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)  # they change nothing but the log
 _SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # Rows per INSERT. Each number of rows is another statement in the cache, and one for 512 rows takes 340 KB there:
@@ -226,7 +216,7 @@ class SqlTx(SqlReadTx):
         if not inserted.rowcount:
             return self._existing_event(tail.n, hold.session_id, event, key, check_content=given is not None)
         tail.seq = seq
-        if isinstance(event, _EVENTS_OF_CALLS):
+        if isinstance(event, EVENTS_OF_CALLS):
             return AppendResult(seq, is_new=True, at_microseconds=now)
         if not tail.unindexed and searchable_text(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
