@@ -11,7 +11,7 @@ from holdfast.model.limits import Limits
 from holdfast.settings import LogSettings, Origin, load
 
 ROOT = Path(__file__).parent.parent
-DEFAULT_WIRE = Limits(line_bytes=16 * 1024 * 1024, depth=128, digits=4300, values=100_000, in_flight=1024)
+DEFAULT_WIRE = Limits(line_bytes=16 * 1024 * 1024, depth=128, digits=100, values=100_000, in_flight=1024)
 
 
 def test_settings_have_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +54,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_SERVERS_USER_FILE": "/home/me/mcp.json",
         "HOLDFAST_SERVERS_PASS_ON": "HTTPS_PROXY, DISPLAY",
         "HOLDFAST_SERVERS_REACHABLE": "10.0.0.1",
+        "HOLDFAST_SERVERS_REGISTRIES": "packages.example.org",
+        "HOLDFAST_SERVERS_PACKAGES": "/var/packages",
         "HOLDFAST_SERVERS_PIN_TOOLS": "project",
         "HOLDFAST_LINKS_MAX_OPEN": "7",
         "HOLDFAST_LINKS_IDLE_SECONDS": "60",
@@ -72,7 +74,12 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_PERMISSION_MAX_MODE_PYTHON": "ask",
         "HOLDFAST_SANDBOX_ENGINE": "podman",
         "HOLDFAST_SANDBOX_IMAGE": "debian",
+        "HOLDFAST_STAGE_ENABLED": "true",
+        "HOLDFAST_STAGE_BROWSER": "/opt/chromium",
+        "HOLDFAST_STAGE_HOSTS": "example.org, *",
+        "HOLDFAST_STAGE_ALLOW_EVAL": "true",
         "HOLDFAST_AUDIT_ARGUMENTS": "true",
+        "HOLDFAST_SESSIONS_KEEP_DAYS": "30",
         "HOLDFAST_TRUST_CEILING": "sandboxed",
         "HOLDFAST_ALIASES_ENV_PREFIXES": "PARACHUTE",
         "HOLDFAST_ALIASES_SESSION_VARIABLES": "AGENT_SESSION_ID",

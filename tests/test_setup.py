@@ -56,6 +56,10 @@ def test_setup_reports_what_else_is_missing_and_its_effect(tmp_path: Path) -> No
     assert "setup: npm is missing, so the Node packages are not installed. The type checker" in done.stderr
     if sys.platform == "linux":
         assert "setup: bubblewrap (bwrap) is missing. Servers of sandboxed sessions cannot run" in done.stderr
+        assert (
+            "setup: chromium is missing. The browser of `holdfast builtin stage` cannot be used"
+            in done.stderr
+        )
 
 
 def test_failed_install_is_reported_again_but_not_retried_at_once(tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ def test_failed_install_is_reported_again_but_not_retried_at_once(tmp_path: Path
     _pretend_python_is_installed(tree)
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("npm", "bwrap"):
+    for name in ("npm", "bwrap", "chromium"):
         (programs / name).write_text(
             f"#!/bin/sh\necho tried >> {tmp_path}/{name}.calls\necho no network\nexit 7\n"
         )

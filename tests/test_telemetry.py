@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import telemetry
+from holdfast.masking import log_mask
+from holdfast.masking.log_mask import LogSecrets
 from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.ids import SessionId
@@ -306,14 +308,15 @@ def _capture(format: Any, write: Callable[[], None], stream: io.StringIO | None 
     return stream.getvalue()
 
 
-def test_secret_is_masked_until_every_add_mask_is_removed() -> None:
+def test_secret_is_masked_until_every_session_has_removed_it() -> None:
     mask = Mask.of(["canary-4f9a2c81"])
     log = logging.getLogger("holdfast.test")
-    telemetry.add_mask(mask)
-    telemetry.add_mask(mask)
-    telemetry.remove_mask(mask)
+    first, second = LogSecrets.of("a", mask, mask), LogSecrets.of("b", mask, mask)
+    log_mask.add_secrets(first)
+    log_mask.add_secrets(second)
+    log_mask.remove_secrets(first)
     still = _capture("human", lambda: log.warning("canary-4f9a2c81"))
-    telemetry.remove_mask(mask)
+    log_mask.remove_secrets(second)
     after = _capture("human", lambda: log.warning("canary-4f9a2c81"))
 
     assert ("canary" in still, "[masked]" in still, "canary" in after) == (False, True, True)

@@ -11,15 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
+from types import ModuleType
 from typing import Literal, TextIO
 
-from holdfast.masking import obtained_secrets
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, join_spans
-from holdfast.masking.likely_secrets import mask_likely_secrets
-from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.context import current_context
+from holdfast.model.visible_text import is_visible, replace_invisible
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +28,8 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", 
 _COLOUR_CODES = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _MAX_DEPTH = 8  # of nested fields
 _MAX_BUFFERED_BYTES = 1024 * 1024
+_loaded: list[ModuleType] = []  # `log_mask`, once it is imported
 _MAX_TEXT = 256 * 1024  # characters of a field, so that one log line cannot block the event loop for long
-_known_secrets = SecretIndex()
-_secrets_lock = threading.Lock()
 
 
 def configure(
@@ -178,9 +176,11 @@ class HumanFormatter(logging.Formatter):
         """Format a record. Its text cannot imitate the start of another record."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = record.levelname.lower()
-        fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in _extra_fields(record).items())
-        line = f"{self._dim(time)} {self._paint(level)} {_logger(record)}: {_escape(_event(record))}{fields}"
-        return "\n".join([line, *(f"  | {_escape(text)}" for text in _traceback(record))])
+        content = _masked_content(record)
+        fields = "".join(f" {_escape(key)}={_quote(value)}" for key, value in content.fields.items())
+        line = f"{self._dim(time)} {self._paint(level)} {_logger(record)}: {_escape(content.event)}{fields}"
+        lines = content.traceback.split("\n") if content.traceback else []
+        return "\n".join([line, *(f"  | {_escape(text)}" for text in lines)])
 
     def _paint(self, level: str) -> str:
         padded = f"{_escape(level):<7}"
@@ -195,59 +195,84 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record. The caller's fields never replace the standard ones."""
+        content = _masked_content(record)
         values: dict[str, Field] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": _logger(record),
-            "event": _event(record),
+            "event": content.event,
         }
-        traceback = list(_traceback(record))
-        if traceback:
-            values["traceback"] = "\n".join(traceback)
-        for key, value in _extra_fields(record).items():
+        if content.traceback:
+            values["traceback"] = content.traceback
+        for key, value in content.fields.items():
             values[f"{key}_" if key in values else key] = value
         return json.dumps(values)
-
-
-def add_mask(mask: Mask) -> None:
-    """Mask these secrets in every line from now on, in addition to those that were added before."""
-    with _secrets_lock:
-        _known_secrets.add(mask.secrets)
-
-
-def remove_mask(mask: Mask) -> None:
-    """Undo one `add_mask`. A secret that was added more than once stays masked."""
-    with _secrets_lock:
-        _known_secrets.remove(mask.secrets)
 
 
 class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
     """The handler that `configure` adds, and replaces when it is called again."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record, with secrets masked."""
-        return mask_likely_secrets(_mask_known(super().format(record)))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """What the caller logged, with secrets masked."""
+
+    event: str
+    traceback: str
+    fields: Mapping[str, Field]
+    """The caller's `extra` fields and the current session."""
 
 
-def _mask_known(text: str) -> str:
-    spans = [*_known_secrets.find(text), *obtained_secrets.find(text)]
-    return mask_spans(text, join_spans(spans)) if spans else text
+def _masked_content(record: logging.LogRecord) -> _Content:
+    """Mask the content of a record before it is formatted: a mask in the formatted line could make it invalid."""
+    session_id = _session_id()
+    event, traceback = _event(record), "\n".join(_traceback(record))
+    fields = _load_log_mask().mask_fields(
+        {"event": event, "traceback": traceback, "fields": _extra_fields(record)}, session_id
+    )
+    if session_id:
+        fields["fields"]["session"] = session_id
+    return _Content(**fields)
+
+
+def _session_id() -> str:
+    """The id of the session that this code runs for; empty if there is none."""
+    context = current_context()
+    return context.session_id if context is not None else ""
 
 
 def _shorten(text: str) -> str:
     """The beginning of a long text. It is masked before it is cut, since half a secret would not be recognised."""
     if len(text) <= _MAX_TEXT:
         return text
-    return f"{_mask_known(text[: _MAX_TEXT + MAX_PIECE_LENGTH])[:_MAX_TEXT]}… ({len(text)} characters)"
+    return f"{_load_log_mask().shorten(text, _MAX_TEXT, _session_id())}… ({len(text)} characters)"
+
+
+def _load_log_mask() -> ModuleType:
+    """Import `log_mask` when the first line is logged, because that takes a while.
+
+    It is imported in a thread: a signal handler may interrupt an import in the main thread, and log a line itself.
+    """
+    if not _loaded:
+        thread = threading.Thread(target=_import_log_mask, name="holdfast-log-mask", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is exiting
+            _import_log_mask()
+        while thread.is_alive():
+            time.sleep(0.0005)
+    return _loaded[0]
+
+
+def _import_log_mask() -> None:
+    from holdfast.masking import log_mask
+
+    _loaded.append(log_mask)
 
 
 def _extra_fields(record: logging.LogRecord) -> Mapping[str, Field]:
-    """The caller's `extra` fields and the current session."""
-    fields = {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
-    context = current_context()
-    if context is not None:
-        fields["session"] = context.session_id
-    return fields
+    """The caller's `extra` fields."""
+    return {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
 
 
 def _event(record: logging.LogRecord) -> str:
@@ -290,15 +315,11 @@ def _to_json(value: object, depth: int = 0) -> Field:
 def _quote(value: Field) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
-    if value and value.isprintable() and not any(mark in value for mark in ' "=\\'):
+    if value and is_visible(value) and not any(mark in value for mark in ' "=\\'):
         return value
     return '"' + _escape(value.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def _escape(text: str) -> str:
     """The text on one line, with newlines, control and invisible characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
-    )
+    return replace_invisible(text, lambda letter: letter.encode("unicode_escape").decode("ascii"))

@@ -13,6 +13,7 @@ from holdfast.acp.messages import ClientCapabilities
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.codes import Code
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.limits import Limits
@@ -72,7 +73,10 @@ async def door_to(answer: Callable[[], Any]) -> AsyncIterator[EditorDoor]:
 )
 async def test_anything_but_a_clear_yes_rejects_the_call(answer: Callable[[], Any], decision: Decision):
     async with door_to(answer) as door:
-        assert await door.request_permission(CALL, "Do it", can_remember=True) is decision
+        assert (
+            await door.request_permission(PermissionQuestion(call=CALL, title="Do it", can_remember=True))
+            is decision
+        )
 
 
 @pytest.mark.promise("ACP-09", "SES-03")
@@ -82,7 +86,7 @@ async def test_editor_that_disconnects_while_asked_has_not_answered():
         await theirs.close()
         with pytest.raises(HoldfastError) as closed:
             await EditorDoor(ours, ClientCapabilities(), "s").request_permission(
-                CALL, "Do it", can_remember=True
+                PermissionQuestion(call=CALL, title="Do it", can_remember=True)
             )
 
     assert closed.value.code is codes.CONNECTION_CLOSED
@@ -98,7 +102,9 @@ async def test_questions_wait_until_the_editor_knows_the_session():
     ours = Peer(cancel_method=ACP_CANCEL)
     async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
         door = EditorDoor(ours, ClientCapabilities())
-        asking = asyncio.create_task(door.request_permission(CALL, "Do it", can_remember=True))
+        asking = asyncio.create_task(
+            door.request_permission(PermissionQuestion(call=CALL, title="Do it", can_remember=True))
+        )
         done, _ = await asyncio.wait([asking], timeout=0.01)
         door.set_session_id("s")
         await asking
@@ -113,7 +119,7 @@ async def test_question_that_is_too_long_raises_instead_of_rejecting():
     async with connect_memory(ours, Peer(cancel_method=ACP_CANCEL)):
         with pytest.raises(HoldfastError) as refused:
             await EditorDoor(ours, ClientCapabilities(), "s").request_permission(
-                long, "Do it", can_remember=True
+                PermissionQuestion(call=long, title="Do it", can_remember=True)
             )
 
     assert refused.value.code is codes.TOO_LARGE

@@ -16,20 +16,20 @@ def text(*texts: str) -> list[JsonObject]:
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        ("/tools", [ParsedCommand(name="/tools")]),
-        ("  /why   a server \n\n/help", [ParsedCommand(name="/why", argument="a server"), ParsedCommand(name="/help")]),
-        ("hello\nworld", [ParsedCommand(name="", argument="hello"), ParsedCommand(name="", argument="world")]),
-        ("/call a.b {}\n/call c.d", [ParsedCommand(name="/call", argument="a.b {}"), ParsedCommand(name="/call", argument="c.d")]),
-        ("/call a.b {\n  \"k\": 1\n}\nbye", [ParsedCommand(name="/call", argument='a.b {\n"k": 1\n}'), ParsedCommand(name="", argument="bye")]),
-        ("/call a.b\n{\"k\": [\n1]}", [ParsedCommand(name="/call", argument='a.b\n{"k": [\n1]}')]),
-        ("/call a.b {\"k\": \"{[\"}\n/tools", [ParsedCommand(name="/call", argument='a.b {"k": "{["}'), ParsedCommand(name="/tools")]),
-        ("/call a.b {\"k\": \"\\\"{\"}\n/tools", [ParsedCommand(name="/call", argument='a.b {"k": "\\"{"}'), ParsedCommand(name="/tools")]),
-        ("/call a.b {\"k\":", [ParsedCommand(name="/call", argument='a.b {"k":', is_unclosed=True)]),
-        ("/call a.b {\n/call c.d {}", [ParsedCommand(name="/call", argument="a.b {", is_unclosed=True), ParsedCommand(name="/call", argument="c.d {}")]),
-        ("/call a.b {}\n{}", [ParsedCommand(name="/call", argument="a.b {}"), ParsedCommand(name="", argument="{}")]),
-        ("/call a.b {\"k\": \"one\u2028line\"}", [ParsedCommand(name="/call", argument='a.b {"k": "one\u2028line"}')]),
-        ("/callous", [ParsedCommand(name="/callous")]),
-        ("/", [ParsedCommand(name="/")]),
+        ("/tools", [ParsedCommand(slash_name="/tools")]),
+        ("  /why   a server \n\n/help", [ParsedCommand(slash_name="/why", argument="a server"), ParsedCommand(slash_name="/help")]),
+        ("hello\nworld", [ParsedCommand(slash_name="", argument="hello"), ParsedCommand(slash_name="", argument="world")]),
+        ("/call a.b {}\n/call c.d", [ParsedCommand(slash_name="/call", argument="a.b {}"), ParsedCommand(slash_name="/call", argument="c.d")]),
+        ("/call a.b {\n  \"k\": 1\n}\nbye", [ParsedCommand(slash_name="/call", argument='a.b {\n"k": 1\n}'), ParsedCommand(slash_name="", argument="bye")]),
+        ("/call a.b\n{\"k\": [\n1]}", [ParsedCommand(slash_name="/call", argument='a.b\n{"k": [\n1]}')]),
+        ("/call a.b {\"k\": \"{[\"}\n/tools", [ParsedCommand(slash_name="/call", argument='a.b {"k": "{["}'), ParsedCommand(slash_name="/tools")]),
+        ("/call a.b {\"k\": \"\\\"{\"}\n/tools", [ParsedCommand(slash_name="/call", argument='a.b {"k": "\\"{"}'), ParsedCommand(slash_name="/tools")]),
+        ("/call a.b {\"k\":", [ParsedCommand(slash_name="/call", argument='a.b {"k":', is_unclosed=True)]),
+        ("/call a.b {\n/call c.d {}", [ParsedCommand(slash_name="/call", argument="a.b {", is_unclosed=True), ParsedCommand(slash_name="/call", argument="c.d {}")]),
+        ("/call a.b {}\n{}", [ParsedCommand(slash_name="/call", argument="a.b {}"), ParsedCommand(slash_name="", argument="{}")]),
+        ("/call a.b {\"k\": \"one\u2028line\"}", [ParsedCommand(slash_name="/call", argument='a.b {"k": "one\u2028line"}')]),
+        ("/callous", [ParsedCommand(slash_name="/callous")]),
+        ("/", [ParsedCommand(slash_name="/")]),
         ("", []),
     ],
 )  # fmt: skip
@@ -41,7 +41,7 @@ def test_json_may_span_text_blocks_and_other_blocks_are_ignored():
     image: JsonObject = {"type": "image", "data": "", "mimeType": "image/png"}
     blocks = [*text("/call a.b {"), image, *text('"k": 1}')]
 
-    assert parse_commands(blocks) == (ParsedCommand(name="/call", argument='a.b {\n"k": 1}'),)
+    assert parse_commands(blocks) == (ParsedCommand(slash_name="/call", argument='a.b {\n"k": 1}'),)
 
 
 def test_json_of_very_many_lines_is_parsed_in_time():

@@ -132,6 +132,16 @@ async def test_empty_result_is_shown_as_empty():
     assert await run("/call wiki.list", turn=turn) == ["wiki.list:\n(empty)\n"]
 
 
+@pytest.mark.parametrize(("text", "shown"), [("", ""), ("done", "done\n")])
+async def test_content_that_is_not_text_is_named(text: str, shown: str):
+    turn = FakeTurn()
+    blocks = [{"type": "text", "text": text}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    content = [msgspec.Raw(json.dumps(block).encode()) for block in blocks]
+    turn.result = ToolResult(result=CallResult(content=content), outcome=Outcome.COMPLETED)
+
+    assert await run("/call wiki.list", turn=turn) == [f"wiki.list:\n{shown}(image not shown)\n"]
+
+
 async def test_failure_is_shown_with_its_hint():
     turn = FakeTurn()
     turn.result = failed_result(HoldfastError(codes.UNKNOWN_TOOL, "There is no tool 'wiki.lst'."))

@@ -1,22 +1,25 @@
 """Audit records: their content, encoding and masking."""
 
-import hashlib
 import json
+import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.record import (
     AuditKind,
     Subject,
     decode_record,
     encode_record,
-    hash_arguments,
     make_record,
 )
 from holdfast.masking.mask import MASKED, Mask
+from holdfast.model import codes
 from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from tests.audit.records import SESSION, record
 
@@ -57,13 +60,33 @@ def test_record_is_always_one_line_of_ascii(name: str, reason: str) -> None:
 
 
 @pytest.mark.promise("AUD-01")
-def test_arguments_are_hashed_and_stored_only_if_given() -> None:
-    arguments = b'{"path": "a"}'
+def test_arguments_are_hashed_and_stored_only_if_given(tmp_path: Path) -> None:
+    arguments, hash_arguments = b'{"path": "a"}', ArgumentHasher(tmp_path / "keys")
     written = encode_record(record(arguments_hash=hash_arguments(arguments)), Mask())
 
-    assert json.loads(written)["arguments_hash"] == hashlib.sha256(arguments).hexdigest()
+    assert json.loads(written)["arguments_hash"] == ArgumentHasher(tmp_path / "keys")(arguments)
     assert json.loads(written)["arguments"] is None
     assert hash_arguments(arguments) != hash_arguments(b'{"path":"a"}')
+
+
+def test_key_for_hashes_is_private_and_one_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    hashes = {ArgumentHasher(tmp_path / "keys")(b"{}") for _ in range(2)}
+    file = tmp_path / "keys" / "audit-key"
+    mode = stat.S_IMODE(file.stat().st_mode)
+    file.write_text("00\n")
+
+    assert (len(hashes), mode, [path.name for path in file.parent.iterdir()]) == (1, 0o600, ["audit-key"])
+    with pytest.raises(HoldfastError, match="audit-key' is not a key") as caught:
+        ArgumentHasher(tmp_path / "keys")(b"{}")
+    assert caught.value.code is codes.BAD_KEY
+
+
+def test_hashes_need_no_file_if_the_key_cannot_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+
+    hash_arguments = ArgumentHasher(tmp_path / "a file" / "keys")
+
+    assert hash_arguments(b"{}") == hash_arguments(b"{}")
 
 
 @pytest.mark.promise("AUD-03")

@@ -10,16 +10,16 @@ from msgspec import Raw
 from holdfast.builtin.files.file_locks import FileLocks
 from holdfast.builtin.files.tools import files_toolbox
 from holdfast.model import codes
-from holdfast.model.call import Failed, Ok, ToolCall
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
-from holdfast.model.door import Door, DoorCapabilities
+from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
 from holdfast.toolkit.call import Call
+from holdfast.toolkit.outcome import Failed, Ok
 
 _LOCKS = Path(tempfile.gettempdir(), "holdfast-test-locks")
 
@@ -44,7 +44,7 @@ class Files:
         """The data of a successful call."""
         envelope = await self._envelope(tool, arguments)
         assert isinstance(envelope, Ok), envelope
-        return envelope.data
+        return json.loads(envelope.data)
 
     async def refused(self, tool: str, **arguments: Any) -> tuple[str, str]:
         """The code and the message of a failed call."""
@@ -82,7 +82,7 @@ class Buffers:
             raise HoldfastError(codes.PEER_ERROR, "Not in the project")
         self.texts[path] = text
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         return Decision.REJECT
 
     async def elicit(self, params: JsonObject) -> JsonObject:

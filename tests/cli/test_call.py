@@ -115,3 +115,15 @@ def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):
         (1, f"Error: tools.wait did not answer within {seconds} s.\nHint: {codes.TIMEOUT.hint}\n")
         for seconds in (1, 0.5)
     ]
+
+
+def test_call_and_tools_leave_no_session_but_are_audited(tmp_path: Path):
+    run(tmp_path, "call", "files.list")
+    run(tmp_path, "tools")
+    before = run(tmp_path, "sessions", "list", "--json").stdout
+    audited = [json.loads(line) for line in run(tmp_path, "audit", "list", "--json").stdout.splitlines()]
+    run(tmp_path, "call", "--keep", "files.list")
+    kept = run(tmp_path, "sessions", "list", "--json").stdout.splitlines()
+
+    assert (before, len(kept)) == ("", 1)
+    assert [each["record"]["tool"] for each in audited if each["record"]["kind"] == "call"] == ["list"]

@@ -21,6 +21,7 @@ from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Decision,
@@ -35,6 +36,7 @@ from holdfast.model.event import (
     ToolEnded,
     TurnEnded,
 )
+from holdfast.model.event_text import FileChange
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
@@ -96,7 +98,9 @@ def test_completion_offers_no_control_characters():
 )
 async def test_only_a_clear_yes_allows_a_call(typed: list[str | None], decision: Decision):
     assert (
-        await TerminalDoor(_typing(typed)).request_permission(CALL, "Write a file", can_remember=True)
+        await TerminalDoor(_typing(typed)).request_permission(
+            PermissionQuestion(call=CALL, title="Write a file", can_remember=True)
+        )
         is decision
     )
 
@@ -111,7 +115,9 @@ async def test_always_is_not_an_answer_after_an_ask_rule():
         questions.append(question)
         return next(answers)
 
-    decision = await TerminalDoor(ask).request_permission(CALL, "Send a mail", can_remember=False)
+    decision = await TerminalDoor(ask).request_permission(
+        PermissionQuestion(call=CALL, title="Send a mail", can_remember=False)
+    )
 
     expected = "  Send a mail needs your permission for every call. [o]nce, [r]eject? "
     assert (decision, questions) == (Decision.ALLOW_ONCE, [expected] * 3)
@@ -121,7 +127,10 @@ async def test_always_is_not_an_answer_after_an_ask_rule():
 async def test_without_a_user_every_request_is_rejected():
     door = TerminalDoor(None)
 
-    assert (door.capabilities.permission, await door.request_permission(CALL, "", can_remember=True)) == (
+    assert (
+        door.capabilities.permission,
+        await door.request_permission(PermissionQuestion(call=CALL, title="", can_remember=True)),
+    ) == (
         False,
         Decision.REJECT,
     )
@@ -149,7 +158,7 @@ def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[
 
     assert capsys.readouterr().out.splitlines() == [
         "› do it",
-        "[image]",
+        "… [image]",
         "hm",
         "  [x] first",
         "  [ ] then",
@@ -276,6 +285,54 @@ def test_only_the_built_in_file_tools_print_a_diff(server: str, capsys: pytest.C
 
 
 @pytest.mark.anyio
+@pytest.mark.promise("SES-05")
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        (None, "a\nb\n", ["/p/f (new file)", "@@ -0,0 +1,2 @@", "+a", "+b"]),
+        ("a\nb\nc\n", "a\nB\x1b\rx\nc\n", ["/p/f", "@@ -1,3 +1,3 @@", " a", "-b", "+B\\u001b\\rx", " c"]),
+        ("a\n", "a", ["/p/f", "@@ -1 +1,2 @@", " a", "+\\ No newline at end of file"]),
+    ],
+    ids=["new file", "changed line", "line end"],
+)
+async def test_a_permission_question_shows_the_change_instead_of_the_arguments(
+    old: str | None, new: str, shown: list[str]
+):
+    asked: list[str] = []
+
+    async def ask(question: str, about: str) -> str | None:
+        asked.append(about)
+        return "r"
+
+    change = FileChange(path="/p/f", old_text=old, new_text=new)
+    question = PermissionQuestion(call=CALL, title="files.write", can_remember=True, change=change)
+    await TerminalDoor(ask).request_permission(question)
+
+    assert asked == ["\n".join(f"    {line}" for line in shown)]
+
+
+@pytest.mark.anyio
+async def test_a_permission_question_shows_all_lines_of_a_long_change():
+    asked: list[str] = []
+    answers = iter(["v", "r"])
+
+    async def ask(question: str, about: str) -> str | None:
+        asked.append(about)
+        return next(answers)
+
+    old, new = ["\n".join(f"{kind} {number}" for number in range(700)) for kind in ("old", "new")]
+    change = FileChange(path="/p/f", old_text=old, new_text=new)
+    await TerminalDoor(ask).request_permission(
+        PermissionQuestion(call=CALL, title="files.write", can_remember=True, change=change)
+    )
+
+    lines = [line.strip() for about in asked for line in about.split("\n")]
+    assert {f"-old {number}" for number in range(700)} | {f"+new {number}" for number in range(700)} <= {
+        *lines
+    }
+
+
+@pytest.mark.anyio
 async def test_a_permission_question_shows_all_arguments():
     asked: list[tuple[str, str]] = []
     arguments = {"path": "a", "text": "\n".join(f"line {number} \x1b[2J\u202e" for number in range(100))}
@@ -286,11 +343,8 @@ async def test_a_permission_question_shows_all_arguments():
         asked.append((question, about))
         return next(answers)
 
-    await TerminalDoor(ask).request_permission(
-        ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode()),
-        "",
-        can_remember=True,
-    )
+    call = ToolCall(call_id="1", server="files", tool="write", arguments=json.dumps(arguments).encode())
+    await TerminalDoor(ask).request_permission(PermissionQuestion(call=call, title="", can_remember=True))
 
     first, viewed, again = asked
     shown = [*first[1].split("\n")[:-1], *viewed[1].split("\n")]

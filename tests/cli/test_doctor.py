@@ -3,10 +3,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES
+from tests.cli.test_sessions import environment, run
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("bwrap"), reason="needs bubblewrap, and says so where it is missing"
@@ -39,7 +41,8 @@ def test_json_lists_the_result_of_every_probe() -> None:
 def test_doctor_prints_a_table_and_a_verdict() -> None:
     lines = doctor().stdout.splitlines()
 
-    assert lines[1].split(maxsplit=1) == ["bwrap", "read a file outside its roots               stopped"]
+    assert lines[0].split() == ["check", "status", "detail"]
+    assert "bwrap    read a file outside its roots               stopped" in map(str.rstrip, lines)
     assert f"bwrap: all {len(ESCAPE_PROBES)} attempts were stopped." in lines
 
 
@@ -47,9 +50,10 @@ def test_doctor_prints_a_table_and_a_verdict() -> None:
 def test_without_a_sandbox_doctor_says_what_to_install_and_exits_with_1() -> None:
     done = doctor(path="/nowhere")
 
-    assert (done.returncode, done.stdout.splitlines()[0]) == (
-        1,
-        "bwrap: does not work, so confined servers are refused. bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'.",
+    assert done.returncode == 1
+    assert (
+        "bwrap: does not work, so confined servers are refused. bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'."
+        in done.stdout.splitlines()
     )
 
 
@@ -59,3 +63,57 @@ def test_a_container_engine_is_tested_too() -> None:
     sandbox = json.loads(done.stdout)["sandboxes"][1]
 
     assert (done.returncode, sandbox["sandbox"], sandbox["works"]) == (1, "podman", False)
+
+
+def checks(
+    home: Path, cwd: Path | None = None, **variables: str
+) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """The exit code of the doctor, and the status and detail of its checks, by name."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "doctor", "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd or home,
+        env={**environment(home), **variables},
+    )
+    found: dict[str, list[tuple[str, str]]] = {}
+    for check in json.loads(done.stdout)["checks"]:
+        found.setdefault(check["name"], []).append((check["status"], check["detail"]))
+    return done.returncode, found
+
+
+def test_doctor_checks_the_installation(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    (project / ".mcp.json").write_text('{"mcpServers": {"notes": {"command": "notes-server"}}}')
+    run(home, "call", "--keep", "files.list", cwd=project)
+    run(home, "workspaces", "add", str(project))
+    code, found = checks(home, project)
+
+    assert code == 0
+    assert [found[name][0][0] for name in ("settings", "data folder", "disk", "store", "workspaces")] == [
+        "ok"
+    ] * 5
+    assert found["store"][0][1].startswith("1 sessions, ")
+    assert [status for status, _ in found["servers"]] == ["ok", "warning"]
+    assert found["servers"][1][1].startswith("notes: ")
+
+
+@pytest.mark.parametrize("broken", ["settings", "store", "workspaces", "data folder"])
+def test_doctor_fails_if_something_is_broken(tmp_path: Path, broken: str) -> None:
+    run(tmp_path, "call", "--keep", "files.list")
+    (tmp_path / "data" / "workspaces").mkdir(exist_ok=True)
+    match broken:
+        case "settings":
+            (tmp_path / "config.toml").write_text("nonsense = 1")
+        case "store":
+            (tmp_path / "data" / "holdfast.db").write_bytes(b"nonsense" * 1000)
+        case "workspaces":
+            (tmp_path / "data" / "workspaces" / "blog.toml").write_text("nonsense = 1")
+        case _:
+            (tmp_path / "data").chmod(0o777)
+    code, found = checks(tmp_path)
+
+    assert (code, found[broken][0][0]) == (1, "failed")

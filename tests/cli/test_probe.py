@@ -1,8 +1,12 @@
 import json
+import socket
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
+SERVERS = Path(__file__).parents[2] / "benchmarks" / "servers"
 EVERYTHING = str(Path(__file__).parents[2] / "peers/node_modules/.bin/mcp-server-everything")
 
 
@@ -59,3 +63,32 @@ def test_a_silent_server_is_ended_after_the_timeout():
     done = probe("--timeout", "0.3", *python("import time; time.sleep(60)"))
 
     assert (done.returncode, "did not complete the handshake within 0.3 s" in done.stderr) == (1, True)
+
+
+def test_probe_connects_to_a_url():
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/mcp"
+    refused = probe(url)
+    with subprocess.Popen(
+        [sys.executable, SERVERS / "toolkit_echo.py", "--http", f"127.0.0.1:{port}"],
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            for _ in range(200):
+                with closing(socket.socket()) as client:
+                    if client.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            done = probe("--json", url)
+        finally:
+            server.terminate()
+
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["era"], [tool["name"] for tool in found["tools"]]) == (
+        0,
+        "modern",
+        ["echo"],
+    )
+    assert (refused.returncode, url in refused.stderr) == (1, True)

@@ -2,8 +2,11 @@ import asyncio
 import json
 import os
 import platform
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from holdfast import settings
 from holdfast.host.host import Host
+from holdfast.model.ids import SessionId
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -125,6 +129,115 @@ def test_search_finds_messages(home: Path):
         "No message or title contains all of: logout. The search matches whole words.\n",
     )
     assert {json.loads(line)["session"]["title"] for line in for_programs} == {"the login bug"}
+
+
+def test_search_shows_each_session_once_with_its_latest_matches(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+
+    async def fill() -> None:
+        loaded = settings.load(home / "config.toml", environment(home))
+        async with Host(settings=loaded) as host, host.session(cwd=tmp_path) as session:
+            for number in range(5):
+                await session.prompt([{"type": "text", "text": f"apple {number}"}])
+
+    asyncio.run(fill())
+    rows = [line for line in run(home, "sessions", "search", "apple").stdout.splitlines() if "apple" in line]
+    (found,) = map(json.loads, run(home, "sessions", "search", "apple", "--json").stdout.splitlines())
+
+    assert [line.split()[0] for line in rows if line.startswith("sess_")] == [found["session"]["id"][:13]]
+    assert sum(f"apple {number}" in line for line in rows for number in range(1, 5)) == 3
+    assert {hit["snippet"] for hit in found["hits"]} >= {f"apple {number}" for number in range(5)}
+
+
+def test_sessions_are_found_by_source_tag_and_workspace(home: Path):
+    (_, stored) = listed(home)
+
+    added = run(home, "sessions", "tag", stored["id"], "urgent", "release", "release")
+    removed = run(home, "sessions", "tag", stored["id"], "--remove", "urgent")
+    shown = run(home, "sessions", "tag", stored["id"])
+    unknown = run(home, "sessions", "tag", stored["id"], "--remove", "nope")
+    empty = run(home, "sessions", "tag", stored["id"], " ")
+    filters = [
+        ("--tag", "release"),
+        ("--tag", "urgent"),
+        ("--tag", "release", "--source", "python"),
+        ("--source", "acp"),
+        ("--workspace", "nope"),
+    ]
+    found = [
+        [len(run(home, "sessions", *command, *each, "--json").stdout.splitlines()) for each in filters]
+        for command in (("list",), ("search", "login"))
+    ]
+
+    short = stored["id"][:13]
+    assert [done.stdout for done in (added, removed, shown)] == [
+        f"{short}: release, urgent\n",
+        f"{short}: release\n",
+        f"{short}: release\n",
+    ]
+    assert (unknown.returncode, f"{short} has no tag 'nope'." in unknown.stderr) == (2, True)
+    assert empty.returncode == 2
+    assert found == [[1, 0, 1, 0, 0]] * 2
+
+
+def make_older(home: Path, session_id: str, days: int) -> None:
+    with closing(sqlite3.connect(home / "data" / "holdfast.db")) as db, db:
+        db.execute(
+            "UPDATE sessions SET updated = updated - ? WHERE session_id = ?",
+            (days * 24 * 3600 * 1_000_000, session_id),
+        )
+
+
+def test_prune_deletes_sessions_that_were_not_used_for_long(home: Path):
+    (recent, old) = listed(home)
+    make_older(home, old["id"], 91)
+
+    nothing = run(home, "sessions", "prune", "--older-than", "92", "--yes")
+    dry = run(home, "sessions", "prune", "--older-than", "90", "--dry-run")
+    unconfirmed = run(home, "sessions", "prune", "--older-than", "90")
+    before = listed(home)
+    done = run(home, "sessions", "prune", "--older-than", "90", "--yes")
+    without = run(home, "sessions", "prune")
+
+    assert nothing.stderr == "No session was unused for 92 days.\n"
+    assert (old["id"][:13] in dry.stdout, recent["id"][:13] in dry.stdout) == (True, False)
+    assert (unconfirmed.returncode, len(before)) == (2, 2)
+    assert (done.stdout.splitlines()[-1], [each["id"] for each in listed(home)]) == (
+        "Deleted 1 session.",
+        [recent["id"]],
+    )
+    assert (without.returncode, "sessions.keep_days" in without.stderr) == (2, True)
+    assert len(run(home, "audit", "list", "--all", "--json").stdout.splitlines()) > 0
+
+
+def test_sessions_are_deleted_after_keep_days_when_holdfast_starts(home: Path, tmp_path: Path):
+    (recent, old) = listed(home)
+    make_older(home, old["id"], 31)
+
+    async def start() -> None:
+        environ = {**environment(home), "HOLDFAST_SESSIONS_KEEP_DAYS": "30"}
+        async with Host(settings=settings.load(home / "config.toml", environ)) as host, asyncio.timeout(20):
+            while await host.store.session(SessionId(old["id"])) is not None:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(start())
+
+    assert [each["id"] for each in listed(home)] == [recent["id"]]
+
+
+def test_open_session_is_not_pruned(tmp_path: Path):
+    async def run_host() -> tuple[int, int]:
+        loaded = settings.load(tmp_path / "config.toml", environment(tmp_path))
+        async with Host(settings=loaded) as host:
+            async with host.session(cwd=tmp_path) as session:
+                await session.prompt([{"type": "text", "text": "hello"}])
+                make_older(tmp_path, session.context.session_id, 400)
+                while_open = await host.prune(timedelta(days=300))
+            make_older(tmp_path, session.context.session_id, 400)
+            return while_open, await host.prune(timedelta(days=300))
+
+    assert asyncio.run(run_host()) == (0, 1)
 
 
 def test_a_moved_session_is_resumed_in_its_new_folder(home: Path, tmp_path: Path):

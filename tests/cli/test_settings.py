@@ -22,7 +22,7 @@ def test_show_prints_every_setting_its_value_and_where_it_comes_from(tmp_path: P
         ["log.format", "auto", "default"],
         ["wire.line_bytes", "16777216", "default"],
         ["wire.depth", "64", str(file)],
-        ["wire.digits", "4300", "default"],
+        ["wire.digits", "100", "default"],
         ["wire.values", "100000", "default"],
         ["wire.in_flight", "1024", "default"],
     ]
@@ -36,7 +36,7 @@ def test_show_prints_json_for_programs(tmp_path: Path) -> None:
 
     assert printed["file"] == str(file)
     assert printed["settings"]["wire.depth"] == {"value": 64, "origin": "file", "where": str(file)}
-    assert printed["settings"]["wire.digits"] == {"value": 4300, "origin": "default", "where": ""}
+    assert printed["settings"]["wire.digits"] == {"value": 100, "origin": "default", "where": ""}
 
 
 def test_show_prints_a_table_on_a_terminal(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def open_for_block(host: Host, options: OpenOptions) -> AsyncIterator[Sess
     """A session with options that only front ends use, such as the servers that a client brings."""
     session = await host.open(options)
     try:
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         yield session
     finally:
         await session.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.connect.argument_check import ArgumentChecker, compile_schema
 from holdfast.connect.catalog import CatalogTool, build_catalog
+from holdfast.model.errors import HoldfastError
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.wire.mcp.tools import Tool
 
@@ -225,3 +226,20 @@ def test_library_is_imported_only_when_it_is_needed(code: str):
     run = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
 
     assert run.stdout == "False\n"
+
+
+def test_missing_library_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.connect.argument_check.find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    with pytest.raises(HoldfastError, match="it is not installed") as caught:
+        ArgumentChecker()
+    assert caught.value.code.name == "BAD_INSTALLATION"
+
+
+async def test_library_that_cannot_be_loaded_fails_the_call(monkeypatch: pytest.MonkeyPatch):
+    checker = ArgumentChecker()
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # an import raises ImportError
+
+    with pytest.raises(HoldfastError, match="cannot be loaded") as caught:
+        await checker.find_error(make_tool(with_a({"type": "string"})), b'{"a": 5}', quota_key="session")
+    assert caught.value.code.name == "BAD_INSTALLATION"

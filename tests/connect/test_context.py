@@ -72,6 +72,28 @@ async def test_context_is_sent_with_every_kind_of_request(make_host: HostFactory
     }
 
 
+@pytest.mark.promise("CTX-05")
+async def test_shared_server_gets_the_context_of_the_session_with_every_kind_of_request(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({"c": counter_entry("--shared", lifetime="host")}) as host:
+        for user in ("ann", "bob"):
+            async with host.session(cwd=tmp_path, user_id=user) as session:
+                await session.list_resources("c")
+                await session.read_resource("c", "note://one")
+                await session.list_prompts("c")
+                await session.get_prompt("c", "greet")
+                await session.call("c.count")
+                received = (await session.call("c.received")).data
+            received.pop("subscriptions/listen")  # one for all sessions
+
+            assert (received, session.context.user_id) == (
+                dict.fromkeys(received, context_fields(session.context)),
+                user,
+            )
+            assert len(received) == 6
+
+
 @pytest.mark.promise("CTX-10")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("era", ERAS)

@@ -43,7 +43,7 @@ async def test_restriction_of_an_agent_narrows_what_the_workspace_allows(host: H
     agent = Restriction(imposed_by="the agent reviewer", servers=allow("b", "c"), tool_names=allow("read"))
     async with host:
         host.registry.add(project, trust=Trust.DIRECT, servers=allow("a", "b"))
-        _, resolution = await host.plan(OpenOptions(cwd=project, restriction=agent))
+        _, resolution = await host.plan(OpenOptions(cwd=project, restrictions=(agent,)))
 
     assert [(server.name, server.tools) for server in resolution.servers] == [("b", allow("read"))]
     assert Refusal(

@@ -60,6 +60,46 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
+ODD_OPTIONS: list[dict[str, Any]] = [
+    {"user_id": "a\ud800"},
+    {"user_id": "a\0b"},
+    {"user_id": "x" * 300_000},
+    {"user_id": 5},
+    {"title": "t\ud800"},
+    {"title": b"t"},
+    {"title": "x" * 10_000},
+    {"tags": ["\ud800"]},
+    {"tags": 5},
+    {"tags": [5]},
+    {"tools": 5},
+    {"tools": [5]},
+    {"workspace": "\ud800"},
+    {"workspace": 5},
+    {"trust": 5},
+    {"permission": 5},
+    {"keep": "no"},
+    {"only_these": 1},
+    {"cwd": 5},
+    {"cwd": "/nowhere\0"},
+    {"cwd": "/\ud800"},
+    {"servers": 5},
+    {"servers": {"\ud800": {"command": "true"}}},
+]
+
+
+async def test_odd_value_of_an_option_is_an_error_of_holdfast(home: Path):
+    opened: list[dict[str, Any]] = []
+    async with Host(settings=settings.load(home / "config.toml", environment(home))) as host:
+        for odd in ODD_OPTIONS:
+            options: dict[str, Any] = {"cwd": home, "only_these": True, **odd}
+            with pytest.raises(HoldfastError) as caught:
+                async with host.session(**options):
+                    opened.append(odd)
+            assert caught.value.code.name in ("BAD_ARGUMENT", "UNSTORABLE"), odd
+
+    assert opened == []
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path.resolve() / "project"
@@ -373,13 +413,13 @@ async def test_isolated_run_is_like_the_session_around_it_and_gets_no_more_right
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "tools as one text": ({"tools": "own.add"}, "`tools` must be a list of texts"),
-    "tags as one text": ({"tags": "nightly"}, "`tags` must be a list of texts"),
+    "tools as one text": ({"tools": "own.add"}, "`tools` must be a list of strings"),
+    "tags as one text": ({"tags": "nightly"}, "`tags` must be a list of strings"),
     "a bad pattern": ({"tools": [".add"]}, "`tools` must be a list of patterns"),
     "servers as a list": ({"servers": [{"name": "own"}]}, "`servers` must be like"),
     "servers with an object": (
         {"servers": {"own": {"command": object()}}},
-        "a value of the type object is not possible",
+        "a value of the type object is not supported",
     ),
     "an unknown mode": ({"permission": "maybe"}, "'maybe' is not a mode"),
     "an unknown trust": ({"trust": "blind"}, "'blind' is not a trust level"),
@@ -399,7 +439,7 @@ async def test_wrong_option_is_an_error_at_once(host: Host, folder: Path, wrong:
 
 async def test_misspelled_option_is_an_error_at_once(host: Host):
     wrong: Any = {"titel": "x"}
-    with pytest.raises(TypeError, match="There is no option 'titel' of a session"):
+    with pytest.raises(TypeError, match="A session has no option 'titel'"):
         async with host.session(**wrong):
             pass
 

@@ -44,8 +44,13 @@ async def test_files_are_read_and_written_through_the_editors_buffers(home: Path
         ]
         assert buffers == {str(cwd / "notes.md"): "edited\n"}
         assert (cwd / "notes.md").read_text() == "saved\n"
+        (question,) = [
+            params for method, params in zed.agent_requests if method == "session/request_permission"
+        ]
+        assert question["toolCall"]["content"] == ended[1]["content"]
         assert [method for method, _ in zed.agent_requests] == [
-            "fs/read_text_file", "session/request_permission",
+            "fs/read_text_file",
+            "fs/read_text_file", "session/request_permission",  # the question shows the change
             "fs/read_text_file", "fs/read_text_file", "fs/write_text_file",  # read again before it is written
         ]  # fmt: skip
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.likely_secrets import mask_url_passwords
+from holdfast.masking.mask import MASKED, Mask, mask_json
 from holdfast.masking.secret_names import is_secret_name
 from holdfast.model.json import Json
 
@@ -65,6 +66,17 @@ json_values = st.recursive(
 @given(value=json_values)
 def test_mask_without_secrets_changes_no_values(value: Json) -> None:
     assert Mask().mask_known_in_json(value) == value
+
+
+@given(parts=st.sets(st.lists(st.sampled_from(["abcdef", MASKED, " (2)", "-"]), max_size=4).map("".join)))
+def test_masked_object_has_as_many_values_as_before(parts: set[str]) -> None:
+    value: Json = {key: number for number, key in enumerate(parts)}
+
+    masked = Mask.of(["abcdef"]).mask_known_in_json(value)
+
+    assert isinstance(masked, dict)
+    assert list(masked.values()) == list(value.values())
+    assert [key for key in masked if "abcdef" in key] == []
 
 
 def test_any_value_under_a_secret_name_is_masked() -> None:
@@ -215,9 +227,12 @@ secret_values = st.recursive(
 def test_one_search_in_all_texts_masks_the_same_as_one_in_each(value: Json, by_name: bool) -> None:
     mask = Mask.of(["hunter22", "1234567890"])
 
+    def mask_text(text: str) -> str:
+        return mask_url_passwords(mask.mask_known(text)) if by_name else mask.mask_known(text)
+
     masked = mask.mask_all_in_json(value) if by_name else mask.mask_known_in_json(value)
 
-    assert masked == mask._mask_json(value, by_name=by_name)  # pyright: ignore[reportPrivateUsage]
+    assert masked == mask_json(value, mask.find, mask_text, by_name=by_name)
 
 
 def test_json_without_secrets_is_not_copied() -> None:

@@ -66,17 +66,40 @@ def test_signed_token_in_pieces_is_masked_to_its_end(obtained: ObtainedSecrets, 
     ["completed", "drop-database-production-1", "/root/.ssh/id_ed25519", "eyJ-delete-all-of-it", "a b"],
 )
 def test_server_cannot_mask_words_by_a_cookie(obtained: ObtainedSecrets, value: str):
-    obtained.add_from_server("link", value)
-    obtained.add_from_server("link", "q7Rk2Zp9Xw4Lm8Tb" * 4 + f"{value:.^64}")
+    obtained.add_from_server("", "link", value)
+    obtained.add_from_server("", "link", "q7Rk2Zp9Xw4Lm8Tb" * 4 + f"{value:.^64}")
 
     assert Mask().mask_known(f"{value:.^64}") == f"{value:.^64}"
 
 
+def test_value_that_a_server_chose_is_masked_in_its_session_only_until_that_closes(obtained: ObtainedSecrets):
+    cookie = "a1B2c3D4e5F6g7H8"
+    obtained.add_from_server("mine", "link", cookie)
+    masks = [Mask.of(["other-secret"]).for_session(session_id) for session_id in ("mine", "theirs", "")]
+
+    during = [mask.mask_known(cookie) for mask in masks]
+    streamed = [StreamMask(mask).feed(cookie[:-1]) for mask in masks]
+    obtained.forget_session("mine")
+
+    assert during == [MASKED, cookie, cookie]
+    assert streamed == ["", cookie[:-1], cookie[:-1]]
+    assert [mask.mask_known(cookie) for mask in masks] == [cookie] * 3
+    assert [mask.size for mask in masks] == [len(masks[1].secrets)] * 3
+
+
+def test_secrets_in_a_file_replace_those_that_were_in_it_before(obtained: ObtainedSecrets):
+    obtained.set_in_file("a", ("before-secret", "same-secret"))
+    obtained.set_in_file("b", ("same-secret",))
+    obtained.set_in_file("a", ("after-secret",))
+
+    assert Mask().mask_known("before-secret same-secret after-secret") == f"before-secret {MASKED} {MASKED}"
+
+
 def test_one_server_takes_no_room_from_others(obtained: ObtainedSecrets):
     obtained.add_credentials("ours", [TOKEN])
-    obtained.add_from_server("ours", "a1B2c3D4e5F6g7H8")
+    obtained.add_from_server("", "ours", "a1B2c3D4e5F6g7H8")
     for number in range(1000):
-        obtained.add_from_server("theirs", f"q7Rk2Zp9Xw4Lm8Tb1Vn6{number}")
+        obtained.add_from_server("", "theirs", f"q7Rk2Zp9Xw4Lm8Tb1Vn6{number}")
 
     assert Mask().mask_known(f"{TOKEN} a1B2c3D4e5F6g7H8 q7Rk2Zp9Xw4Lm8Tb1Vn6999") == " ".join([MASKED] * 3)
     assert obtained_secrets.count() < 100

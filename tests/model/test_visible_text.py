@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.visible_text import strip_invisible, to_line
+from holdfast.model.visible_text import is_visible, replace_invisible, strip_invisible, to_line
 
 
 @given(st.text())
@@ -18,3 +18,12 @@ def test_letters_without_shape_and_separators_are_removed():
 
 def test_a_text_becomes_one_line():
     assert to_line(" a\r\n\tb \u202e c\x85d ") == "a b cd"
+
+
+@given(st.text(st.characters() | st.sampled_from("a⚠1\ufe0e\ufe0f\u20e3\u3164\x1b\n")))
+def test_replaced_text_is_visible_and_visible_text_is_not_changed(text: str):
+    replaced = replace_invisible(text, lambda _: "�")
+
+    assert is_visible(replaced)
+    assert (replaced == text) == is_visible(text)
+    assert not is_visible(text) or strip_invisible(text) == text

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId
-from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve.admit import ServerApprovals
 from holdfast.resolve.confine import ConfinePolicy
+from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.resolve import ResolvePolicy, resolve
 from holdfast.resolve.select import Restriction
@@ -28,6 +30,7 @@ values: st.SearchStrategy[Any] = st.one_of(
             ),
             "trust_level": st.sampled_from(["direct", "sandboxed", "root"]),
             "disabled": st.booleans(),
+            "lifetime": st.sampled_from(["session", "host"]),
         },
     ),
     st.fixed_dictionaries({"url": st.sampled_from(["https://x.org", "http://10.0.0.1", "ftp://x"])}),
@@ -48,16 +51,31 @@ BUILTIN = ServerSpec(
 )
 
 
-@given(st.lists(entries, max_size=6), st.sampled_from(Trust), choices, st.booleans(), st.booleans())
+ANSWERS = ("none", "direct", "confined", "declined")
+
+
+def answer(loaded_entries: list[ServerEntry], given: str) -> ServerApprovals:
+    """The same answer to all servers."""
+    digests = [entry.digest for entry in loaded_entries]
+    return ServerApprovals(
+        direct=digests if given == "direct" else (),
+        confined=dict.fromkeys(digests, ConfinedGrant()) if given == "confined" else {},
+        declined=digests if given == "declined" else (),
+    )
+
+
+@given(
+    st.lists(entries, max_size=6), st.sampled_from(Trust), choices, st.booleans(), st.sampled_from(ANSWERS)
+)
 @pytest.mark.promise("RES-09")
 @pytest.mark.promise("RES-11")
 def test_every_server_is_resolved_or_has_exactly_one_refusal(
-    loaded_entries: list[ServerEntry], trust: Trust, chosen: Allowlist, sandbox: bool, approve: bool
+    loaded_entries: list[ServerEntry], trust: Trust, chosen: Allowlist, sandbox: bool, given: str
 ):
     context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=trust)
     policy = ResolvePolicy(
         builtins=(BUILTIN,),
-        approved={entry.digest for entry in loaded_entries} if approve else (),
+        approvals=answer(loaded_entries, given),
         restrictions=(Restriction(imposed_by="the workspace", servers=chosen),),
         confinement=ConfinePolicy(sandbox_problem="" if sandbox else "Install one."),
     )
@@ -70,22 +88,28 @@ def test_every_server_is_resolved_or_has_exactly_one_refusal(
     assert all(count == 1 for count in resolved.values())
 
 
-@given(st.lists(entries, max_size=6), st.booleans())
+@given(st.lists(entries, max_size=6), st.sampled_from(Trust), st.sampled_from(ANSWERS))
 @pytest.mark.promise("CTX-02")
 @pytest.mark.promise("RES-05")
-def test_every_local_server_of_a_sandboxed_session_is_confined_and_gets_the_context(
-    loaded_entries: list[ServerEntry], approve: bool
+@pytest.mark.promise("RES-14")
+def test_every_local_server_with_less_than_the_users_rights_is_confined_and_is_told_so(
+    loaded_entries: list[ServerEntry], trust: Trust, given: str
 ):
-    context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=Trust.SANDBOXED)
-    policy = ResolvePolicy(
-        builtins=(BUILTIN,), approved={entry.digest for entry in loaded_entries} if approve else ()
-    )
-
+    context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=trust)
+    policy = ResolvePolicy(builtins=(BUILTIN,), approvals=answer(loaded_entries, given))
+    resolution = resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy)
     local = [
-        (server, server.transport)
-        for server in resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy).servers
-        if isinstance(server.transport, Stdio)
+        (server, server.transport) for server in resolution.servers if isinstance(server.transport, Stdio)
     ]
 
-    assert all(server.confinement is not None for server, _ in local)
-    assert all(stdio.env["HOLDFAST_TRUST_LEVEL"] == "sandboxed" for _, stdio in local)
+    for server, stdio in local:
+        runs_confined = trust is Trust.SANDBOXED or server.is_confined
+        told = "HOLDFAST_SHARED" not in stdio.env and stdio.env["HOLDFAST_TRUST_LEVEL"]
+        assert (server.confinement is not None) == runs_confined
+        assert (told == "sandboxed") == runs_confined
+        assert not runs_confined or server.lifetime is not Lifetime.HOST
+    assert all(
+        server.is_confined == (given == "confined")
+        for server in resolution.servers
+        if server.source is Source.PROJECT
+    )

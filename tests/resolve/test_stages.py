@@ -13,9 +13,10 @@ from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.admit import admit
+from holdfast.resolve.admit import ServerApprovals, admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand import expand_servers
+from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
@@ -111,7 +112,7 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
             "command": "x",
             "trust_level": "sandboxed",
             "lifetime": "host",
-            "network": ["x.org"],
+            "writable": [".git"],
             "tools": "none",
         },
         source=source,
@@ -128,10 +129,20 @@ def test_projects_and_clients_cannot_vouch_for_their_servers(source: Source):
         SessionWarning(
             server="s",
             stage=Stage.VALIDATE,
-            text=f"These keys have no effect in /{source}.json: trust_level, lifetime, network. "
+            text=f"These keys have no effect in /{source}.json: trust_level, lifetime, writable. "
             "Only the operator's list, your own list and `Host(servers=…)` can set them.",
         ),
     )
+
+
+def test_paths_and_hosts_of_a_project_are_kept_for_its_approval_and_those_of_a_client_are_not():
+    value = {"command": "x", "network": ["x.org"], "readable": ["/data"]}
+    (project,) = validate_entry(value, source=Source.PROJECT).servers
+    by_client = validate_entry(value, source=Source.CLIENT)
+
+    assert project.transport == Stdio(command="x", network=("x.org",), readable=("/data",))
+    assert by_client.servers[0].transport == Stdio(command="x")
+    assert "no effect in /client.json: network, readable." in by_client.warnings[0].text
 
 
 @pytest.mark.parametrize(
@@ -240,7 +251,9 @@ def test_name_used_twice_goes_to_the_more_trusted_source():
         entry({"command": "theirs"}, source=Source.PROJECT),
     )
 
-    resolution = admit(validate(LoadedEntries(entries=entries)), Trust.DIRECT, [entries[1].digest])
+    resolution = admit(
+        validate(LoadedEntries(entries=entries)), Trust.DIRECT, ServerApprovals(direct=[entries[1].digest])
+    )
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
     assert reasons(resolution) == ["A server in /user.json has the same name. Rename one of them."]
@@ -306,12 +319,101 @@ def test_sandboxed_session_gets_only_marked_servers_and_its_clients_own():
 def test_project_server_is_refused_until_its_exact_content_is_approved():
     resolution = validate_entry({"command": "x"}, source=Source.PROJECT)
     changed = validate_entry({"command": "x", "args": ["--evil"]}, source=Source.PROJECT)
-    approved = {resolution.servers[0].digest}
+    approved = ServerApprovals(direct={resolution.servers[0].digest})
 
     assert admit(resolution, Trust.DIRECT).servers == ()
     assert admit(resolution, Trust.DIRECT, approved).servers == resolution.servers
     assert reasons(admit(changed, Trust.DIRECT, approved)) == [
         "It is not approved as it is now. To review it, run: holdfast servers approve"
+    ]
+
+
+CONFINED = ConfinedGrant(program_paths=("/opt/x",), readable=("/data",), network=("x.org",))
+
+
+@pytest.mark.parametrize("trust", Trust)
+@pytest.mark.promise("RES-14")
+def test_project_server_that_was_approved_as_confined_is_admitted_in_every_session(trust: Trust):
+    resolution = validate_entry({"command": "x", "network": ["y.org"]}, source=Source.PROJECT)
+    digest = resolution.servers[0].digest
+
+    (admitted,) = admit(resolution, trust, ServerApprovals(confined={digest: CONFINED})).servers
+
+    assert (admitted.is_confined, admitted.trust_in(trust), admitted.granted_paths) == (
+        True,
+        Trust.SANDBOXED,
+        ("/opt/x",),
+    )
+    assert admitted.transport == Stdio(command="x", network=("y.org", "x.org"), readable=("/data",))
+
+
+@pytest.mark.promise("RES-05")
+def test_sandboxed_session_does_not_get_a_project_server_with_the_users_rights_and_says_what_to_run():
+    resolution = validate_entry({"command": "x"}, "my server", source=Source.PROJECT)
+    approved = ServerApprovals(direct={resolution.servers[0].digest})
+
+    assert reasons(admit(resolution, Trust.SANDBOXED, approved)) == [
+        (
+            "You approved it with your rights, and this session is sandboxed. To let all sessions use it, but confined, "
+            "run: holdfast servers approve 'my server' --confined"
+        )
+    ]
+
+
+@pytest.mark.promise("RES-07")
+def test_declined_server_is_refused_with_the_command_to_review_it_again():
+    resolution = validate_entry({"command": "x"}, source=Source.PROJECT)
+    declined = ServerApprovals(declined={resolution.servers[0].digest})
+
+    assert reasons(admit(resolution, Trust.DIRECT, declined)) == [
+        "You declined it. To review it again, run: holdfast servers approve s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "used_by"),
+    [
+        ({"confined": True}, [*Trust]),
+        ({"confined": True, "trust_level": "direct"}, [Trust.DIRECT]),
+        ({"confined": True, "lifetime": "host"}, [*Trust]),
+    ],
+)
+@pytest.mark.promise("RES-14")
+def test_confined_server_of_the_users_own_is_admitted_where_its_trust_level_says_and_never_shared(
+    value: dict[str, Any], used_by: list[Trust]
+):
+    resolution = validate_entry({"command": "x", **value})
+    admitted = {trust: admit(resolution, trust).servers for trust in Trust}
+
+    assert [trust for trust, servers in admitted.items() if servers] == used_by
+    for trust in used_by:
+        (found,) = confine(
+            Resolution(servers=admitted[trust]), trust, ConfinePolicy(roots=("/work",))
+        ).servers
+        assert (found.confinement is not None, found.lifetime) == (True, Lifetime.SESSION)
+
+
+@pytest.mark.promise("RES-14")
+def test_confined_server_is_refused_in_a_direct_session_without_a_sandbox():
+    resolution = admit(validate_entry({"command": "x", "confined": True}), Trust.DIRECT)
+
+    confined = confine(resolution, Trust.DIRECT, ConfinePolicy(sandbox_problem="Install one."))
+
+    assert (confined.servers, reasons(confined)) == (
+        (),
+        ["It may only run confined, and there is no working sandbox. Install one."],
+    )
+
+
+@pytest.mark.promise("RES-14")
+def test_confined_remote_server_may_only_be_at_a_public_address():
+    resolution = admit(validate_entry({"url": "http://10.0.0.1/mcp", "confined": True}), Trust.DIRECT)
+
+    assert reasons(confine(resolution, Trust.DIRECT, ConfinePolicy())) == [
+        (
+            "It is approved as confined, so it may not reach 10.0.0.1: it is a private address. "
+            "To allow it, add it to servers.reachable in the settings."
+        )
     ]
 
 
@@ -505,7 +607,9 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
                 network=("x.org",),
                 has_empty_folder=True,
             ),
-            confinement=Confinement(roots=("/work",), network=("x.org",), quota=Quota(processes=5)),
+            confinement=Confinement(
+                roots=("/work",), network=("x.org",), quota=Quota(processes=5), scripts=()
+            ),
         ),
     )
 
@@ -535,7 +639,7 @@ def test_confined_server_cannot_change_a_root_with_approved_programs_unless_the_
     resolution = confine(Resolution(servers=(granted,)), Trust.SANDBOXED, policy)
 
     assert resolution.servers[0].confinement == Confinement(
-        roots=("/work", "/other"), protected=("/data",), read_only=read_only, writable=writable
+        roots=("/work", "/other"), protected=("/data",), read_only=read_only, writable=writable, scripts=()
     )
     assert [warning.text.split(" but ")[0] for warning in resolution.warnings] == [
         f"It can read {root}" for root in read_only

@@ -1,9 +1,21 @@
 """Attack 12: a session uses a server that was started before its trust was lowered."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from holdfast.model.context import current_context, use_context
+from holdfast.model.trust import Trust
+from holdfast.toolkit import Toolbox
+from holdfast.toolkit.authentication import ContextVarAuthenticator
+from holdfast.toolkit.guards import direct_only
+from holdfast.wire.frame import Raw
+from holdfast.wire.mcp.client import negotiate
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.server import server_peer
+from holdfast.wire.memory import connect_memory
+from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host
 from tests.connect.processes import is_alive
 
@@ -24,6 +36,49 @@ async def test_next_call_runs_with_the_lower_trust(make_host: HostFactory, folde
     assert "out of reach" not in after.text
 
 
+box = Toolbox("box", version="1")
+
+
+@box.tool(guards=[direct_only])
+def wipe() -> str:
+    """Delete everything."""
+    return "wiped"
+
+
+@pytest.mark.promise("RES-04")
+async def test_code_in_the_same_process_sees_the_lower_trust_at_once(make_host: HostFactory, folder: Path):
+    async def wipe_later() -> list[tuple[Trust, bool]]:
+        return [await _wipe(), await lowered.wait() and await _wipe()]
+
+    lowered = asyncio.Event()
+    async with make_host({}) as host, host.session(cwd=folder) as session:
+        running = asyncio.create_task(wipe_later())
+        await asyncio.sleep(0)
+        before = await _wipe()
+        copied = session.context
+        await session.lower_trust()
+        lowered.set()
+        with use_context(copied):  # the control: a copy of the context keeps the old trust
+            control = await _wipe()
+
+        assert (before, await _wipe(), control) == (
+            (Trust.DIRECT, True),
+            (Trust.SANDBOXED, False),
+            (Trust.DIRECT, True),
+        )
+        assert await running == [(Trust.DIRECT, True), (Trust.SANDBOXED, False)]
+
+
+async def _wipe() -> tuple[Trust, bool]:
+    """The trust of the current context, and whether a tool for direct sessions runs."""
+    own, context = Peer(), current_context()
+    assert context is not None
+    async with connect_memory(own, server_peer(box.server(ContextVarAuthenticator()))):
+        client = await negotiate(own, PeerInfo(implementation=Implementation(name="test", version="1")))
+        result = await client.call_tool("wipe", Raw(b"{}"))
+    return context.trust_level, not result.is_error
+
+
 async def test_control_link_that_stays_open_keeps_the_old_trust(
     make_host: HostFactory, folder: Path, tmp_path: Path
 ):
@@ -32,8 +87,6 @@ async def test_control_link_that_stays_open_keeps_the_old_trust(
         _, connection = await host.links.connect(session.scope, session.server("c"))
         kept = host.links._by_scope.pop(session.scope)  # so that lower_trust does not close it
         await session.lower_trust()
-        from holdfast.wire.frame import Raw
-
         result = await connection.call("read", Raw(b'{"path": "%b"}' % str(tmp_path / "secret").encode()))
         for link in kept.values():
             await link.close()

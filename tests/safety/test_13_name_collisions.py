@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.connect.catalog import build_catalog
+from holdfast.connect.catalog import Catalog, _model_name, build_catalog, group_servers
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
@@ -58,6 +58,36 @@ def test_similar_names_stay_distinct_in_any_order(one: tuple[str, str], other: t
         one,
         other,
     ]
+
+
+NAMES = ["a", "a_", "a.b", "a_b", "a__b", "a b", "b", "_b", "b__c", "b.c", "c", "c_0123456789abcdef"]
+
+
+def test_no_server_can_choose_the_name_that_another_servers_tool_has_got():
+    hub, brought = _server("hub"), _server("hub__mail")
+    honest = [(hub, [Tool(name="mail__send")]), (brought, [Tool(name="send")])]
+    target = build_catalog(honest).tools[0].model_name
+    aimed = Tool(name=target.removeprefix("hub__mail__"))
+
+    catalog = build_catalog([*honest[:1], (brought, [Tool(name="send"), aimed])])
+
+    assert _model_name(brought.name, aimed.name) == target, (
+        "the control: without a suffix, it would be this name"
+    )
+    assert (catalog.find(target).server, catalog.tools[0].model_name) == (hub, target)
+
+
+def test_tools_of_any_servers_have_different_names_although_each_group_is_named_alone():
+    servers = {name: _server(name) for name in NAMES}
+    tools = [Tool(name=name) for name in NAMES if " " not in name]
+    groups = set(group_servers(NAMES).values())
+
+    merged = Catalog.merge(build_catalog((servers[name], tools) for name in group) for group in groups)
+
+    assert (len(groups), len(merged.tools)) == (4, len(NAMES) * len(tools))
+    assert all(merged.find(name) is tool for tool in merged.tools for name in (tool.name, tool.model_name))
+    plain = {f"{tool.server.name}__{tool.definition.name}" for tool in merged.tools}
+    assert len(plain) < len(merged.tools), "the control"
 
 
 @pytest.mark.promise("RES-08")

@@ -15,13 +15,17 @@ from holdfast.audit.record import AuditKind, decode_record
 from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.door import PermissionQuestion
+from holdfast.model.event import Decision
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.resolve.approval_store import MAX_CLIENT_SERVERS, read_tool_pins
 from holdfast.resolve.server_entry import server_identity
 from holdfast.store.memory import MemoryStore
+from holdfast.store.store import Tx
 from holdfast.store.types import Approval
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, make_host
+from tests.session.support import ScriptedUser
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -116,7 +120,7 @@ async def withheld_tools(host: Host, folder: Path, user: str, entry: dict[str, A
     options = OpenOptions(cwd=folder, user_id=user, client_servers=({"name": "t", "env": [], **entry},))
     session = await host.open(options)
     try:
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         return [tool.name for tool in session.awaiting_approval["t"]]
     finally:
         await session.close()
@@ -177,6 +181,65 @@ async def test_pins_of_an_earlier_version_still_count(make_host: HostFactory, tm
             (withheld,) = session.awaiting_approval["t"]
 
     assert withheld.reason.startswith("It has changed since it was first used or approved.")
+
+
+@pytest.mark.promise("LNK-17")
+async def test_pins_that_were_stored_one_by_one_still_count(make_host: HostFactory, tmp_path: Path):
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([ADD]))
+    async with make_host({"t": changing_tools_server(tools)}) as host:
+        async with host.session(cwd=tmp_path) as session:
+            spec = session.server("t")
+        (pins,) = await host.store.read(lambda tx: tx.approvals('["pins", '))
+        *server, fingerprints = json.loads(pins.key)
+        key = json.dumps(["pin", *server[1:], "add"])
+
+        def store_as_before(tx: Tx) -> None:
+            tx.remove_approvals(pins.key)
+            tx.approve(replace(pins, key=key, content_hash=fingerprints["add"]))
+
+        await host.store.write(store_as_before)
+        async with host.session(cwd=tmp_path) as session:
+            unchanged = session.awaiting_approval["t"]
+        tools.write_text(json.dumps(CHANGES["new tool"]))
+        async with host.session(cwd=tmp_path) as session:
+            withheld = [tool.name for tool in session.awaiting_approval["t"]]
+        last = await host.approvals.last_definition(spec, "add")
+
+    assert (unchanged, withheld, last is not None and last.description) == (
+        (),
+        ["exfiltrate"],
+        "Add two numbers.",
+    )
+
+
+@pytest.mark.promise("LNK-17")
+@pytest.mark.parametrize("change", [*CHANGES, "nothing"])
+async def test_tool_that_changes_while_the_user_is_asked_is_not_called(
+    make_host: HostFactory, tmp_path: Path, change: str
+):
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([ADD]))
+
+    class ChangingUser(ScriptedUser):
+        """The tools change while the user reads the question. Then the user allows the call."""
+
+        async def request_permission(self, question: PermissionQuestion) -> Decision:
+            tools.write_text(json.dumps(CHANGES.get(change, [ADD])))
+            session.refresh_tools("t")
+            await session.tools()
+            return Decision.ALLOW_ONCE
+
+    async with (
+        make_host({"t": changing_tools_server(tools)}) as host,
+        host.session(cwd=tmp_path, permission="ask") as session,
+    ):
+        session.attach(ChangingUser())
+        answer = await session.call("t.add")
+
+    # A new tool beside it changes nothing for this one, and no change is the control.
+    is_same = change in ("new tool", "nothing")
+    assert (answer.ok, answer.code) == ((True, "") if is_same else (False, "NOT_PERMITTED"))
 
 
 @pytest.mark.promise("LNK-17")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
 from holdfast.model.process import GUARDED_NAMES
@@ -79,8 +79,8 @@ class Asking(Buffers):
         self.swapped = swapped
         self.capabilities = DoorCapabilities(permission=True)
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        self.asked.append(call)
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        self.asked.append(question.call)
         self.swapped.unlink(missing_ok=True)
         self.swapped.symlink_to(".envrc")
         return Decision.ALLOW_ONCE

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
@@ -17,12 +17,13 @@ import pytest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec, Quota
 from holdfast.sandbox import start_confined
+from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.keeper import client
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.start_confined import StartSlots
-from tests.sandbox.support import PATH, confined, python, read_line, run, started, wait_unlocked
+from tests.sandbox.support import PATH, confined, python, read_line, run, started, wait_unlocked, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -379,3 +380,65 @@ def test_server_that_would_run_as_root_without_a_limit_of_processes_is_refused(r
 
     assert "may not create a pids control group here" in refused
     assert control.stdout == "20\n", "the limit per user does not stop root"
+
+
+TAKE_ALL_AIO_SLOTS = """
+import ctypes, errno
+call, context = ctypes.CDLL(None, use_errno=True).syscall, ctypes.c_ulong(0)
+number = {"x86_64": 206, "aarch64": 0}[__import__("platform").machine()]
+print(call(number, 16, ctypes.byref(context)), errno.errorcode.get(ctypes.get_errno(), ""))
+"""
+
+
+@pytest.mark.promise("BOX-03")
+async def test_asynchronous_requests_of_the_whole_machine_cannot_be_used_up(
+    keeper: Keeper, root: Path
+) -> None:
+    """The kernel counts them for the machine (fs.aio-max-nr): a database of the user could not start."""
+    spec = python(TAKE_ALL_AIO_SLOTS)
+
+    confined_run, control = await run(keeper, confined(spec, root)), await run(keeper, spec)
+
+    assert confined_run.out == "-1 ENOSYS\n"
+    assert control.out in ("0 \n", "-1 ENOSYS\n")  # some kernels do not have it
+
+
+@pytest.mark.promise("BOX-03")
+async def test_all_confined_servers_share_the_processor_time_of_one_program(
+    keeper: Keeper, root: Path
+) -> None:
+    other = root.parent / "other"
+    other.mkdir()
+    wait = python("print('ready', flush=True); input()")
+    planned = [group for group in plan_cgroups(QUOTA, limit_processes=False) if group.outer]
+    if not planned:
+        pytest.skip("no control groups can be created here")
+    group = planned[0]
+    name, limits = group.outer[0]
+    async with (
+        started(keeper, confined(wait, root)) as first,
+        started(keeper, confined(wait, root)) as second,
+        started(keeper, confined(wait, other)) as third,
+        started(keeper, wait) as direct,
+    ):
+        groups = [find_group(child, group.parent) for child in (first, second, third, direct)]
+        shares = {
+            file: Path(group.parent, name, file).read_text().strip() for file in limits if "cpu" in file
+        }
+
+    assert len({*groups}) == 4
+    assert [path.parents[1].name for path in groups[:3]] == [name] * 3
+    assert groups[0].parent == groups[1].parent != groups[2].parent
+    assert name not in groups[3].parts, "control"
+    assert shares == {file: value for file, value in limits.items() if "cpu" in file}
+    await wait_until(lambda: not Path(group.parent, name, groups[0].parent.name).exists())
+
+
+def find_group(child: Child, parent: str) -> PurePath:
+    """The group of a server, in the hierarchy of this folder."""
+    controller = next((part for part in ("cpu", "memory") if f"/sys/fs/cgroup/{part}/" in f"{parent}/"), "")
+    for line in Path(f"/proc/{child.pid}/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controller in controllers.split(","):
+            return PurePath(group)
+    raise AssertionError(controller)

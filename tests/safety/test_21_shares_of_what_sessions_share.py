@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from holdfast.connect.link_pool import LinkPool
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.model.process import ProcessSpec
@@ -248,13 +252,19 @@ async def asks_while_others_wait(*, sessions: int, wait_seconds: float) -> bool:
         greedy = [EditorDoor(ours, ClientCapabilities(), f"greedy {number}") for number in range(sessions)]
         neighbour = EditorDoor(ours, ClientCapabilities(), "neighbour")
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(each.request_permission(call, "t", can_remember=True))
+            asyncio.create_task(
+                each.request_permission(PermissionQuestion(call=call, title="t", can_remember=True))
+            )
             for each in greedy
             for _ in range(100)
         ]
         for _ in range(3):
             await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(neighbour.request_permission(call, "t", can_remember=True)))
+        tasks.append(
+            asyncio.create_task(
+                neighbour.request_permission(PermissionQuestion(call=call, title="t", can_remember=True))
+            )
+        )
         tasks.append(asyncio.create_task(neighbour.read_text("/f")))
         try:
             async with asyncio.timeout(wait_seconds):
@@ -347,7 +357,7 @@ async def test_session_with_folders_that_fill_a_page_is_not_opened(make_host: Ho
         return tuple(f"/{index}{'d' * 4000}" for index in range(number))
 
     async with make_host({}) as host:
-        with pytest.raises(HoldfastError, match="characters together; the maximum is 65536"):
+        with pytest.raises(HoldfastError, match="characters in total; the maximum is 65536"):
             await host.open(OpenOptions(cwd=tmp_path, roots=roots(20)))
         few = await host.open(OpenOptions(cwd=tmp_path, roots=roots(10)))
         page = await host.store.sessions(SessionQuery(visibility=ALL_SESSIONS))
@@ -431,3 +441,52 @@ async def test_control_without_the_process_group_each_supervisor_reads_all_proce
     sleep = ProcessSpec(argv=("/bin/sleep", "1000"), env=PATH, cwd="/")
 
     assert await count_scans(tmp_path, monkeypatch, sleep, group_first=False) >= 3
+
+
+# A process that is suspended while it writes
+
+
+WRITER = """
+import asyncio, sys, time
+from holdfast.store.open_store import open_store
+from holdfast.store.suspension import suspend_between_transactions
+
+def work(tx):
+    tx.index_messages()
+    print("writing", flush=True)
+    time.sleep(0.5)
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        await store.write(work)
+
+if "protected" in sys.argv:
+    suspend_between_transactions()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_process_that_is_suspended_while_it_writes_does_not_block_others(tmp_path: Path, is_protected: bool):
+    arguments = [str(tmp_path / "store.db"), *(["protected"] if is_protected else [])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, *arguments],
+        stdout=subprocess.PIPE,
+        process_group=0,  # as a shell starts it: the kernel does not suspend an orphaned group
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        with closing(sqlite3.connect(tmp_path / "store.db", timeout=0.1, isolation_level=None)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+                is_blocked = False
+            except sqlite3.OperationalError:
+                is_blocked = True
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert (os.WIFSTOPPED(status), is_blocked) == (True, not is_protected)

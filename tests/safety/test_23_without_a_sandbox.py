@@ -14,7 +14,7 @@ from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.sandbox import DetectedSandbox, SandboxBackend, detect_sandbox
+from holdfast.sandbox.sandbox import Availability, CheckedOnce, SandboxBackend, make_sandbox
 from tests.sandbox.support import PATH, confined, run
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_unconfined_server_runs_without_a_sandbox(root: Path) -> None:
 @pytest.mark.promise("BOX-04")
 @pytest.mark.usefixtures("bwrap")
 async def test_working_sandbox_is_detected() -> None:
-    assert (await detect_sandbox()).sandbox is not None
+    assert (await make_sandbox().check()).works
 
 
 @pytest.mark.promise("BOX-04")
@@ -135,7 +135,7 @@ async def test_missing_sandbox_is_reported_with_the_reason(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
-    assert await detect_sandbox(engine, "image") == DetectedSandbox(sandbox=None, reason=reason)
+    assert await make_sandbox(engine, "image").check() == Availability(works=False, reason=reason)
 
 
 @pytest.mark.promise("BOX-04")
@@ -150,12 +150,37 @@ async def test_program_that_a_server_left_in_the_path_is_not_executed_as_the_san
     (open_folder / "link").symlink_to("bin")
     monkeypatch.setenv("PATH", f"{open_folder}/bin:{open_folder}/link:bin:{os.environ['PATH']}")
 
-    found = await detect_sandbox(engine, "image")
+    found = await make_sandbox(engine, "image").check()
     ran = (open_folder / "ran").exists()
     if engine:
         await ContainerSandbox(engine=engine, image="image", search_path=os.environ["PATH"]).check()
     else:
         await BwrapSandbox(search_path=os.environ["PATH"]).check()
 
-    assert (found.sandbox is not None or bool(engine), ran) == (True, False)
+    assert (found.works or bool(engine), ran) == (True, False)
     assert (open_folder / "ran").exists(), "control: with the whole PATH, it is executed"
+
+
+@pytest.mark.promise("BOX-04")
+async def test_brief_failure_of_the_sandbox_does_not_last() -> None:
+    """A shortage of descriptors or processes at one moment must not take the sandbox away until the next restart."""
+    results = [
+        Availability(works=False, reason="too many files are open"),
+        Availability(works=True),
+        Availability(works=False),
+    ]
+
+    async def check() -> Availability:
+        return results.pop(0)
+
+    def no_wait(sandbox: CheckedOnce) -> None:
+        sandbox._check_again = 0.0  # pyright: ignore[reportPrivateUsage]
+
+    checked = CheckedOnce(check)
+    at_once = [(await checked.result()).works, (await checked.result()).works]
+    no_wait(checked)
+    later = [(await checked.result()).works, (await checked.result()).works]
+    no_wait(checked)
+
+    assert (at_once, later) == ([False, False], [True, True])
+    assert (await checked.result()).works, "a success is kept"

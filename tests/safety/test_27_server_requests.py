@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
@@ -29,12 +28,14 @@ class AnswersEverything:
 
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.questions: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         return Decision.ALLOW_ONCE
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         self.requests.append("elicitation")
+        self.questions.append(str(params["message"]))
         return {"action": "accept", "content": {"password": "granted"}}
 
     async def sample(self, params: JsonObject) -> JsonObject:
@@ -84,6 +85,25 @@ async def test_control_unconfined_server_is_answered(
     assert (folder.as_uri() if what == "roots" else "granted") in answer
 
 
+@pytest.mark.promise("RES-14", "RES-18")
+@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("how", ["by request", "by input request"])
+async def test_confined_server_of_a_direct_session_may_only_ask_the_user_and_the_question_names_it(
+    make_host: HostFactory, folder: Path, what: str, how: str
+):
+    door = AnswersEverything()
+    answer = await _call_asking_tool(make_host, folder, door, (what, how), trust=Trust.DIRECT, confined=True)
+
+    if what == "elicitation":
+        assert "granted" in answer
+        assert "A question from the confined MCP server 'c', not from Holdfast:" in door.questions[0]
+    else:
+        assert (f"This server may not use {ASKED[what][1]} in this session" in answer, door.requests) == (
+            True,
+            [],
+        )
+
+
 async def _call_asking_tool(
     make_host: HostFactory,
     folder: Path,
@@ -92,10 +112,12 @@ async def _call_asking_tool(
     *,
     trust: Trust,
     asks: str | list[str] = "none",
+    confined: bool = False,
 ) -> str:
     what, how = request
     tool, method = ASKED[what]
     entry = for_sandboxed(counter_entry(*(("--handshake",) if how == "by request" else ()), asks=asks))
+    entry["confined"] = confined
     async with make_host({"c": entry}) as host:
         session = await host.open(OpenOptions(cwd=folder, trust=trust, door=door))
         if how == "by request":

@@ -8,15 +8,25 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from holdfast import telemetry
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import decode_record
+from holdfast.host.open_options import OpenOptions
+from holdfast.masking import log_mask
+from holdfast.masking.log_mask import LogSecrets
+from holdfast.masking.mask import MASKED, Mask
+from holdfast.model.context import use_context
 from holdfast.store.sqlite import SqliteStore
 from tests.audit.records import record
+from tests.connect.conftest import HostFactory, make_host
 
+__all__ = ["make_host"]
+
+FIELDS = {"time", "level", "logger", "event"}
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 NAMES = (
     'files\n{"kind":"call","outcome":"completed","tool":"innocent"}',
@@ -72,6 +82,86 @@ def test_control_unescaped_log_is_forged() -> None:
 
     assert '{"kind":"call","outcome":"completed","tool":"innocent"}' in written.splitlines()
     assert not written.replace("\n", "").isprintable()
+
+
+PIECES_OF_JSON = ('", "level": ', '"event"', "[masked]", '{"time": "', "warning", "\\u00", "}\n{")
+WORDS = "disk full"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("format", ["json", "human"])
+async def test_secrets_of_a_client_change_no_other_part_of_a_log_record(
+    make_host: HostFactory, tmp_path: Path, format: Literal["json", "human"]
+) -> None:
+    values = [
+        {"name": f"T{number}_TOKEN", "value": value} for number, value in enumerate((*PIECES_OF_JSON, WORDS))
+    ]
+    server: dict[str, Any] = {"name": "x", "command": "true", "args": [], "env": values}
+    stream = io.StringIO()
+    async with make_host({}) as host:
+        eve = await host.open(OpenOptions(cwd=tmp_path, user_id="eve", client_servers=(server,)))
+        telemetry.configure("info", format, stream)
+        try:
+            async with host.session(cwd=tmp_path, user_id="bob") as bob:
+                _log_fields()
+            with use_context(eve.context):
+                _log_fields()
+            _log_fields()
+        finally:
+            telemetry.configure("info", "auto")
+            await eve.close()
+
+    lines = [line for line in stream.getvalue().splitlines() if "did something" in line]
+    assert [WORDS in line for line in lines] == [True, False, False]
+    assert [f"session{mark}{bob.context.session_id}" in lines[0] for mark in ("=", '": "')].count(True) == 1
+    if format == "json":
+        records = [json.loads(line) for line in lines]
+        assert (
+            records[0].items()
+            >= {"level": "warning", "event": "bob did something", "reason": WORDS, "n": 7}.items()
+        )
+        assert [record["level"] for record in records] == ["warning"] * 3
+        assert records[1]["reason"] == records[2]["reason"] == MASKED
+
+
+def _log_fields() -> None:
+    logging.getLogger("holdfast.test").warning("bob did something", extra={"reason": WORDS, "n": 7})
+
+
+def test_control_a_mask_in_the_formatted_line_makes_it_invalid() -> None:
+    stream = io.StringIO()
+    telemetry.configure("info", "json", stream)
+    _log_fields()
+    telemetry.configure("info", "auto")
+
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(Mask.of(PIECES_OF_JSON).mask_known(stream.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("extra", "shown"),
+    [
+        ({"password": "hunter2"}, {"password": MASKED}),
+        ({"n": {"api_key": 123456, "x": 1}}, {"n": {"api_key": MASKED, "x": 1}}),
+        (
+            {"why": "token=abc at https://ann:pw@host/"},
+            {"why": f"token={MASKED} at https://ann:{MASKED}@host/"},
+        ),
+        ({"count": 12345678, "hunter22": 1}, {"count": MASKED, MASKED: 1}),
+    ],
+)
+def test_secrets_in_fields_are_masked_and_the_record_stays_valid(
+    extra: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    stream, mask = io.StringIO(), Mask.of(["12345678", "hunter22"])
+    secrets = LogSecrets.of("", mask, mask)
+    log_mask.add_secrets(secrets)
+    telemetry.configure("info", "json", stream)
+    logging.getLogger("holdfast.test").info("seen", extra=extra)
+    telemetry.configure("info", "auto")
+    log_mask.remove_secrets(secrets)
+
+    assert {key: value for key, value in json.loads(stream.getvalue()).items() if key not in FIELDS} == shown
 
 
 def _kept(name: str) -> str:

@@ -10,7 +10,9 @@ import pytest
 
 from holdfast import telemetry
 from holdfast.audit.audit import Audit
+from holdfast.masking import log_mask
 from holdfast.masking.configured_secrets import secrets_in_mapping
+from holdfast.masking.log_mask import LogSecrets
 from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.event import (
@@ -65,11 +67,12 @@ async def _run_session(folder: Path, mask: Mask) -> str:
     """Run a session in which every canary is in every kind of event, record and log line, and return the log."""
     stream = io.StringIO()
     telemetry.configure("debug", "json", stream)
-    telemetry.add_mask(mask)
+    secrets = LogSecrets.of("", mask, mask)
+    log_mask.add_secrets(secrets)
     try:
         await _session(folder / "holdfast.db", mask)
     finally:
-        telemetry.remove_mask(mask)
+        log_mask.remove_secrets(secrets)
         telemetry.configure("info", "auto")
     return stream.getvalue()
 

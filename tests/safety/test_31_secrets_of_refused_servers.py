@@ -65,7 +65,7 @@ async def _find_stored(make_host: HostFactory, folder: Path, words: Iterable[str
     async with make_host({}, durable=True) as host:
         _write(folder / "config" / "mcp.json", {"command": 5, "env": {"API_KEY": BROKEN}})
         session = await host.open(OpenOptions(cwd=cwd, client_servers=(client,)))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         assert len(session.refusals) == 3
         await session.call("files.read", {"path": ".mcp.json"})
         await session.call("files.write", {"path": "notes", "text": " ".join((*CANARIES, *WORDS))})

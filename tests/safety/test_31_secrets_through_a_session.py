@@ -1,5 +1,6 @@
 """Attack 31, in a live session: servers leak their secrets in results, errors and on standard error."""
 
+import hashlib
 import io
 import sys
 from collections.abc import Iterable
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast import telemetry
+from holdfast.audit.argument_hash import ArgumentHasher
+from holdfast.audit.record import AuditKind
 from holdfast.host.open_options import OpenOptions
 from holdfast.masking.mask import Mask
 from holdfast.model.permission import Mode
 from tests.connect.conftest import HostFactory, make_host
+from tests.session.support import audit_records
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -121,7 +125,7 @@ async def test_numbers_and_definitions_and_titles_contain_no_secret_of_any_serve
 
     async with make_host(servers, durable=True) as host:
         session = await host.open(OpenOptions(cwd=tmp_path, title=f"about {OTHER}", mode=Mode.AUTO))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         result = await session.call("talkative.go", {"amount": int(NUMBER)})
         await session.close()
 
@@ -132,3 +136,30 @@ async def test_numbers_and_definitions_and_titles_contain_no_secret_of_any_serve
 
 def _mask_nothing(_: object) -> Mask:
     return Mask()
+
+
+@pytest.mark.promise("AUD-03")
+@pytest.mark.parametrize("has_key", [True, False], ids=["keyed", "control"])
+async def test_masked_argument_cannot_be_guessed_from_its_hash_in_the_audit(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_key: bool
+):
+    if not has_key:
+        monkeypatch.setattr(ArgumentHasher, "__call__", _hash_without_key)
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        await session.call("files.list", {"account": "ann", "otp": "3817"})
+        records = await audit_records(host, AuditKind.CALL, AuditKind.DENIED)
+
+    hashes = {record.arguments_hash.rpartition(":")[2] for record in records}
+    guesses = (f"{number:04}" for number in range(10_000))
+    found = [
+        code for code in guesses if _plain_hash(b'{"account":"ann","otp":"%s"}' % code.encode()) in hashes
+    ]
+    assert (len(hashes), found) == (1, [] if has_key else ["3817"])
+
+
+def _hash_without_key(_: ArgumentHasher, arguments: bytes) -> str:
+    return _plain_hash(arguments)
+
+
+def _plain_hash(arguments: bytes) -> str:
+    return hashlib.sha256(arguments).hexdigest()

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,62 @@ def test_root_of_another_server_decides_nothing_either(root: Path, other: Path) 
     after = mounted(root / "server", elsewhere, sandbox)
 
     assert [any(path.startswith(str(other)) for path in paths) for paths in (before, after)] == [True, False]
+
+
+@pytest.mark.promise("BOX-06", "BOX-08")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
+def test_fetched_package_decides_nothing_about_the_mounts(
+    root: Path, other: Path, is_protected: bool
+) -> None:
+    package = root.parent / "package"
+    program = package / "env" / "bin" / "server"
+    program.parent.mkdir(parents=True)
+    _link("venv/bin/python")(program, other)
+    confinement = Confinement(
+        roots=(str(root),), readable=(str(package),), untrusted=(str(package),) if is_protected else ()
+    )
+
+    seen = BwrapSandbox().program_paths(
+        ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root), confinement=confinement)
+    )
+
+    assert any(path.startswith(str(other)) for path in seen) != is_protected
+
+
+def _in_a_home(other: Path, monkeypatch: pytest.MonkeyPatch) -> Confinement:
+    monkeypatch.setenv("HOME", str(other))
+    return Confinement(scripts=(str(other / "deploy"),))
+
+
+def _with_holdfasts_own_files(other: Path, monkeypatch: pytest.MonkeyPatch) -> Confinement:
+    return Confinement(scripts=(str(other / "deploy"),), protected=(str(other / "data"),))
+
+
+def _of_a_client(other: Path, monkeypatch: pytest.MonkeyPatch) -> Confinement:
+    return Confinement(scripts=None)
+
+
+def _control(other: Path, monkeypatch: pytest.MonkeyPatch) -> Confinement:
+    return Confinement(scripts=(str(other / "deploy"),))
+
+
+@pytest.mark.promise("BOX-06", "BOX-08")
+@pytest.mark.parametrize("case", [_in_a_home, _with_holdfasts_own_files, _of_a_client, _control])
+def test_package_of_a_script_is_not_mounted_if_it_holds_more_than_the_program(
+    root: Path,
+    other: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: Callable[[Path, pytest.MonkeyPatch], Confinement],
+) -> None:
+    (other / "package.json").touch()
+    (other / "data").mkdir()
+    confinement = replace(case(other, monkeypatch), roots=(str(root),))
+
+    seen = BwrapSandbox().program_paths(
+        ProcessSpec(argv=("/bin/sh", str(other / "deploy")), env=PATH, cwd=str(root), confinement=confinement)
+    )
+
+    assert (str(other) in seen) == (case is _control)
 
 
 @pytest.mark.promise("BOX-06")

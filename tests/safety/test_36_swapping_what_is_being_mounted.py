@@ -39,6 +39,9 @@ class SwappedSandbox:
     async def check(self) -> Availability:
         return await self._sandbox.check()
 
+    def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
+        return self._sandbox.program_paths(spec)
+
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         prepared = self._sandbox.prepare(spec)
         self._swap()

@@ -43,7 +43,7 @@ async def test_no_value_of_the_environment_is_in_a_refusal_or_in_the_store(
     project = _project(tmp_path)
     async with make_host({}, durable=True) as host:
         session = await host.open(OpenOptions(cwd=project))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         refusals, warnings = session.refusals, session.warnings
         await session.close()
     stored = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())

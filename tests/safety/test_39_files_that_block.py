@@ -3,11 +3,14 @@
 import asyncio
 import fcntl
 import os
+import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,13 @@ import pytest
 from holdfast import settings
 from holdfast.cli.chat.history import load_history
 from holdfast.connect.http.login_store import read_login
-from holdfast.model import file_timeout
+from holdfast.host.remote import client
+from holdfast.host.remote.client import AttachRequest, attach_to_owner
+from holdfast.host.remote.sockets import connect_socket, open_listening_socket
+from holdfast.model import codes, file_timeout
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.server import Source
 from holdfast.resolve import inputs
 from holdfast.resolve.load import LoadedEntries, load_file, read_config_file
@@ -28,6 +35,8 @@ from holdfast.token.verifier import Verifier
 from holdfast.workspaces.registry import Registry
 from holdfast.workspaces.worktree import find_repository
 from tests.connect.conftest import HostFactory, make_host
+from tests.host.remote.owner_process import open_owner
+from tests.host.remote.test_attach import Watcher, attach
 
 __all__ = ["make_host"]
 
@@ -313,3 +322,107 @@ def _in_time(work: Callable[[], Any]) -> Any:
     if isinstance(results[0], BaseException):
         raise results[0]
     return results[0]
+
+
+# The sockets of other hosts
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[Path]:
+    """The data folder of a host that is stopped (Ctrl-Z): it accepts no connection."""
+    with closing(open_listening_socket(tmp_path, "stopped")):
+        yield tmp_path
+
+
+def fill_queue(data: Path) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            connect_socket(data, "stopped").close()
+
+
+def test_connecting_to_a_stopped_host_never_waits(stopped: Path):
+    fill_queue(stopped)
+
+    with pytest.raises(BlockingIOError):
+        connect_socket(stopped, "stopped")
+
+
+def test_control_a_blocking_connection_to_a_stopped_host_waits(stopped: Path):
+    fill_queue(stopped)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(0.2)
+
+    with closing(connection), pytest.raises((TimeoutError, BlockingIOError)):
+        connection.connect(str(stopped / "sockets" / "stopped"))
+
+
+def test_hosts_that_start_take_no_place_in_the_queue_of_a_stopped_host(stopped: Path):
+    (stopped / "sockets" / "ended").touch()
+    with closing(socket.socket(socket.AF_UNIX)) as ended:
+        (stopped / "sockets" / "ended").unlink()
+        ended.bind(str(stopped / "sockets" / "ended"))
+    for number in range(40):
+        open_listening_socket(stopped, str(number)).close()
+
+    connect_socket(stopped, "stopped").close()
+    assert {path.name for path in (stopped / "sockets").iterdir()} == {"stopped", "39"}
+
+
+def test_control_probing_with_a_connection_fills_the_queue(stopped: Path):
+    for _ in range(40):
+        probe = socket.socket(socket.AF_UNIX)
+        probe.setblocking(False)
+        with closing(probe), suppress(BlockingIOError):
+            probe.connect(str(stopped / "sockets" / "stopped"))
+
+    with pytest.raises(BlockingIOError):
+        connect_socket(stopped, "stopped")
+
+
+@pytest.mark.anyio
+async def test_cancelling_at_a_stopped_owner_ends_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with open_owner(tmp_path) as owner:
+        door = Watcher()
+        async with attach(owner, door) as remote:
+            monkeypatch.setattr(client, "CONNECT_SECONDS", 0.1)
+            monkeypatch.setattr(client, "_CHANGE_SECONDS", 0.1)
+            owner.process.send_signal(signal.SIGSTOP)
+            prompt = asyncio.create_task(remote.prompt([{"type": "text", "text": "/tools"}]))
+            with pytest.raises(HoldfastError, match="does not answer"):
+                await remote.change_mode(Mode.READ_ONLY)
+            assert not prompt.done()  # the control: without a cancellation, it waits
+            await remote.cancel()
+            with pytest.raises(HoldfastError, match="It may be suspended"):
+                await prompt
+        owner.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.anyio
+async def test_position_that_no_event_has_is_refused_and_idle_connections_are_closed(tmp_path: Path):
+    async with open_owner(tmp_path, "--impatient") as owner:
+        idle = [connect_socket(owner.data, owner.lease.holder) for _ in range(70)]
+        loop = asyncio.get_running_loop()
+        ends = await asyncio.gather(*(loop.sock_recv(connection, 1) for connection in idle))
+        request = AttachRequest(door=DoorKind.CHAT, after=-(2**70))
+        with pytest.raises(HoldfastError) as refused:
+            async with attach_to_owner(
+                owner.data, owner.lease, door=(door := Watcher()), on_events=door.show, request=request
+            ):
+                pass
+        for connection in idle:
+            connection.close()
+        async with attach(owner, Watcher()) as remote:
+            await remote.prompt([{"type": "text", "text": "/tools"}])
+
+    assert (set(ends), refused.value.code) == ({b""}, codes.BAD_ARGUMENT)
+
+
+@pytest.mark.anyio
+async def test_control_idle_connections_leave_no_place(tmp_path: Path):
+    async with open_owner(tmp_path) as owner:
+        idle = [connect_socket(owner.data, owner.lease.holder) for _ in range(64)]
+        with pytest.raises(HoldfastError, match="is held by"):
+            async with attach(owner, Watcher()):
+                pass
+        for connection in idle:
+            connection.close()

@@ -86,7 +86,7 @@ async def test_session_opens_in_every_hostile_folder(
 async def _neighbour(host: Host, folder: Path) -> AsyncIterator[Neighbour]:
     (folder / "note").write_text("a note")
     session = await host.open(OpenOptions(cwd=folder, only_server="files"))
-    await session.wait_for_servers()
+    await session.wait_ready_and_store()
     neighbour = Neighbour(session)
     working = asyncio.create_task(neighbour.work())
     try:
@@ -169,7 +169,7 @@ async def _open_and_close(
     session = await host.open(options)
     seconds = time.perf_counter() - began
     try:
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         assert SECRET not in repr((session.refusals, session.warnings))
     finally:
         await session.close()

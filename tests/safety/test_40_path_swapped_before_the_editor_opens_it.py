@@ -158,7 +158,7 @@ async def test_running_confined_server_of_another_session_turns_the_editor_off(
 
     async with make_host({"counter": for_sandboxed(counter_entry())}) as host:
         direct = await host.open(OpenOptions(cwd=cwd, door=editor))
-        await direct.wait_for_servers()
+        await direct.wait_ready_and_store()
 
         async def read() -> None:
             result = await direct.call("files.read", {"path": "folder/file"})
@@ -181,7 +181,7 @@ async def test_lowering_the_trust_of_a_session_turns_the_editor_off(make_host: H
 
     async with make_host({}) as host:
         session = await host.open(OpenOptions(cwd=cwd, door=editor))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         before = await session.call("files.read", {"path": "folder/file"})
         await session.lower_trust()
         after = await session.call("files.read", {"path": "folder/file"})

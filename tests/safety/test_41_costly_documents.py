@@ -1,7 +1,10 @@
 """Attack 41: small documents that cost much work: results, arguments, prompts, requests and changed files at others' cost."""
 
+import asyncio
 import difflib
 import json
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.acp import content
+from holdfast.acp.updates import Updates
+from holdfast.agent import slash_commands
 from holdfast.agent.describe_arguments import describe_arguments
 from holdfast.agent.parse_commands import MAX_COMMANDS, MAX_LINES, parse_commands
+from holdfast.audit.audit import Audit
+from holdfast.audit.delete_sessions import delete_session
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.connect import call
 from holdfast.connect.call import ToolResult
@@ -20,14 +28,28 @@ from holdfast.connect.connection import ConnectOptions
 from holdfast.host.open_options import OpenOptions
 from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Outcome, ToolCalled, ToolEnded
+from holdfast.model.event import Outcome, Thought, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE_BUDGET, STORED_BUDGET, Budget, Limits
 from holdfast.resolve.load import load
 from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
-from holdfast.wire.frame import Raw
+from holdfast.session.subscription import EventFeed
+from holdfast.store.open_store import open_store
+from holdfast.store.sqlite import read_tx, write_tx
+from holdfast.store.store import ReadTx, Store
+from holdfast.store.types import Hold
+from holdfast.testing.store_contract.factories import hold_session
+from holdfast.wire import strict_json
+from holdfast.wire.frame import Raw, parse_line
 from holdfast.wire.mcp.tools import CallResult, Tool
-from holdfast.wire.strict_json import exceeds_budget, has_more_values
+from holdfast.wire.strict_json import (
+    StrictJsonError,
+    check_json,
+    decode_json,
+    exceeds_budget,
+    has_more_values,
+    strip_strings,
+)
 from tests.agent.test_slash_commands import FakeTurn, run
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import Watcher
@@ -201,7 +223,7 @@ async def test_call_with_arguments_of_many_values_is_not_made(
     async with make_host({"s": entry()}) as host, host.session(cwd=tmp_path) as session:
         for arguments in costly:
             result = await session.call("s.small", arguments)
-            assert result.message == "The arguments have more than 100000 values. Nothing was called."
+            assert result.message == "The arguments have more than 100000 JSON values. Nothing was called."
         assert (await session.call("s.small", {"a": [0] * 100})).ok
 
 
@@ -407,7 +429,8 @@ def printed(capsys: pytest.CaptureFixture[str], old: str, new: str) -> list[str]
 def test_files_that_are_slow_to_compare_are_not_compared(capsys: pytest.CaptureFixture[str]):
     old, new = hostile_file(20_000, backwards=False), hostile_file(20_000, backwards=True)
 
-    assert printed(capsys, old, new)[-1] == "(-20000 +20000 lines)"
+    shown = printed(capsys, old, new)
+    assert (shown[-1], shown[-2].startswith("-")) == ("… and 39961 more lines", True)
 
 
 def test_change_in_the_middle_of_a_large_hostile_file_is_shown(capsys: pytest.CaptureFixture[str]):
@@ -423,3 +446,197 @@ def test_control_difflib_needs_more_than_linear_time():
         list(difflib.unified_diff(old.splitlines(), new.splitlines()))
 
     assert any(ratio > 15 for ratio in slowdowns(compare, 200))
+
+
+# Numbers, and calls into C that hold up every thread
+
+
+MEGABYTES = 4 * 1024 * 1024
+LONGEST_CALL = 0.05  # seconds of processor time; each attack took several times as long
+HEAD = b'{"jsonrpc":"2.0","method":"x","params":'
+LONG_MESSAGES = {
+    "white space": HEAD + b"[" + b" " * MEGABYTES + b"]}",
+    "long integers": HEAD + b"[" + b",".join([b"9" * 4300] * (MEGABYTES // 4300)) + b"]}",
+    "extreme floats": HEAD + b"[" + b",".join([b"1e308"] * 50_000) + b"]}",
+    "escapes": HEAD + b'["' + rb"\n" * (MEGABYTES // 2) + b'"]}',
+    "a repeated payload": b'{"jsonrpc":"2.0","x":[%b1],"method":"x","params":[%b2]}'
+    % ((b"1," * (MEGABYTES // 4),) * 2),
+}
+
+
+def longest_call(work: Callable[[], object]) -> float:
+    """The processor time of the longest call into C: between two events of the profiler, no other thread can run."""
+    longest, last = 0.0, time.thread_time()
+
+    def measure(*_: object) -> None:
+        nonlocal longest, last
+        longest = max(longest, time.thread_time() - last)
+        last = time.thread_time()
+
+    sys.setprofile(measure)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return longest
+
+
+@pytest.mark.parametrize("kind", LONG_MESSAGES)
+def test_no_call_into_c_takes_long_for_a_message(kind: str):
+    message = LONG_MESSAGES[kind]
+
+    assert any(
+        longest_call(lambda: parse_line(message, DEFAULT_LIMITS)) < LONGEST_CALL for _ in range(ATTEMPTS)
+    )
+
+
+def test_control_msgspec_and_a_pattern_take_long_for_such_messages():
+    floats, spaces = b"[" + b"1e308," * 10_000 + b"0]", LONG_MESSAGES["white space"]
+
+    assert longest_call(lambda: msgspec.json.decode(floats)) > LONGEST_CALL
+    assert longest_call(lambda: re.search(rb"(?<![0-9])[0-9]{4301}", spaces)) > LONGEST_CALL
+
+
+def test_numbers_that_take_long_to_read_are_read_quickly_or_not_at_all():
+    floats = b"[" + b",".join([b"1e308", b"-5e-324", b"2.2250738585072011e-308", b"0.1"] * 10) + b"]"
+    with pytest.raises(msgspec.DecodeError, match="more than 100 digits"):
+        decode_json(b"[" + b"9" * 5000 + b"]")
+    with pytest.raises(msgspec.DecodeError, match="out of range"):
+        decode_json(b"[" + b"1," * 600 + b"1e999]")
+    with pytest.raises(StrictJsonError, match="numbers like 1e300"):
+        check_json(b"[" + b"1e300," * 1100 + b"1]", DEFAULT_LIMITS)
+
+    assert decode_json(floats) == json.loads(floats)
+    assert decode_json(b'["' + b"9" * 5000 + b'"]') == ["9" * 5000]
+    check_json(b"[" + b"1.5e-07," * 5000 + b"1]", DEFAULT_LIMITS)
+
+
+def test_result_with_long_integers_is_shown_as_text():
+    result = tool_result({"structuredContent": {"a": [10**4200] * 10}})
+
+    assert isinstance(result.data, str)
+
+
+@pytest.mark.parametrize("text", [rb'"\"', rb"\\", rb'"', rb'"\\","', rb'{"a":"b\"c"},'])
+def test_strings_are_stripped_wherever_a_long_text_is_cut(text: bytes, monkeypatch: pytest.MonkeyPatch):
+    document = text * 50
+    whole = strip_strings(document)
+    for size in range(1, 30):
+        monkeypatch.setattr(strict_json, "_SLICE_BYTES", size)
+        assert strip_strings(document) == whole
+
+
+# Results of many values
+
+
+def old_editor_block(block: JsonObject) -> JsonObject:
+    try:
+        msgspec.convert(block, content._Text | content._Image | content._Audio)  # pyright: ignore[reportPrivateUsage]
+    except msgspec.ValidationError:
+        return {"type": "text", "text": "{}"}
+    return block
+
+
+def test_editor_gets_some_blocks_of_a_result_that_has_thousands():
+    empty: JsonObject = {}
+    ended = ToolEnded(call_id="1", outcome=Outcome.COMPLETED, content=(empty,) * 9900)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        (update,) = Updates().for_event(ended)
+    finally:
+        sys.setprofile(None)
+
+    assert (len(update["content"]), calls < 5000) == (101, True)
+    assert update["content"][-1]["content"] == {"type": "text", "text": "(9800 more blocks are not shown)"}
+
+
+def test_control_checking_each_block_against_a_union_takes_many_times_as_long():
+    blocks: list[JsonObject] = [{}] * 9900
+
+    old = _seconds(lambda _: [old_editor_block(block) for block in blocks], 0)
+    assert old > 10 * _seconds(lambda _: content.editor_blocks(blocks), 0)
+
+
+async def test_small_result_of_many_blocks_is_formatted_in_a_thread(monkeypatch: pytest.MonkeyPatch):
+    threads: set[str] = set()
+    format_result = slash_commands._format_result  # pyright: ignore[reportPrivateUsage]
+
+    def spy(name: str, result: ToolResult) -> str:
+        threads.add(threading.current_thread().name)
+        return format_result(name, result)
+
+    monkeypatch.setattr(slash_commands, "_format_result", spy)
+    turn = FakeTurn()
+    turn.result = tool_result({"content": [{}] * 9900})
+    await run("/call wiki.list", turn=turn)
+
+    assert (turn.result.size < 30_000, threads) == (True, {"holdfast-parse"})
+
+
+# Large sessions
+
+
+LARGE = 300_000
+
+
+async def fill(store: Store, count: int) -> Hold:
+    hold = await hold_session(store, title="large")
+    for number in range(count):
+        await store.append(hold, Thought(message_id=str(number), text="x" * LARGE))
+    return hold
+
+
+async def test_events_are_read_in_batches_of_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with open_store(tmp_path / "store.db") as store:
+        hold = await fill(store, 6)
+
+        def read(tx: ReadTx) -> int:
+            return len(tx.events(hold.session_id, 0, 256))
+
+        assert await store.read(read) == 2
+        assert [stored.seq async for stored in store.events(hold.session_id)] == [1, 2, 3, 4, 5, 6]
+        feed = EventFeed(hold.session_id, store)
+        feed.subscriptions = 1
+        feed.publish([stored async for stored in store.events(hold.session_id)], [LARGE] * 6)
+        assert [len(feed.recent(after)) for after in (0, 3, 5)] == [2, 2, 1]
+        monkeypatch.setattr(read_tx, "MAX_EVENTS_BYTES", 10**9)  # the control: all of them at once
+        assert await store.read(read) == 6
+
+
+async def test_large_session_is_deleted_in_short_transactions(tmp_path: Path):
+    async with open_store(tmp_path / "store.db") as store, open_store(tmp_path / "store.db") as other:
+        audit, hold = Audit(store), await fill(store, 20)
+        await store.release(hold)
+        await store.write(
+            lambda tx: tx.delete_part(tx.acquire(hold.session_id))
+        )  # as if the process had ended here
+        left = await store.session(hold.session_id)
+        await store.write(lambda tx: tx.release(Hold(hold.session_id, hold.epoch + 1)))
+        assert left is not None
+        deleting = asyncio.create_task(delete_session(store, audit, hold.session_id))
+        titles: set[str] = set()
+        while not deleting.done():  # another process can write between two parts
+            await hold_session(other)
+            found = await other.session(hold.session_id)
+            titles.add("" if found is None else found.title)
+        await deleting
+
+        assert (left.last_seq, "(partly deleted)" in titles) == (16, True)
+        assert await store.session(hold.session_id) is None
+
+
+async def test_control_without_a_limit_a_session_is_deleted_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with open_store(tmp_path / "store.db") as store:
+        hold = await fill(store, 6)
+        assert await store.write(lambda tx: tx.delete_part(hold))
+        monkeypatch.setattr(write_tx, "_DELETED_BYTES", 10**9)
+
+        assert not await store.write(lambda tx: tx.delete_part(hold))

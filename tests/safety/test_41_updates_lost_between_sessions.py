@@ -156,9 +156,11 @@ async def test_file_of_a_user_stays_the_users_when_root_edits_it(tmp_path: Path)
 
     await edit_all(files, [0])
     await files.call("write", path="new", text="new")
+    await files.call("write", path="folder/inner/new", text="new")
 
     assert owner_and_mode(path) == (54321, 54322, 0o600)
-    assert owner_and_mode(tmp_path / "new")[:2] == (54321, 54322)
+    for new in ("new", "folder", "folder/inner", "folder/inner/new"):
+        assert owner_and_mode(tmp_path / new)[:2] == (54321, 54322), new
     assert control.stat().st_uid == 0, "control"
 
 

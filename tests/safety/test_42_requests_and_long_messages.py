@@ -1,6 +1,7 @@
 """Attack 42: requests, progress and long messages of a server take the event loop's time, or memory, at other sessions' cost."""
 
 import asyncio
+import os
 import ssl
 import threading
 import time
@@ -28,6 +29,8 @@ from holdfast.connect.http.response import HttpResponse
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import ServerMessages
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.connect.stderr import ServerStderr, capture_stderr
+from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
@@ -36,13 +39,14 @@ from holdfast.model.light_event import LightEvent
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.session import servers as servers_module
+from holdfast.session import calls as calls_module
 from holdfast.wire.frame import Notification, Raw, Request
 from holdfast.wire.lines import LONG_BYTES, LongLines
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp import client as client_module
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.peer import Peer
+from holdfast.wire.strict_json import decode_json
 from tests.connect.conftest import HostFactory, make_host
 from tests.connect.http.raw import HEAD, RawServer, fetch, resolve_to, send, serve_answers, sized_response
 from tests.connect.web import ScriptedServer, connect_options, http_entry, result_response, serve
@@ -210,7 +214,7 @@ async def test_long_resource_is_decoded_in_a_thread(
             return None
         return result_response(message, {"contents": [{"uri": "note://a", "text": "x" * length}]})
 
-    monkeypatch.setattr(servers_module, "run_in_parse_thread", record)
+    monkeypatch.setattr(calls_module, "run_in_parse_thread", record)
     async with (
         serve(ScriptedServer(answer)) as url,
         make_host({"web": http_entry(url)}, options=connect_options()) as host,
@@ -220,7 +224,7 @@ async def test_long_resource_is_decoded_in_a_thread(
 
     assert (len(read["contents"][0]["text"]), in_thread) == (
         length,
-        [msgspec.json.decode] if length > LONG_BYTES else [],
+        [decode_json] if length > LONG_BYTES else [],
     )
 
 
@@ -302,3 +306,61 @@ async def reading_unfinished(
 
 def free_bytes(memory: LongLines) -> int:
     return memory._free  # pyright: ignore[reportPrivateUsage]
+
+
+# Standard error
+
+
+NOISY = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="s"))
+
+
+@pytest.mark.anyio
+async def test_calls_that_fail_at_once_mask_the_same_output_once(monkeypatch: pytest.MonkeyPatch):
+    masked: list[int] = []
+    mask_all = Mask.mask_all
+
+    def spy(mask: Mask, text: str) -> str:
+        masked.append(len(text))
+        return mask_all(mask, text)
+
+    monkeypatch.setattr(Mask, "mask_all", spy)
+    throttle = LoopThrottle()
+    stderr = ServerStderr(NOISY, throttle)
+    stderr.data_received(b"a=b-c: a=b-c:\n" * 2800)
+    reports = await asyncio.gather(*(stderr.report_in_turn(start) for start in range(0, 1400, 14)))
+
+    assert (len(set(reports)), len(masked), masked[0] <= 8 * 1024) == (1, 1, True)
+    throttle.charge(1.0)  # the session has used its share: the next report waits for its turn
+    waiting = asyncio.create_task(stderr.report_in_turn(stderr.position - 1400))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (waiting.done(), len(masked)) == (False, 1)
+    stderr.report_since(stderr.position - 1400)  # the control: it masks at once
+    assert len(masked) == 2
+    waiting.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_throttled", [True, False])
+async def test_flood_of_standard_error_is_read_within_the_sessions_share(is_throttled: bool):
+    throttle = LoopThrottle()
+    if not is_throttled:  # the control: the loop reads nothing else
+        throttle = Unlimited()
+    reader, writer = os.pipe()
+    chunks, was_paused = 400, False
+    stderr, transport = await capture_stderr(os.fdopen(reader, "rb"), NOISY, throttle)
+    flood = threading.Thread(target=lambda: [os.write(writer, b"x" * 65536) for _ in range(chunks)])
+    flood.start()
+    while stderr.position < chunks * 65536:
+        await asyncio.sleep(0)
+        was_paused = was_paused or not transport.is_reading()
+    flood.join()
+    os.close(writer)
+    transport.close()
+
+    assert was_paused is is_throttled
+
+
+class Unlimited(LoopThrottle):
+    def charge(self, seconds: float, now: float | None = None) -> bool:
+        return False

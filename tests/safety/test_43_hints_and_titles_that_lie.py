@@ -10,8 +10,7 @@ import pytest
 from holdfast.connect.catalog import build_catalog
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
 from holdfast.model.server import Http, ServerSpec, Source
@@ -45,8 +44,8 @@ class AskedUser(ScriptedUser):
         super().__init__()
         self.questions: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        self.questions.append(title)
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        self.questions.append(question.title)
         return Decision.REJECT
 
 
@@ -68,7 +67,7 @@ async def attempt(host: Host, options: OpenOptions, mode: Mode = Mode.ASK, serve
     user = AskedUser()
     session = await host.open(options)
     try:
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         session.attach(user)
         await session.permission.change_mode(mode)
         await session.prompt(text_prompt(f"/call {server}.delete"))

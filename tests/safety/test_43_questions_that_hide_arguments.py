@@ -1,6 +1,7 @@
 """Attack 43: a server or a project makes a permission question hide the arguments that count."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import msgspec
 import pytest
 
 from holdfast.host.host import Host
+from holdfast.masking import mask
 from holdfast.masking.likely_secrets import MASKED
 from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.json import Json
 from holdfast.model.permission import Mode
@@ -56,8 +58,8 @@ class ReadingUser(ScriptedUser):
         super().__init__()
         self.shown: list[Json] = []
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        self.shown.append(msgspec.json.decode(call.arguments))
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        self.shown.append(msgspec.json.decode(question.call.arguments))
         return Decision.REJECT
 
 
@@ -108,6 +110,50 @@ async def test_secrets_of_the_host_and_the_environment_are_masked_in_questions(
     assert shown == {"a": MASKED, "b": [f"see {MASKED}"]}
 
 
+WEAK_PASSWORD = "postgres"
+COLLIDING: dict[str, Any] = {
+    "postgres": "DROP TABLE users",
+    "postgrespostgres": "select 1",
+    "nested": [{"postgres": "a", MASKED: "b", f"{MASKED} (2)": "c"}],
+}
+
+
+@pytest.mark.parametrize("origin", ["environment", "unapproved project"])
+async def test_arguments_whose_masked_names_are_the_same_are_all_shown_and_stored(
+    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch, origin: str
+):
+    arguments = COLLIDING
+    if origin == "environment":
+        monkeypatch.setenv("PGPASSWORD", WEAK_PASSWORD)
+    else:
+        random = "aB3dE6gH9jK2mN5pQ8"
+        arguments = json.loads(json.dumps(COLLIDING).replace(WEAK_PASSWORD, random))
+        entries = {"theirs": {"command": "/bin/cat", "env": {"A_TOKEN": random}}}
+        (folder / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    async with make_host({"mine": lying_entry(folder, TOOL)}) as host:
+        shown, stored = await ask_about(host, folder, arguments)
+
+    masked = {
+        MASKED: "DROP TABLE users",
+        f"{MASKED} (2)": "select 1",
+        "nested": [{f"{MASKED} (3)": "a", MASKED: "b", f"{MASKED} (2)": "c"}],
+    }
+    assert shown == (masked if origin == "environment" else arguments)
+    assert str(masked) in stored
+
+
+async def test_control_with_masked_names_that_are_not_numbered_an_argument_vanishes(
+    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PGPASSWORD", WEAK_PASSWORD)
+    monkeypatch.setattr(mask, "_mask_keys", _mask_keys_without_numbers)
+    async with make_host({"mine": lying_entry(folder, TOOL)}) as host:
+        shown, stored = await ask_about(host, folder, COLLIDING)
+
+    assert shown == {MASKED: "select 1", "nested": [{MASKED: "b", f"{MASKED} (2)": "c"}]}
+    assert "DROP TABLE" not in stored
+
+
 async def test_control_with_the_mask_for_stored_data_questions_hide_what_counts(
     make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -129,6 +175,10 @@ async def test_control_with_the_mask_for_stored_data_questions_hide_what_counts(
         "command": f"{MASKED}work",
         "run": MASKED,
     }
+
+
+def _mask_keys_without_numbers(keys: Iterable[str], find: mask.Find) -> list[str]:
+    return [mask.mask_spans(key, find(key)) for key in keys]
 
 
 async def _add_project(host: Host, folder: Path, *, is_approved: bool) -> None:

@@ -98,7 +98,7 @@ async def where(host: Host, folder: Path, names: list[str], **options: Any) -> d
     """The working folder of each server."""
     session = await host.open(OpenOptions(cwd=folder, **options))
     try:
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         refused = [refusal.reason for refusal in session.refusals if refusal.server in names]
         assert not refused
         return {name: (await session.call(f"{name}.where")).text for name in names}

@@ -14,13 +14,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.audit.audit import Audit
+from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
-from holdfast.model.server import ServerSpec, Source
+from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
+from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import load_file
-from holdfast.resolve.program import describe_change, read_program
+from holdfast.resolve.program import describe_change, quote_path, read_program
 from holdfast.resolve.program_imports import python_module_candidates
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.sandbox.support import bind_mount
@@ -276,6 +280,7 @@ MAPPED = json.dumps(
         "exports": {"./x": {"import": "./lib/x.mjs"}},
     }
 )
+START = json.dumps({"scripts": {"start": "node b/x", "twice": "npm run start"}})
 PLANTED = "import pathlib\npathlib.Path('evil').touch()\nVERSION = 1\n"
 
 
@@ -363,6 +368,56 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({".mvn/jvm.config": ""}, "mvn exec:java", ".mvn/jvm.config"),
         ({"go.work": ""}, "go run .", "go.work"),
         ({".python-version": ""}, "uvx server", ".python-version"),
+        *(
+            ({"b/index.js": ""}, command, "b/index.js")
+            for command in ("node b/index", "node ./b", "bun run b/index")
+        ),
+        *(({"b/index.ts": ""}, command, "b/index.ts") for command in ("tsx b/index", "npx -y tsx b/index")),
+        *(
+            ({"package.json": START, "b/x.js": ""}, command, "b/x.js")
+            for command in (
+                *(
+                    "npm start",
+                    "npm run start",
+                    "npm --silent start",
+                    "yarn start",
+                    "pnpm start",
+                    "bun start",
+                ),
+                *("npm run twice", "node --run start", "node --run=start", "sh -c 'npm start'"),
+            )
+        ),
+        ({"server.js": "", "package.json": "{}"}, "npm start", "server.js"),
+        *(
+            ({"pyproject.toml": f"[{table}]\nstart = {value}", "app/cli.py": ""}, command, "app/cli.py")
+            for table, value, command in (
+                ("project.scripts", "'app.cli:main'", "uv run start"),
+                ("tool.poetry.scripts", "'app.cli:main'", "poetry run start"),
+                ("tool.pdm.scripts", "{cmd = ['python', '-m', 'app.cli']}", "pdm run start"),
+                ("tool.hatch.envs.dev.scripts", "['python app/cli.py']", "hatch run dev:start"),
+                ("tool.rye.scripts", "{ chain = ['python -Im app.cli'] }", "rye run start"),
+            )
+        ),
+        ({"pixi.toml": "[tasks.go]\ncmd = 'python s.py'", "s.py": ""}, "pixi run go", "s.py"),
+        ({"setup.cfg": "console_scripts =\n  go = app:main", "app.py": ""}, "uv run go", "app.py"),
+        ({"Pipfile": "[scripts]\ngo = 'python s.py'", "s.py": ""}, "pipenv run go", "s.py"),
+        ({"deno.json": '{"tasks": {"start": "deno run -A x.ts"}}', "x.ts": ""}, "deno task start", "x.ts"),
+        ({"Makefile": "serve:\n\t@node b/index", "b/index.js": ""}, "make serve", "b/index.js"),
+        ({"justfile": "serve:\n  python -m app", "app/__main__.py": ""}, "just serve", "app/__main__.py"),
+        ({"app/main.py": ""}, "uvicorn app.main:app", "app/main.py"),
+        ({"my-app.py": ""}, "python -Im my-app", "my-app.py"),
+        ({"s.py": "import hélper", "hélper.py": ""}, "python s.py", "hélper.py"),
+        ({"s.py": "import ﬁles", "files.py": ""}, "python s.py", "files.py"),
+        ({"a/s.py": "from.b import c", "a/b.py": ""}, "python a/s.py", "a/b.py"),
+        (
+            {"s.py": "from p import *", "p/__init__.py": "__all__ = ['q']", "p/q.py": ""},
+            "python s.py",
+            "p/q.py",
+        ),
+        ({"a.jar": "", "b.jar": ""}, "java -cp a.jar:b.jar Main", "b.jar"),
+        ({"b/Main.class": ""}, "java -cp b Main", "b/Main.class"),
+        ({"src/main.rs": "", "Cargo.toml": ""}, "cargo run", "src/main.rs"),
+        ({"cmd/x/main.go": "", "go.mod": ""}, "go run ./cmd/x", "cmd/x/main.go"),
     ],
 )
 def test_what_a_program_loads_is_part_of_it(
@@ -377,8 +432,48 @@ def test_what_a_program_loads_is_part_of_it(
     (project / changed).write_text("evil")
     after = read_program(shlex.split(command), str(project))
 
-    assert describe_change(before.parts, after) == f"{changed} changed"
+    assert describe_change(before.parts, after) == f"{quote_path(changed)} changed"
     assert before.digest != after.digest
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("npm start", "npm runs what a file in the project's folder says, and no such file was found."),
+        ("deno task dev", "deno runs what a file in the project's folder says"),
+        ("make serve", "make runs what a file in the project's folder says"),
+        ("npm run start -w server", "with '-w', npm runs another package of the project."),
+        ("pnpm --filter=server start", "with '--filter', pnpm runs another package of the project."),
+        ("yarn workspace server start", "with 'workspace', yarn runs another package of the project."),
+        # These run what is not in the project, or nothing that a file in it decides.
+        *(
+            (command, "")
+            for command in ("npx -y some-package", "uvx some-server --package x", "node /opt/x.js")
+        ),
+        *(
+            (command, "")
+            for command in ("python -m installed", "go run example.org/x@v1", "npm run x --prefix /opt/x")
+        ),
+        ("uv run s.py --package x", ""),
+    ],
+)
+def test_command_that_hides_what_it_runs_is_refused_with_advice(tmp_path: Path, command: str, told: str):
+    problem = read_program(shlex.split(command), str(tmp_path)).problem
+
+    assert problem.startswith(told)
+    assert bool(problem) == bool(told)
+    assert not told or "Write the command that" in problem
+
+
+def test_source_in_an_unusual_encoding_is_approved_with_a_note(tmp_path: Path):
+    (tmp_path / "s.py").write_bytes(b"# coding: utf-7\nimport b")
+    (tmp_path / "t.py").write_bytes("# coding: latin-1\nimport \xe9".encode("latin-1"))
+    (tmp_path / "é.py").touch()
+
+    assert read_program(["python", "s.py"], str(tmp_path)).is_partial
+    known = read_program(["python", "t.py"], str(tmp_path))
+    assert (sorted(known.files), known.is_partial) == (["t.py", "é.py"], False)
 
 
 @pytest.mark.promise("RES-07")
@@ -471,7 +566,7 @@ def test_program_that_takes_too_long_to_read_is_refused(tmp_path: Path):
 
     refused = read_program(["python", "s.py"], str(tmp_path), hashes=FileHashes(seconds=-1))
 
-    assert refused.problem.endswith("s.py is part of a program that takes too long to read")
+    assert refused.problem.endswith(" is part of a program that takes too long to read")
 
 
 @pytest.mark.parametrize(
@@ -503,6 +598,152 @@ def test_program_is_what_the_command_names_in_the_project(
         (tmp_path / path).write_text(content)
 
     assert sorted(read_program(shlex.split(command), str(tmp_path)).files) == program.split()
+
+
+ENDING = WRITER.replace(
+    "        try:\n", "        if params['arguments'].get('end'):\n            sys.exit()\n        try:\n"
+)
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("change", ["revoke", "confine", "nothing, the control"])
+async def test_revoked_server_is_not_started_again(
+    make_host: HostFactory, folder: Path, tmp_path: Path, change: str
+):
+    # No file of the project is part of the program, so there is nothing else to compare.
+    program = tmp_path / "program.py"
+    program.write_text(ENDING)
+    async with make_host({}) as host:
+        await approve_project(host, folder, "-I", "-S", str(program))
+        (entry,) = load_file(Source.PROJECT, folder / ".mcp.json").entries
+        async with host.session(cwd=folder) as session:
+            if change == "revoke":
+                await host.approvals.revoke_server(entry.origin, entry.name, by="ann")
+            elif change == "confine":
+                read = await host.approvals.read_program(entry_command(entry), str(folder))
+                await host.approvals.approve_server(entry, by="ann", program=read, grant=ConfinedGrant())
+            ended = await session.call("theirs.write", {"end": True})
+            again = await session.call("theirs.write", {"path": str(tmp_path / "again")})
+
+    assert not ended.ok
+    assert (again.ok, (tmp_path / "again").exists()) == ((change.endswith("control"),) * 2), again.text
+    assert again.ok or "its approval was revoked, or replaced by one with other rights" in again.text
+
+
+@pytest.mark.promise("RES-07")
+async def test_project_server_that_another_process_revokes_is_ended(make_host: HostFactory, folder: Path):
+    write_server(folder)
+    async with make_host({}) as host:
+        await approve_project(host, folder, "server.py", "tools.txt")
+        (entry,) = load_file(Source.PROJECT, folder / ".mcp.json").entries
+        async with host.session(cwd=folder) as session:
+            before = [spec.name for spec in host.links.specs() if spec.source is Source.PROJECT]
+            elsewhere = Approvals(host.store, Audit(host.store), pin_tools="")
+            await elsewhere.revoke_server(entry.origin, entry.name, by="ann")
+            await host.approvals.on_change()  # what the host does every few seconds
+            after = [spec.name for spec in host.links.specs() if spec.source is Source.PROJECT]
+            refused = await session.call("theirs.run")
+
+    assert (before, after, refused.ok) == (["theirs"], [], False)
+
+
+@pytest.mark.promise("RES-07")
+async def test_remote_server_that_is_revoked_is_not_connected_again(make_host: HostFactory, folder: Path):
+    file = folder / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"theirs": {"url": "https://example.org/mcp"}}}))
+    (entry,) = load_file(Source.PROJECT, file).entries
+    spec = ServerSpec(
+        name="theirs",
+        source=Source.PROJECT,
+        transport=Http(url="https://example.org/mcp"),
+        origin=entry.origin,
+        digest=entry.digest,
+    )
+    async with make_host({}) as host:
+        await host.approvals.approve_server(entry, by="ann")
+        await host.approvals.check_program(spec, str(folder))
+        await host.approvals.revoke_server(entry.origin, entry.name, by="ann")
+        with pytest.raises(HoldfastError, match="its approval was revoked"):
+            await host.approvals.check_program(spec, str(folder))
+
+
+def own_writer(tmp_path: Path) -> dict[str, Any]:
+    """The entry of a server that writes to files, for sandboxed sessions."""
+    writer = tmp_path / "writer.py"
+    writer.write_text(WRITER)
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", str(writer)],
+        "readable": [str(writer)],
+        "trust_level": "sandboxed",
+    }
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.usefixtures("bwrap")
+async def test_nothing_in_a_sandboxed_session_can_write_where_own_programs_lie(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = (
+        "bin/notes",
+        ".venv/bin/python3",
+        "tools/tool.py",
+        "app/build/x.js",
+        "app/package.json",
+        "cwd/x",
+        "free/x",
+    )
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("#!/bin/sh\n")
+        (folder / file).chmod(0o755)
+    link = tmp_path / "tool"
+    link.symlink_to(folder / "tools" / "tool.py")
+    monkeypatch.setenv("PATH", f"{folder}/.venv/bin:{os.environ['PATH']}")
+    own = {
+        "notes": {"command": str(folder / "bin" / "notes")},
+        "tool": {"command": "sh", "args": ["-c", f"exec {link}"]},
+        "app": {"command": "node", "args": [str(folder / "app" / "build" / "x.js")]},
+        "cwd": {"command": "true", "cwd": str(folder / "cwd")},
+        "confined": {"command": str(folder / "free" / "x"), "confined": True},
+    }
+    writer = own_writer(tmp_path)
+    paths = ["bin/new", ".venv/bin/python3", "tools/ssl.py", "app/node_modules", "cwd/new", "free/new"]
+    async with (
+        make_host({"w": writer, "granted": {**writer, "writable": ["."]}, **own}) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*", "granted.*", "files.*"]) as session,
+    ):
+        tools = [(await session.call("files.write", {"path": path, "text": ""})).ok for path in paths]
+        written = [(await session.call("w.write", {"path": str(folder / path)})).text for path in paths]
+        control = [(await session.call("granted.write", {"path": str(folder / path)})).text for path in paths]
+        warned = {warning.text.split(" but ")[0] for warning in session.warnings if warning.server == "w"}
+
+    assert tools == [False] * 5 + [True]
+    assert written == ["Read-only file system"] * 5 + ["written"]
+    assert control == ["written"] * 6
+    assert {f"It can read {folder}/{name}" for name in ("bin", ".venv", "tools", "app", "cwd")} <= warned
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.usefixtures("bwrap")
+async def test_approval_counts_for_sandboxed_sessions_that_are_open(
+    make_host: HostFactory, folder: Path, tmp_path: Path
+):
+    write_server(folder)
+    (folder / ".mcp.json").write_text("{}")
+    path = str(folder / "plugin.py")
+    async with (
+        make_host({"w": own_writer(tmp_path)}) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
+    ):
+        control = (await session.call("w.write", {"path": path})).text
+        control_tool = (await session.call("files.write", {"path": path, "text": ""})).ok
+        await approve_project(host, folder, "server.py", "tools.txt")
+        written = (await session.call("w.write", {"path": path})).text
+        tool = (await session.call("files.write", {"path": path, "text": "evil"})).ok
+
+    assert (control, control_tool) == ("written", True)
+    assert (written.splitlines()[-1], tool) == ("Read-only file system", False)
 
 
 async def test_control_if_only_the_entry_is_approved_the_rewritten_program_runs(

@@ -15,11 +15,15 @@ import pytest
 from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, ProcessSpec
+from holdfast.model.trust import Trust
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.placeholders import _rename_or_disable
+from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.sandbox.start_confined import wait_for_cleanups
 from holdfast.settings import load
+from tests.builtin.support import Files
 from tests.sandbox.support import PATH, confined, copy_source, read_line, run, started, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -152,23 +156,105 @@ async def test_root_with_an_approved_program_cannot_be_changed_at_all(keeper: Ke
     )
 
 
-@pytest.mark.promise("BOX-01")
-@pytest.mark.parametrize(
-    ("target", "is_refused"), [("store", True), (".husky/store", False), ("../store", False)]
-)
-async def test_git_file_that_names_a_repository_in_the_root_is_refused(
-    keeper: Keeper, root: Path, target: str, is_refused: bool
-) -> None:
-    (root / target).mkdir(parents=True)
-    (root / ".git").write_text(f"gitdir: {target}\n")
+GIT_FILES: dict[str, tuple[str, dict[str, str], tuple[str, ...], tuple[str, ...]]] = {
+    # What the `.git` file says, the links and folders to create, and the paths that the server must not change.
+    "a repository in the root": ("gitdir: store", {}, ("store/config",), ("store",)),
+    "spaces that belong to the name": ("gitdir: store ", {}, ("store /config",), ("store ",)),
+    "no space": ("gitdir:store", {}, ("store/config",), ("store",)),
+    "a link in the root": (
+        "gitdir: build/store/repo",
+        {"build/store": "../../outside"},
+        (),
+        ("build", "build/store"),
+    ),
+    "a folder that is left again": (
+        "gitdir: build/../store",
+        {},
+        ("build/x", "store/config"),
+        ("build", "store"),
+    ),
+    "a commondir": ("gitdir: ../outside/repo", {}, ("common/config",), ("common",)),
+    "a link beside the hooks": ("gitdir: ../outside/repo", {}, ("tools/hook",), ("tools",)),
+}
 
-    if is_refused:
-        with pytest.raises(HoldfastError, match=r"names '.*/root/store' as the repository.*Move"):
-            await attack(keeper, root, files=(f"{target}/config",))
-    else:
-        await attack(keeper, root, files=(f"{target}/config",))
-    assert not (root / target / "config").exists()
-    assert await attack(keeper, root, files=("store/config",), writable=(".git",)) == {"write store/config"}
+
+def write_git_file(root: Path, case: str) -> None:
+    text, links, files, _ = GIT_FILES[case]
+    repository = root.parent / "outside" / "repo"
+    (repository / "hooks").mkdir(parents=True)
+    (repository / "commondir").write_text("../../root/common\n" if case == "a commondir" else ".\n")
+    if case == "a link beside the hooks":
+        (repository / "hooks" / "pre-commit").symlink_to(root / "tools" / "hook")
+    for path in files:
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("mine")
+    for path, target in links.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).symlink_to(target)
+    (root / ".git").write_text(f"{text}\n")
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("case", ["a repository in the root", "a link in the root"])
+async def test_repository_that_a_git_file_names_cannot_be_changed(
+    keeper: Keeper, root: Path, case: str
+) -> None:
+    write_git_file(root, case)
+    _, _, files, moves = GIT_FILES[case]
+
+    achieved = await attack(keeper, root, files=(*files, "notes.txt"), moves=moves)
+    control = await attack(keeper, root, files=files, moves=moves, writable=(".git",))
+
+    assert achieved == {"write notes.txt"}
+    assert control == {
+        *(f"write {path}" for path in files),
+        *(f"move {path}" for path in moves if "/" not in path),
+    }
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("case", GIT_FILES)
+async def test_servers_and_file_tools_have_the_same_rules_for_git_files(root: Path, case: str) -> None:
+    write_git_file(root, case)
+    _, _, files, moves = GIT_FILES[case]
+    direct, sandboxed = Files(root), Files(root, trust=Trust.SANDBOXED)
+
+    read_only = find_read_only_names([str(root)])[str(root)]
+    by_tools = {await sandboxed.code("write", path=path, text="evil") for path in files}
+    control = {await direct.code("write", path=path, text="mine") for path in files}
+
+    assert {path for path in moves if "/" not in path} <= read_only
+    assert (by_tools <= {"DENIED"}, control <= {"OK"}) == (True, True)
+
+
+@pytest.mark.promise("BOX-01")
+async def test_repository_in_a_folder_that_a_server_may_change_is_refused(keeper: Keeper, root: Path) -> None:
+    (root / ".claude" / "store").mkdir(parents=True)
+    (root / ".git").write_text("gitdir: .claude/store\n")
+    config = ".claude/store/config"
+
+    assert await attack(keeper, root, files=(config,)) == set()
+    refused = pytest.raises(HoldfastError, match=r"/root/\.claude' contains a repository.*add \"\.git\"")
+    with refused:
+        await attack(keeper, root, files=(config,), writable=(".claude",))
+    (root / ".vscode").mkdir()
+    for number in range(600):  # too many links to check, so it is not known where they lead
+        (root / ".vscode" / str(number)).symlink_to("nowhere")
+    with refused:
+        await attack(keeper, root, files=(config,), writable=(".claude",))
+    shutil.rmtree(root / ".vscode")
+    granted = await attack(keeper, root, files=(config,), writable=(".claude", ".git"))
+
+    assert granted == {f"write {config}"}, "control"
+
+
+@pytest.mark.promise("BOX-01")
+async def test_worktree_inside_its_bare_repository_can_be_changed(keeper: Keeper, root: Path) -> None:
+    (root.parent / "worktrees" / "root").mkdir(parents=True)
+    (root.parent / "worktrees" / "root" / "commondir").write_text("../..\n")
+    (root / ".git").write_text(f"gitdir: {root.parent}/worktrees/root\n")
+
+    assert await attack(keeper, root, files=("notes.txt",)) == {"write notes.txt"}
 
 
 AS_NOBODY = """
@@ -177,6 +263,8 @@ sys.path.insert(0, sys.argv[1])
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.placeholders import _rename_or_disable
+from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.sandbox.start_confined import wait_for_cleanups
 
 CREATE = "chmod 755 .; mkdir -p .vscode; echo evil > .vscode/tasks.json; echo evil > new; chmod {after:o} .; true"
@@ -449,7 +537,8 @@ async def test_control_without_the_watch_a_server_writes_the_name_itself(
         await wait_until((root / ".vscode" / "evil").exists)
     await wait_for_cleanups()
 
-    assert sorted(path.name for path in root.iterdir()) == [".vscode.from-sandbox-1"]
+    (left,) = [path.name for path in root.iterdir()]
+    assert left.startswith(".vscode.from-sandbox-")
 
 
 @pytest.mark.promise("BOX-01")
@@ -490,26 +579,76 @@ async def test_host_of_another_user_does_not_remove_the_placeholders(keeper: Kee
 
 @pytest.mark.promise("BOX-01")
 @pytest.mark.parametrize(
-    "name", [".git/hooks/pre-commit", ".husky/pre-commit", ".claude/settings.json", ".git/hooks"]
+    ("name", "target"),
+    [
+        (".git/hooks/pre-commit", "tools/link/hook"),
+        (".git/hooks/pre-commit", "tools/../other/hook"),
+        (".claude/settings.json", "tools/link/hook"),
+        (".git/hooks", "tools/link/hook"),
+    ],
 )
 async def test_what_a_link_in_a_guarded_folder_leads_to_cannot_be_changed(
-    keeper: Keeper, root: Path, name: str
+    keeper: Keeper, root: Path, name: str, target: str
 ) -> None:
     (root / name).parent.mkdir(parents=True)
     for path in ("tools/hook", "other/hook", "src/main.py"):
         (root / path).parent.mkdir()
         (root / path).write_text("mine")
     (root / "tools" / "link").symlink_to("../other")
-    (root / name).symlink_to(root / "tools" / "link" / "hook")
+    (root / name).symlink_to(f"{root}/{target}")
+    tools = Files(root, trust=Trust.SANDBOXED)
 
     achieved = await attack(
         keeper, root, files=("tools/hook", "other/hook", "src/main.py"), moves=("tools", "other")
     )
+    by_tools = [await tools.code("write", path=path, text="evil") for path in ("other/hook", "src/main.py")]
     (root / name).unlink()
     control = await attack(keeper, root, files=("tools/hook", "other/hook"), moves=("tools", "other"))
 
-    assert achieved == {"write src/main.py"}
+    assert (achieved, by_tools) == ({"write src/main.py"}, ["DENIED", "OK"])
     assert control == {"write tools/hook", "write other/hook", "move tools", "move other"}
+
+
+@pytest.mark.promise("BOX-01")
+async def test_file_tools_do_not_change_what_a_guarded_name_leads_to(root: Path) -> None:
+    """A confined server is refused in such a folder."""
+    (root / "envs").mkdir()
+    (root / "envs" / "dev").write_text("mine")
+    tools = Files(root, trust=Trust.SANDBOXED)
+    control = await tools.code("write", path="envs/dev", text="mine")
+
+    (root / ".envrc").symlink_to("envs/dev")
+
+    assert (control, await tools.code("write", path="envs/dev", text="evil")) == ("OK", "DENIED")
+
+
+@pytest.mark.promise("BOX-01")
+async def test_files_that_links_in_the_users_home_lead_to_cannot_be_changed(
+    keeper: Keeper, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder contains the user's shell profile, and the configuration of an editor."""
+    home = root.parent / "home"
+    (home / ".config").mkdir(parents=True)
+    for link, target in (
+        (".bashrc", "shell/rc"),
+        (".config/editor", "editor"),
+        ("project", "."),
+        (".all", ".."),
+    ):
+        (home / link).symlink_to(root / target)
+    files = ("shell/rc", "editor/init.lua", "src/main.py")
+    for path in files:
+        (root / path).parent.mkdir()
+        (root / path).write_text("mine")
+    tools = Files(root, trust=Trust.SANDBOXED)
+    control = await attack(keeper, root, files=files)
+
+    monkeypatch.setenv("HOME", str(home))
+    achieved = await attack(keeper, root, files=files, moves=("shell",))
+    by_tools = [await tools.code("write", path=path, text="evil") for path in files]
+
+    assert control == {f"write {path}" for path in files}
+    assert (achieved, by_tools) == ({"write src/main.py"}, ["DENIED", "DENIED", "OK"])
 
 
 @pytest.mark.promise("BOX-01")
@@ -539,3 +678,72 @@ async def test_git_file_that_names_no_path_is_a_file_like_any_other(
     with contextlib.suppress(HoldfastError):  # some are refused
         assert await attack(keeper, root, files=(".git",)) == set()
     assert (root / ".git").read_bytes() == content
+
+
+SET_ASIDE = """
+import os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from holdfast.sandbox import placeholders
+root = pathlib.Path(sys.argv[2], "root")
+root.mkdir()
+for number in range(100): (root / f".envrc.from-sandbox-{number}").touch()
+(root / ".envrc").write_text("evil")
+root.chmod(0o555)
+fd = os.open(root, os.O_RDONLY)
+try: os.rename(root / ".envrc", root / "control")
+except PermissionError: print("denied")
+placeholders._set_aside(str(root), fd, ".envrc")
+print((root / ".envrc").exists(), oct(os.stat(root).st_mode & 0o777), len(os.listdir(root)))
+"""
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists(), reason="needs a Python that the user nobody can run"
+)
+def test_file_of_a_server_is_renamed_even_if_the_names_are_taken_and_the_folder_is_read_only(
+    open_folder: Path,
+) -> None:
+    place = open_folder.resolve() / "projects"
+    place.mkdir()
+    os.chown(place, 65534, 65534)
+
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", SET_ASIDE, copy_source(open_folder), place], user=65534, group=65534,
+        extra_groups=[], cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines() == ["denied", "False 0o555 101"], "the first is the control"
+
+
+@pytest.mark.promise("BOX-01")
+def test_file_of_a_server_that_cannot_be_renamed_is_deleted_or_closed(root: Path) -> None:
+    (root / ".envrc").write_text("evil")
+    (root / ".vscode").mkdir()
+    too_long = "x" * 300
+    fd = os.open(root, os.O_RDONLY)
+    try:
+        outcomes = [_rename_or_disable(fd, name, too_long) for name in (".envrc", ".vscode")]
+    finally:
+        os.close(fd)
+
+    assert outcomes == ["it was deleted", "its mode was set to 0"]
+    assert ((root / ".envrc").exists(), (root / ".vscode").stat().st_mode & 0o777) == (False, 0)
+
+
+@pytest.mark.promise("BOX-01")
+async def test_hidden_names_that_a_server_created_are_reported(
+    keeper: Keeper, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No list of names is complete. A server may create those that are guarded only if they exist."""
+    with caplog.at_level("INFO", logger="holdfast.sandbox.guard_watch"):
+        await attack(keeper, root, files=("notes.txt",))
+        await wait_for_cleanups()
+        nothing = list(caplog.records)
+        await attack(keeper, root, files=(".helix/languages.toml", ".unknown", "src/main.py"))
+        await wait_for_cleanups()
+
+    (record,) = caplog.records
+    assert nothing == []
+    assert (record.levelname, vars(record)["names"]) == ("WARNING", [".helix", ".unknown"])

@@ -156,7 +156,7 @@ async def _find_canaries(make_host: HostFactory, folder: Path, *, is_refused: bo
     telemetry.configure("debug", "json", stream)
     try:
         async with make_host(servers, durable=True) as host, host.session(cwd=folder) as session:
-            await session.wait_for_servers()
+            await session.wait_ready_and_store()
             await session.call("files.read", {"path": "notes"})
             for tool in () if is_refused else TOOLS:
                 await session.call(f"running.{tool}", {"note": " ".join(ARGS)})

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +17,15 @@ from holdfast import telemetry
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, write_login
 from holdfast.host.data_folder import KEYS_FOLDER
+from holdfast.host.host import Host
+from holdfast.host.secret_files import SecretFiles
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
 from holdfast.session.record import Record
 from holdfast.token.jws import encode_header
+from holdfast.token.signer import Signer
 from tests.connect.conftest import HostFactory, make_host
 from tests.connect.web import (
     HEADER,
@@ -255,3 +259,113 @@ async def test_login_that_no_link_has_used_yet_is_masked(make_host: HostFactory,
 
 def _keep_masks(*_: object) -> None:
     pass
+
+
+READER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    match message["method"]:
+        case "server/discover":
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        case "tools/list":
+            result = {"tools": [{"name": "read", "inputSchema": {"type": "object"}}]}
+        case _:
+            with open(message["params"]["arguments"]["path"]) as file:
+                result = {"content": [{"type": "text", "text": file.read()}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize("are_checked", [True, False], ids=["checked", "control"])
+async def test_own_files_that_changed_after_the_session_was_opened_are_masked_when_a_tool_reads_them(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_checked: bool
+):
+    if not are_checked:
+        monkeypatch.setattr(SecretFiles, "mask", _mask_no_files)
+    data, config = tmp_path / "data", tmp_path / "config"
+    reader = {"command": sys.executable, "args": ["-c", READER]}
+    async with make_host({"sh": reader}, durable=True) as host, host.session(cwd=tmp_path) as session:
+        found = _change_own_files(host, data, config)
+        read = [(await session.call("sh.read", {"path": str(file)})).text for file in found]
+        again = Signer(data / KEYS_FOLDER)
+        again.rotate()
+        found[data / KEYS_FOLDER / "context-keys.json"] = _private_key(data)
+        read.append(
+            (await session.call("sh.read", {"path": str(data / KEYS_FOLDER / "context-keys.json")})).text
+        )
+        stored = str([event.event async for event in host.store.events(session.context.session_id)])
+
+    assert [secret for secret in found.values() if secret not in "".join(read)] == []
+    leaked = [secret for secret in found.values() if secret in stored]
+    assert leaked == ([] if are_checked else [*found.values()])
+
+
+async def _mask_no_files(_: SecretFiles, result_size: int) -> None:
+    pass
+
+
+def _change_own_files(host: Host, data: Path, config: Path) -> dict[Path, str]:
+    """Change every kind of file with secrets, as another process does. Return the files and the new secrets."""
+    url = "https://late.example/mcp"
+    login = login_file(data / LOGIN_FOLDER, url)
+    write_login(login, SavedLogin(url=url, tokens=dict(SAVED)))
+    Signer(data / KEYS_FOLDER).jwks()
+    entry = {"command": "true", "env": {"API_TOKEN": "hunter2 added later"}}
+    (config / "mcp.json").write_text(json.dumps({"mcpServers": {"n": entry}}))
+    (config / "work").mkdir()
+    workspace = host.registry.file_of(host.registry.add(config / "work").slug)
+    workspace.write_text(workspace.read_text() + '[env.n]\nAPI_TOKEN = "of a workspace"\n')
+    return {
+        login: SAVED["access_token"],
+        data / KEYS_FOLDER / "context-keys.json": _private_key(data),
+        config / "mcp.json": "hunter2 added later",
+        workspace: "of a workspace",
+    }
+
+
+def _private_key(data: Path) -> str:
+    return json.loads((data / KEYS_FOLDER / "context-keys.json").read_text())["keys"][0]["d"]
+
+
+COMMIT = "9fceb02d0ae598e95dc970b74767f19372d61af8"
+
+
+@pytest.mark.parametrize("is_scoped", [True, False], ids=["scoped", "control"])
+async def test_server_masks_no_text_in_the_records_of_another_session(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_scoped: bool
+):
+    if not is_scoped:
+        add = ObtainedSecrets.add_from_server
+
+        def add_for_all(obtained: ObtainedSecrets, _: str, link: object, value: str) -> None:
+            add(obtained, "", link, value)
+
+        monkeypatch.setattr(ObtainedSecrets, "add_from_server", add_for_all)
+
+    async def set_cookie(_: ScriptedServer, request: Request, message: dict[str, Any]) -> Response:
+        response = ScriptedServer().default_response(request, message)
+        response.headers.append("set-cookie", f"sid={COMMIT}")
+        return response
+
+    async def deploy(host: Host, name: str, servers: dict[str, Any]) -> str:
+        async with host.session(cwd=tmp_path, user_id="bob", servers=servers) as session:
+            await session.call(f"{name}.go")
+            await session.call(f"{name}.go", {"deploy": COMMIT})
+            return str([event.event async for event in host.store.events(session.context.session_id)])
+
+    async with (
+        serve(ScriptedServer()) as plain,
+        serve(ScriptedServer(set_cookie)) as evil,
+        make_host({"git": http_entry(plain)}, options=connect_options()) as host,
+    ):
+        async with host.session(cwd=tmp_path, user_id="eve", servers={"evil": http_entry(evil)}) as session:
+            await session.call("evil.go")
+            during = await deploy(host, "git", {})
+        after = await deploy(host, "git", {})
+        own = await deploy(host, "evil", {"evil": http_entry(evil)})
+
+    assert ([COMMIT in text for text in (during, after)], COMMIT in own) == ([is_scoped] * 2, False)

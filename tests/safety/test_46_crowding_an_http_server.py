@@ -17,9 +17,11 @@ from holdfast.token import Signer
 from holdfast.toolkit import http_server
 from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
 from holdfast.wire.http import HttpApp, HttpLimits
+from holdfast.wire.http import app as app_module
 from holdfast.wire.http.bodies import Bodies
 from holdfast.wire.http.request import wait_for_disconnect
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.mcp.server import HttpCaller, HttpRequest
 from tests.safety.server_that_reads_first import SESSIONS
 from tests.toolkit.clients import Client, PlainHttpTransport
 from tests.toolkit.server_process import start_http_server
@@ -212,7 +214,7 @@ async def test_control_if_no_body_is_dropped_the_others_are_refused(monkeypatch:
             raise HoldfastError(codes.BUSY, "The memory is full.")
         reading.owner = ""
 
-    monkeypatch.setattr(Bodies, "_reserve_memory", drop_nothing)
+    monkeypatch.setattr(Bodies, "reserve_memory", drop_nothing)
     async with serve(BODIES) as (port, app):
         unfinished = [await start_body(port, "", b"x" * 20_000, 40_000) for _ in range(20)]
         await until(lambda: app.bodies.memory.used >= 80_000)
@@ -445,13 +447,13 @@ async def test_tiny_chunks_of_a_refused_request_are_not_parsed(monkeypatch: pyte
 @pytest.mark.anyio
 async def test_connections_of_a_caller_share_its_time(monkeypatch: pytest.MonkeyPatch):
     identified: list[tuple[object, LoopThrottle]] = []
-    identify = http_server.BoundedConnection.request_identified
+    receive = http_server.BoundedConnection.request_received
 
-    def record(self: http_server.BoundedConnection, throttle: LoopThrottle) -> None:
-        identified.append((self, throttle))
-        identify(self, throttle)
+    def record(self: http_server.BoundedConnection) -> None:
+        identified.append((self, self.throttle))
+        receive(self)
 
-    monkeypatch.setattr(http_server.BoundedConnection, "request_identified", record)
+    monkeypatch.setattr(http_server.BoundedConnection, "request_received", record)
     async with serve(HttpLimits()) as (port, _):
         assert [await echo(port, owner) for owner in ("ann", "ann", "bob")] == ["200"] * 3
 
@@ -464,9 +466,9 @@ async def test_connections_without_a_caller_share_the_time_of_their_address(monk
     throttles: dict[str, set[LoopThrottle]] = {}
     start = http_server.BoundedConnection.request_started
 
-    def record(self: http_server.BoundedConnection, *, is_chunked: bool) -> None:
+    def record(self: http_server.BoundedConnection) -> None:
         throttles.setdefault(self.peername[0], set()).add(self.throttle)
-        start(self, is_chunked=is_chunked)
+        start(self)
 
     monkeypatch.setattr(http_server.BoundedConnection, "request_started", record)
     async with serve(HttpLimits()) as (port, _):
@@ -500,3 +502,24 @@ def test_number_of_addresses_that_are_remembered_is_limited():
 
     assert len(connections._throttles) == 1024  # pyright: ignore[reportPrivateUsage]
     assert connections.throttle_of("10.0.7.207") is throttles[-1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_charged", [True, False])
+async def test_bodies_of_many_values_are_parsed_within_the_callers_share(
+    is_charged: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not is_charged:  # the control: all bodies are parsed at once
+        monkeypatch.setattr(app_module, "_HANDLING_FACTOR", 0)
+    app, throttle = HttpApp(Echo()), LoopThrottle()
+    body = b'{"jsonrpc":"2.0","method":"x","params":[%b{}]}' % (b"{}," * 20_000)
+    http = HttpRequest(headers={}, body=body, caller=HttpCaller())
+    parses = [
+        asyncio.create_task(app._parse(http, throttle))  # pyright: ignore[reportPrivateUsage]
+        for _ in range(10)
+    ]
+    await asyncio.sleep(0)
+    done = sum(task.done() for task in parses)
+    await asyncio.gather(*parses)
+
+    assert (done < 10) is is_charged

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from holdfast.cli.servers.approve import _describe_program, user_name
 from holdfast.cli.servers.describe_entry import ascii_host, describe_briefly, describe_entry
+from holdfast.cli.servers.review_server import describe_program
+from holdfast.cli.servers.user_name import user_name
 from holdfast.cli.text import WRAP_MARK, format_arguments, shorten, wrap
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.model.server import Source
@@ -169,7 +170,7 @@ def test_names_in_a_review_cannot_pose_as_other_names_or_as_words_of_holdfast(tm
 
 
 def test_control_without_quotation_marks_the_name_of_a_file_is_a_line_of_ours():
-    assert [*_describe_program(Program(files={}))] == [f"program:   {FORGED_FILE}"]
+    assert [*describe_program(Program(files={}))] == [f"program:   {FORGED_FILE}"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def _screen_at_the_question(env: Environment) -> list[str]:
     ) as process:
         os.close(theirs)
         printed = b""
-        while b"[y/N]" not in printed:
+        while b"decide later" not in printed:
             printed += os.read(ours, 65536)
         os.write(ours, b"n\n")
         process.wait(30)
@@ -269,10 +270,10 @@ def test_answer_that_was_typed_ahead_does_not_approve_the_next_server(tmp_path: 
     ) as process:
         os.close(theirs)
         printed = b""
-        while printed.count(b"[y/N]") < 1:
+        while printed.count(b"decide later") < 1:
             printed += os.read(ours, 65536)
-        os.write(ours, b"y\ny\n")
-        while printed.count(b"[y/N]") < 2:
+        os.write(ours, b"c\nc\n")
+        while printed.count(b"decide later") < 2:
             printed += os.read(ours, 65536)
         os.write(ours, b"n\n")
         with contextlib.suppress(OSError):

@@ -18,13 +18,21 @@ import pytest
 from holdfast import settings, telemetry
 from holdfast.cli import app as app_module
 from holdfast.cli import output
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.text import format_arguments
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Prompted, Replied
+from holdfast.model.json import JsonObject
 
 ROOT = Path(__file__).parents[2]
 SERVER = str(Path(__file__).with_name("escaping_server.py"))
-HOSTILE = "x\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202ey\u2066\u200b\u2028\x08\rz\nHint: run this"
+HOSTILE = "x\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202ey\u2066\u200b\u2028\x08\rz\u3164\u2800\nHint: run this"
+UNDRAWN = (
+    "\u3164\u2800\ufe00\ufe0f\u034f\u115f\u1160\u17b4\u180b\uffa0\U0001d159\U000e0100\u200b\u202e\u00ad\u00a0"
+)
+"""Characters that are not drawn, though most of them are printable for Python."""
 PRINTING = ("output.py", "event_printer.py")
 """The modules of the command line that write to standard output and standard error."""
 
@@ -37,7 +45,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     (home / "config.toml").touch()
     (home / "data" / "workspaces").mkdir(parents=True)
-    (home / "data" / "workspaces" / "broken.toml").write_text(f"name = {json.dumps(HOSTILE)}\n")
+    (home / "data" / "workspaces" / "broken.toml").write_text(
+        f'path = "/elsewhere"\nname = {json.dumps(HOSTILE)}\n'
+    )
     project = home / "project"
     project.mkdir()
     entries: dict[str, Any] = {
@@ -126,6 +136,22 @@ def test_hostile_text_never_reaches_the_terminal(run: Run, home: Path, arguments
 
     assert shown
     assert [char for char in shown.replace("\r\n", "\n") if char != "\n" and not char.isprintable()] == []
+    assert [char for char in UNDRAWN if char in shown] == []
+
+
+def test_characters_that_are_not_drawn_are_escaped_in_a_question():
+    arguments: JsonObject = {f"p{char}ath": f"/etc{char}/passwd" for char in UNDRAWN}
+
+    lines = format_arguments(arguments, 80)
+
+    assert len(lines) == len(UNDRAWN)
+    assert [char for char in UNDRAWN if char in "".join(lines)] == []
+    # An emoji is shown as it is, with the selector after it.
+    assert format_arguments({"a": "⚠\ufe0f 1\ufe0f\u20e3"}, 80) == ['    a: "⚠\ufe0f 1\ufe0f\u20e3"']
+
+
+def test_control_most_characters_that_are_not_drawn_are_printable():
+    assert [char.isprintable() for char in UNDRAWN].count(True) == len(UNDRAWN) - 4
 
 
 def test_every_command_that_prints_is_tried():
@@ -139,9 +165,10 @@ def test_every_command_that_prints_is_tried():
 
 
 _NO_FOREIGN_TEXT = {"acp", "builtin", "chat", "doctor", "keys"}
-"""They speak a protocol, print through `EventPrinter` alone, or print nothing of others."""
+"""They speak a protocol, print through `EventPrinter` or `print_table` alone, or print nothing of others."""
 _NOT_RUN_HERE = {
     ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("servers", "logout"), ("servers", "revoke"), ("sessions", "attach"), ("sessions", "watch"), ("sessions", "move"), ("sessions", "delete"),
+    ("sessions", "prune"), ("sessions", "tag"), ("servers", "add"), ("servers", "remove"), ("servers", "edit"),
     ("workspaces", "add"), ("workspaces", "remove"), ("store", "backup"), ("store", "vacuum"), ("settings", "path"), ("audit", "verify"),
 }  # fmt: skip
 """They change something or ask a question. They print through the same functions, as the next test checks."""
@@ -256,3 +283,35 @@ def _writes_to_the_terminal(node: ast.AST) -> bool:
         "print", "click.echo", "click.secho", "click.confirm", "click.prompt", "click.echo_via_pager",
         "sys.stdout.write", "sys.stderr.write", "sys.stdout.buffer.write", "sys.stderr.buffer.write",
     }  # fmt: skip
+
+
+FORGED = "done\n● files.read notes.txt\n  trust is now sandboxed\n› yes\n    indented"
+
+
+def test_lines_of_a_reply_and_names_with_newlines_do_not_look_like_lines_of_the_chat(
+    capsys: pytest.CaptureFixture[str],
+):
+    printer = EventPrinter()
+    for piece in (FORGED, "\n", "● x"):
+        printer.show(Replied(message_id="m", text=piece))
+    printer.new_line()
+    printer.print("  folder  /tmp/x\n  trust is now sandboxed")
+    printer.show(Prompted(turn_id="t", message_id="m", blocks=({"type": "text", "text": "a\n● b"},)))
+
+    assert capsys.readouterr().out.splitlines() == [
+        "done",
+        "│ ● files.read notes.txt",
+        "│   trust is now sandboxed",
+        "│ › yes",
+        "    indented",
+        "│ ● x",
+        "  folder  /tmp/x�  trust is now sandboxed",
+        "› a",
+        "… ● b",
+    ]
+
+
+def test_control_printed_as_it_is_a_reply_forges_lines(capsys: pytest.CaptureFixture[str]):
+    EventPrinter().print_lines(FORGED)
+
+    assert "  trust is now sandboxed" in capsys.readouterr().out.splitlines()

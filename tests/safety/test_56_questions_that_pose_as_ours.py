@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.connect.elicitation import MAX_BYTES, MAX_FIELDS, sanitize_elicitation
 from holdfast.host.open_options import OpenOptions
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
@@ -51,7 +50,7 @@ class RecordingDoor:
         self.questions: list[JsonObject] = []
         self.answers = asyncio.Event()
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         return Decision.ALLOW_ONCE
 
     async def elicit(self, params: JsonObject) -> JsonObject:

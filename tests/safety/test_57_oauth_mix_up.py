@@ -222,6 +222,15 @@ async def test_redirect_of_the_token_address_to_another_server_is_not_followed(t
     assert (evil.codes, "failed" in error) == ([], True)
 
 
+@pytest.mark.promise("RES-18")
+async def test_login_page_that_is_not_encrypted_is_not_shown(tmp_path: Path):
+    async with two_sites() as (evil, _):
+        evil.metadata = {"authorization_endpoint": "http://login.example.com/authorize"}
+        error = await log_in_to(evil, tmp_path)
+
+    assert ("not encrypted" in error, evil.pages, evil.codes) == (True, 0, [])
+
+
 @pytest.mark.parametrize("url", ["http://example.com/token", "http://127.0.0.1:1/token"])
 def test_login_of_an_encrypted_server_is_not_sent_unencrypted(url: str):
     with pytest.raises(HoldfastError, match="not encrypted"):

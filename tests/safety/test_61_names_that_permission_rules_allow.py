@@ -27,7 +27,7 @@ async def call_outcome(make_host: HostFactory, folder: Path, *, by_client: bool)
     async with make_host({} if by_client else {"github": own}, **ALLOW) as host:
         session = await host.open(options)
         session.attach(ScriptedUser(Decision.REJECT))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         return (await session.call("github.echo", {"text": "hi"})).outcome
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from holdfast.model.process import Quota
+from holdfast.sandbox.bwrap import cgroups
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
@@ -27,9 +28,17 @@ def test_unified_group_is_a_sibling_of_the_hosts_own(tmp_path: Path) -> None:
     )  # fmt: skip
     parent = str(root / "sys/fs/cgroup/user.slice/app.slice")
 
-    assert plan_cgroups(QUOTA, limit_processes=False, root=root) == (Cgroup(parent=parent, limits=MEMORY),)
-    assert plan_cgroups(QUOTA, limit_processes=True, root=root) == (
-        Cgroup(parent=parent, limits={**MEMORY, "pids.max": "7"}),
+    for_all = {"memory.max": str(cgroups.total_memory()), "cgroup.subtree_control": "+memory"}
+    assert plan_cgroups(QUOTA, limit_processes=False, root=root) == (
+        Cgroup(parent=parent, limits=MEMORY, outer=(("holdfast-confined", for_all),)),
+    )
+    for_all["cgroup.subtree_control"] = delegate = "+memory +pids"
+    assert plan_cgroups(QUOTA, limit_processes=True, shared_with="a", root=root) == (
+        Cgroup(
+            parent=parent,
+            limits={**MEMORY, "pids.max": "7"},
+            outer=(("holdfast-confined", for_all), ("a", {"cgroup.subtree_control": delegate})),
+        ),
     )
 
 
@@ -56,11 +65,35 @@ def test_processor_time_has_a_lower_weight_where_that_is_possible(tmp_path: Path
     )
     version_1 = make_machine(tmp_path / "1", "1:cpu,cpuacct:/\n0::/\n", "cpu/cgroup.procs")
 
+    for_all = {"cpu.weight": "50", "cgroup.subtree_control": "+cpu"}
     assert plan_cgroups(QUOTA, limit_processes=False, root=unified) == (
-        Cgroup(parent=str(unified / "sys/fs/cgroup/a"), limits={"cpu.weight": "50"}),
+        Cgroup(
+            parent=str(unified / "sys/fs/cgroup/a"),
+            limits={"cpu.weight": "50"},
+            outer=(("holdfast-confined", for_all),),
+        ),
     )
-    assert plan_cgroups(QUOTA, limit_processes=False, root=version_1) == (
-        Cgroup(parent=str(version_1 / "sys/fs/cgroup/cpu"), limits={"cpu.shares": "512"}),
+    shares = {"cpu.shares": "512"}
+    assert plan_cgroups(QUOTA, limit_processes=False, shared_with="a", root=version_1) == (
+        Cgroup(
+            parent=str(version_1 / "sys/fs/cgroup/cpu"),
+            limits=shares,
+            outer=(("holdfast-confined", shares), ("a", {})),
+        ),
+    )
+
+
+def test_memory_hierarchy_of_version_1_is_used_with_the_limits_that_the_kernel_has(tmp_path: Path) -> None:
+    root = make_machine(
+        tmp_path, "4:memory:/y\n0::/\n", "memory/y/cgroup.procs", "memory/y/memory.limit_in_bytes"
+    )
+
+    assert plan_cgroups(QUOTA, limit_processes=False, root=root) == (
+        Cgroup(
+            parent=str(root / "sys/fs/cgroup/memory/y"),
+            limits={"memory.limit_in_bytes": "1000"},
+            outer=(("holdfast-confined", {"memory.limit_in_bytes": str(cgroups.total_memory())}),),
+        ),
     )
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.host.host import Host
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision, Event, StopReason
 from holdfast.model.json import JsonObject
 from holdfast.session.subscription import EventFeed
@@ -29,7 +28,7 @@ class ScriptedUser:
     def __init__(self, *decisions: Decision) -> None:
         self._decisions = [*decisions]
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         return self._decisions.pop(0)
 
     async def elicit(self, params: JsonObject) -> JsonObject:

@@ -10,6 +10,7 @@ import pytest
 from holdfast.audit.record import AuditKind
 from holdfast.connect.call import ToolResult
 from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
 from holdfast.session.session import Session
@@ -34,8 +35,8 @@ class AgreeingUser(ScriptedUser):
         super().__init__()
         self.asked: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        self.asked.append(f"{call.server}.{call.tool}")
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        self.asked.append(f"{question.call.server}.{question.call.tool}")
         return Decision.ALLOW_ONCE
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.acp.updates import Updates
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.audit import verify_store
-from holdfast.audit.record import AuditKind, decode_record, hash_arguments
-from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.audit.record import AuditKind, decode_record
+from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER
+from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.masking.mask import MASKED
 from holdfast.model.event import Decision, ServersResolved, ToolCalled, ToolEnded
@@ -21,6 +23,10 @@ from tests.session.support import ScriptedUser, audit_records
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
+
+
+def _hasher(host: Host) -> ArgumentHasher:
+    return ArgumentHasher(host.settings.data_dir / KEYS_FOLDER)
 
 
 @pytest.mark.promise("AUD-01")
@@ -55,8 +61,8 @@ async def test_every_outcome_of_a_call_is_one_record(make_host: HostFactory, tmp
         "UNKNOWN_TOOL",
     )
     assert [records[0].arguments_hash, records[-1].arguments_hash] == [
-        hash_arguments(b'{"a":1}'),
-        hash_arguments(b'{"b":2}'),
+        _hasher(host)(b'{"a":1}'),
+        _hasher(host)(b'{"b":2}'),
     ]
     assert {(record.session_id, record.trust_level) for record in records} == {
         (session.context.session_id, "direct")
@@ -115,7 +121,7 @@ async def test_refusal_is_recorded_once_and_at_once_even_if_the_session_is_close
 async def test_unchanged_server_state_is_stored_once(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter_entry()}) as host:
         async with host.session(cwd=tmp_path) as session:
-            await session.wait_for_servers()
+            await session.wait_ready_and_store()
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
     (resolved,) = (event for event in events if isinstance(event, ServersResolved))
@@ -185,7 +191,7 @@ async def test_arguments_are_recorded_only_if_configured_masked_and_limited_in_s
     masked = {"a": 1, "text": f"it is {MASKED}!", "password": MASKED}
     expected = [masked, {"too_large": "20011 bytes"}, {"token": MASKED}] if configured else [None] * 3
     assert [record.arguments for record in records] == expected
-    assert records[1].arguments_hash == hash_arguments(b'{"text":"%s"}' % (b"x" * 20_000))
+    assert records[1].arguments_hash == _hasher(host)(b'{"text":"%s"}' % (b"x" * 20_000))
 
 
 @pytest.mark.promise("AUD-01")

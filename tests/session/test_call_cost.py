@@ -123,7 +123,7 @@ async def test_task_continues_after_its_session_was_closed_during_a_call(
 ) -> None:
     async with make_host({"c": counter_entry("--shared", lifetime="host")}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path, mode=Mode.AUTO))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         running = asyncio.Event()
 
         async def call_and_continue() -> tuple[str, int]:
@@ -147,7 +147,7 @@ async def test_caller_that_is_cancelled_while_its_session_is_closed_is_cancelled
 ) -> None:
     async with make_host({"c": counter_entry("--shared", lifetime="host")}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path, mode=Mode.AUTO))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         running = asyncio.Event()
         caller = asyncio.create_task(session.call("c.linger", on_progress=lambda _: running.set()))
         await running.wait()

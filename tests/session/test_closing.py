@@ -9,7 +9,7 @@ import pytest
 from holdfast.audit.record import AuditKind
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision, Replied, SessionClosed, ToolEnded
 from holdfast.model.permission import Mode
 from holdfast.session.server_tools import ServerTools
@@ -29,11 +29,11 @@ async def test_running_call_ends_with_its_session_and_only_once(
     servers = {"c": counter_entry("--shared", lifetime="host")}
     async with make_host(servers) as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         running = asyncio.Event()
 
         class SilentUser(ScriptedUser):
-            async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+            async def request_permission(self, question: PermissionQuestion) -> Decision:
                 running.set()
                 return await asyncio.Future()
 

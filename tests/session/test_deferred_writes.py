@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.record import AuditKind, hash_arguments
+from holdfast.audit.argument_hash import ArgumentHasher
+from holdfast.audit.record import AuditKind
+from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import (
     Decision,
     PermissionDecided,
@@ -118,7 +121,7 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
 ) -> None:
     async with failing_host(make_host, tmp_path) as (host, disk):
         session = await host.open(OpenOptions(cwd=tmp_path))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.3})
         await session.close()
         before = await audit_records(host, AuditKind.CALL)
@@ -145,7 +148,7 @@ async def test_deferred_writes_are_retried_even_without_another_write(
     async with failing_host(make_host, tmp_path) as (host, disk):
         session, other = [await host.open(OpenOptions(cwd=tmp_path)) for _ in range(2)]
         for one in (session, other):
-            await one.wait_for_servers()
+            await one.wait_ready_and_store()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
         await fill_during(disk, other, "c.sleep", {"seconds": 0.2}, full=True)
         await other.close()
@@ -167,7 +170,7 @@ async def test_unknown_tools_called_on_a_full_disk_use_limited_memory_and_displa
     monkeypatch.setattr("holdfast.audit.audit._MAX_POSTPONED", 3)
     async with failing_host(make_host, tmp_path) as (host, disk):
         session = await host.open(OpenOptions(cwd=tmp_path))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         running = asyncio.create_task(session.call("c.sleep", {"seconds": 0.5}))
         while not await _has_started(session):
             await asyncio.sleep(0.01)
@@ -197,7 +200,7 @@ async def test_host_closed_on_a_full_disk_keeps_no_lease_in_its_own_process(
         Host(settings=made.settings, servers={"c": counter_entry()}, store=store) as host,
     ):
         session = await host.open(OpenOptions(cwd=tmp_path))
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         await fill_during(disk, session, "c.sleep", {"seconds": 0.2})
     async with (
         SqliteStore(tmp_path / "holdfast.db") as store,
@@ -217,9 +220,9 @@ async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_
     async with failing_host(make_host, tmp_path) as (host, disk), host.session(cwd=tmp_path) as session:
 
         class FillsTheDisk(ScriptedUser):
-            async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+            async def request_permission(self, question: PermissionQuestion) -> Decision:
                 disk.fails_with = sqlite3.SQLITE_FULL
-                return await super().request_permission(call, title, can_remember=can_remember)
+                return await super().request_permission(question)
 
         session.attach(FillsTheDisk(Decision.ALLOW_ONCE))
         session.permission.mode = Mode.ASK
@@ -238,7 +241,9 @@ async def test_decision_made_while_the_disk_filled_up_is_recorded_when_there_is_
         (AuditKind.CALL, "completed"),
     ]
     assert event_types[:3] == ["ToolCalled", "PermissionDecided", "ToolEnded"]
-    assert {record.arguments_hash for record in records} == {hash_arguments(b"{}")}
+    assert {record.arguments_hash for record in records} == {
+        ArgumentHasher(host.settings.data_dir / KEYS_FOLDER)(b"{}")
+    }
 
 
 @pytest.mark.promise("AUD-01")

@@ -11,7 +11,7 @@ from holdfast.audit.record import AuditKind
 from holdfast.connect.call import ToolResult
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, PermissionDecided, Prompted, ToolCalled
 from holdfast.model.ids import new_session_id
@@ -44,7 +44,7 @@ class User(ScriptedUser):
         self.answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self.log: list[str] = []
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         return await self._ask()
 
     async def elicit(self, params: JsonObject) -> JsonObject:
@@ -71,7 +71,9 @@ def doors() -> Doors:
 @asynccontextmanager
 async def asking(doors: Doors, *asked: User) -> AsyncIterator["asyncio.Task[Decision]"]:
     """Ask for permission; the block begins when these users are asked."""
-    question = asyncio.create_task(doors.request_permission(CALL, "title", can_remember=True))
+    question = asyncio.create_task(
+        doors.request_permission(PermissionQuestion(call=CALL, title="title", can_remember=True))
+    )
     for user in asked:
         await user.is_asked.wait()
     yield question
@@ -131,7 +133,7 @@ async def test_a_question_without_a_door_that_may_answer_fails_at_once(doors: Do
     watching = User()
     doors.attach(watching, may_answer=False)
     with raises_code(codes.NO_ANSWER):
-        await doors.request_permission(CALL, "title", can_remember=True)
+        await doors.request_permission(PermissionQuestion(call=CALL, title="title", can_remember=True))
 
     assert (watching.log, doors.capabilities.permission) == ([], False)
 
@@ -165,7 +167,7 @@ async def test_a_question_waits_for_a_door_and_for_another_if_that_leaves():
 async def test_a_question_waits_no_longer_than_the_setting_says():
     doors = Doors(EventFeed(new_session_id(), MemoryStore()), wait_seconds=0.01)
     with raises_code(codes.NO_ANSWER):
-        await doors.request_permission(CALL, "title", can_remember=True)
+        await doors.request_permission(PermissionQuestion(call=CALL, title="title", can_remember=True))
 
 
 async def test_error_of_the_only_door_is_the_answer(doors: Doors):
@@ -292,7 +294,7 @@ async def test_a_call_from_python_passes_the_policy_like_any_other(make_host: Ho
         "c.count needs permission. No terminal or editor that may answer is attached to this session. "
         "Allow all tools with the mode auto, or answer at a terminal or in an editor."
     )
-    assert "Each terminal and editor that was asked has left without an answer." in _refusal(left)
+    assert "Every terminal and editor that was asked has left without answering." in _refusal(left)
 
 
 @pytest.mark.promise("SES-04")

@@ -80,7 +80,7 @@ async def test_every_call_has_one_end_and_one_record(make_host: HostFactory, tmp
     ):
         for _ in range(ROUNDS):
             session = await host.open(OpenOptions(cwd=tmp_path))
-            await session.wait_for_servers()
+            await session.wait_ready_and_store()
             disk.is_unreliable = True
             counted = await one_round(host, session, chance)
             disk.is_unreliable = False

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast import settings
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.audit import verify_store
-from holdfast.audit.record import AuditKind, hash_arguments
-from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.audit.record import AuditKind
+from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Event, Outcome, SessionClosed, StopReason, ToolCalled, ToolEnded, TurnEnded
@@ -115,7 +116,7 @@ async def test_calls_of_a_killed_turn_end_as_interrupted_with_one_record_each(ho
         ("wait", *interrupted),
     ]
     arguments = json.dumps({"started": str(started)}, separators=(",", ":")).encode()
-    assert records[-1].arguments_hash == hash_arguments(arguments)
+    assert records[-1].arguments_hash == ArgumentHasher(home / "data" / KEYS_FOLDER)(arguments)
     assert (records_later, good) == (records, True)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.audit.record import AuditKind
 from holdfast.connect.catalog import CatalogTool, build_catalog
-from holdfast.model.call import ToolCall
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.permission import Access, Mode, PermissionRestriction, parse_tool_pattern
 from holdfast.model.server import ServerSpec, Source, Stdio
@@ -69,11 +69,11 @@ class SlowUser(ScriptedUser):
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         self.questions += 1
         self.is_asked.set()
         await self.may_answer.wait()
-        return await super().request_permission(call, title, can_remember=can_remember)
+        return await super().request_permission(question)
 
 
 async def test_mode_read_only_refuses_a_tool_that_was_always_allowed(make_host: HostFactory, tmp_path: Path):
@@ -137,7 +137,7 @@ async def test_concurrent_calls_of_a_tool_ask_once_if_the_answer_is_always(
         make_host({"c": counter_entry()}) as host,
         host.session(cwd=tmp_path, permission=Mode.ASK) as session,
     ):
-        await session.wait_for_servers()
+        await session.wait_ready_and_store()
         session.attach(user)
         turn = asyncio.create_task(session.prompt(text_prompt("\n".join([COUNT] * 3))))
         await user.is_asked.wait()

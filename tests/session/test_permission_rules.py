@@ -168,7 +168,7 @@ def test_a_summary_says_in_a_few_words_what_decides(tool: CatalogTool, mode: Mod
     assert decide(tool, mode, rules, {("git", "fetch")}).summary == summary
 
 
-def test_an_allow_rule_does_not_apply_to_a_server_that_a_client_brings() -> None:
+def test_an_allow_rule_does_not_apply_to_a_server_that_a_client_supplies() -> None:
     rules = make_rules(allow="git.push")
 
     decisions = {
@@ -181,13 +181,13 @@ def test_an_allow_rule_does_not_apply_to_a_server_that_a_client_brings() -> None
         access=Access.MUST_ASK,
         step=Step.MODE,
         reason="git.push may change something, and this session's mode is ask. The rule 'git.push' of the settings does"
-        " not allow it, as the client brought the server.",
-        by="mode ask, as allow rule 'git.push' is not for servers that a client brings",
+        " not apply, because a client supplied the server.",
+        by="mode ask; allow rule 'git.push' does not apply to a client's server",
     )
 
 
 @pytest.mark.parametrize("rules", [make_rules(deny="git"), make_rules(ask="git")], ids=["deny", "ask"])
-def test_rules_that_restrict_apply_to_a_server_that_a_client_brings(rules: PermissionRules) -> None:
+def test_rules_that_restrict_apply_to_a_server_that_a_client_supplies(rules: PermissionRules) -> None:
     theirs = make_tool("git", "push", source=Source.CLIENT)
 
     assert decide(theirs, Mode.AUTO, rules).step is decide(PUSH, Mode.AUTO, rules).step
@@ -221,11 +221,11 @@ def test_a_door_can_choose_and_restore_modes_up_to_its_own_limit() -> None:
     [
         (
             PermissionRestriction(),
-            "The mode auto is not possible here: permission.max_mode.acp of the settings allows at most ask.",
+            "The mode auto is not allowed here: permission.max_mode.acp of the settings allows at most ask.",
         ),
         (
             PermissionRestriction(max_mode=Mode.READ_ONLY),
-            "The mode auto is not possible here: permission.max_mode of the workspace 'blog' allows at most read-only.",
+            "The mode auto is not allowed here: permission.max_mode of the workspace 'blog' allows at most read-only.",
         ),
     ],
 )

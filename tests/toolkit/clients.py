@@ -145,8 +145,8 @@ def mcp_headers(message: dict[str, Any]) -> dict[str, str]:
     if "io.modelcontextprotocol/protocolVersion" not in message.get("params", {}).get("_meta", {}):
         return {}
     headers = {"MCP-Protocol-Version": VERSIONS["modern"], "Mcp-Method": message["method"]}
-    if message["method"] == "tools/call":
-        headers["Mcp-Name"] = message["params"]["name"]
+    if message["method"] in ("tools/call", "prompts/get", "resources/read"):
+        headers["Mcp-Name"] = message["params"].get("uri") or message["params"]["name"]
     return headers
 
 

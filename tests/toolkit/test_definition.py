@@ -94,7 +94,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         },
         "required": ["what", "colour"],
         "additionalProperties": False,
-        "$defs": {"Colour": {"title": "Colour", "enum": ["blue", "red"], "type": "string"}},
+        "$defs": {"Colour": {"enum": ["blue", "red"], "type": "string"}},
     }
 
 
@@ -244,17 +244,20 @@ def test_code_needs_a_valid_name_that_is_not_taken():
 
 
 @pytest.mark.promise("KIT-07")
-def test_description_lists_every_code_the_tool_can_fail_with():
+def test_description_lists_the_codes_of_the_tool_and_the_manifest_lists_all():
     box = Toolbox("box")
     box.code("BOX_FULL", http=507, hint="Take something out.")
 
     async def put(workspace: Workspace) -> None:
         """Put something in."""
 
-    assert box.add(define_tool(put, codes=["BOX_FULL"])).description == (
-        "Put something in.\n\nFails with: BAD_ARGUMENT, BAD_WORKSPACE, BOX_FULL, INTERNAL_ERROR, MISSING_WORKSPACE,"
-        " TIMEOUT, UNKNOWN_WORKSPACE, WORKSPACE_DENIED."
-    )
+    added = box.add(define_tool(put, codes=["NOT_RUNNING", "BOX_FULL"]))
+
+    assert added.description == "Put something in.\n\nFails with: BOX_FULL, NOT_RUNNING."
+    assert box.manifest()["tools"][0]["codes"] == [
+        *("BAD_ARGUMENT", "BAD_WORKSPACE", "BOX_FULL", "INTERNAL_ERROR", "MISSING_WORKSPACE", "NOT_RUNNING"),
+        *("TIMEOUT", "TOOL_FAILED", "UNKNOWN_WORKSPACE", "WORKSPACE_DENIED"),
+    ]
 
 
 @pytest.mark.promise("KIT-07")
@@ -290,7 +293,7 @@ def test_manifest_lists_every_tool_with_its_schema_and_codes():
     note = next(entry for entry in printed["tools"] if entry["name"] == "add_note")
     assert (note["operation"], note["codes"], note["input_schema"]["required"]) == (
         "command",
-        ["BAD_ARGUMENT", "INTERNAL_ERROR", "NOTE_EXISTS", "TIMEOUT"],
+        ["BAD_ARGUMENT", "INTERNAL_ERROR", "NOTE_EXISTS", "TIMEOUT", "TOOL_FAILED"],
         ["title"],
     )
     assert printed["codes"]["NOTE_EXISTS"] == {
@@ -306,6 +309,7 @@ def test_every_schema_in_the_manifest_is_valid():
 
     for entry in _manifest()["tools"]:
         Draft202012Validator.check_schema(entry["input_schema"])
+        Draft202012Validator.check_schema(entry["output_schema"] or {})
 
 
 def test_server_with_a_bad_tool_does_not_start(tmp_path: Path):

@@ -13,13 +13,13 @@ import pydantic
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.call import Failed, Ok
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
 from holdfast.toolkit import Call, Observation, Toolbox, ToolError, Workspace, current_session, needs_session
 from holdfast.toolkit.dispatcher import DispatchResult
+from holdfast.toolkit.outcome import Failed, Ok
 from holdfast.wire.frame import Raw
 from tests.toolkit.contexts import ANN, BOB
 
@@ -41,6 +41,11 @@ def box_with(handler: Any, **options: Any) -> Toolbox:
 
 def code_of(result: DispatchResult) -> str:
     return result.envelope.code if isinstance(result.envelope, Failed) else "OK"
+
+
+def data_of(result: DispatchResult) -> Any:
+    assert isinstance(result.envelope, Ok)
+    return msgspec.json.decode(result.envelope.data)
 
 
 @dataclasses.dataclass
@@ -65,7 +70,7 @@ class Person(pydantic.BaseModel):
         ([Point(1)], {"items": [{"x": 1}]}),
         (Person(name="Ann"), {"name": "Ann"}),
         ({"person": Person(name="Ann")}, {"person": {"name": "Ann"}}),
-        ({"ok": False, "_meta": {}, "a": 1}, {"a": 1}),
+        ({"ok": False, "_meta": {}, "a": 1}, {"result": {"ok": False, "_meta": {}, "a": 1}}),
     ],
 )
 async def test_returned_value_becomes_a_json_object(returned: Any, data: Any):
@@ -75,7 +80,7 @@ async def test_returned_value_becomes_a_json_object(returned: Any, data: Any):
     result = await dispatch(box_with(it))
 
     assert isinstance(result.envelope, Ok)
-    assert result.envelope.data == data
+    assert msgspec.json.decode(result.envelope.data) == data
     assert msgspec.json.decode(result.result)["structuredContent"].keys() == {*data, "ok", "_meta"}
 
 
@@ -135,7 +140,7 @@ async def test_blocking_handler_runs_in_a_thread():
 
     result = await dispatch(box_with(it))
 
-    assert result.envelope == Ok(data={"result": 7}, stats=result.envelope.stats)
+    assert result.envelope == Ok(data=b'{"result":7}', stats=result.envelope.stats)
 
 
 @pytest.mark.promise("KIT-03")
@@ -204,7 +209,7 @@ async def test_concurrent_calls_keep_their_own_context():
 
     session_ids = [result.envelope.stats.session_id for result in results]
     assert session_ids == [session.session_id for _ in range(40) for session in sessions]
-    seen = [result.envelope.data["session"] for result in results if isinstance(result.envelope, Ok)]
+    seen = [data_of(result)["session"] for result in results if isinstance(result.envelope, Ok)]
     assert seen == [session.session_id for number in range(40) if number % 3 for session in sessions]
 
 
@@ -313,7 +318,7 @@ async def test_session_parameter_is_injected_and_is_not_an_argument():
     ]
 
     assert [code_of(result) for result in results] == ["OK", "NO_CONTEXT", "BAD_ARGUMENT", "OK", "OK"]
-    assert [result.envelope.data for result in results if isinstance(result.envelope, Ok)] == [
+    assert [data_of(result) for result in results if isinstance(result.envelope, Ok)] == [
         {"result": ANN.session_id},
         {"session": None, "workspace": None},
         {"session": BOB.session_id, "workspace": "shop"},

@@ -122,8 +122,8 @@ def _box(block: str) -> Toolbox:
 
 
 async def _code(box: Toolbox, tool: str, arguments: dict[str, Any], session: SessionContext | None) -> str:
-    from holdfast.model.call import Failed
     from holdfast.toolkit import Call
+    from holdfast.toolkit.outcome import Failed
     from holdfast.wire.frame import Raw
 
     call = Call(tool=tool, session=session)
@@ -138,3 +138,31 @@ def _first_json(page: str) -> dict[str, Any]:
 
 def _without_meta(envelope: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in envelope.items() if key != "_meta"}
+
+
+def test_results_page_works_as_documented(tmp_path: Path):
+    (script,) = blocks("tool-results.md")
+    (tmp_path / "shop.py").write_text(script)
+
+    with spawn_command([sys.executable, "shop.py"], cwd=tmp_path) as pipes:
+        client = Client(pipes, "handshake")
+        checked = client.raw_call("check_disk")
+        listed = client.raw_call("list_orders", {"cursor": "100"})
+        shown, missing = (client.raw_call("show_order", {"number": number}) for number in (3, 200))
+
+    shape = json.loads(
+        re.findall(r"^```json\n(.*?)^```$", _read("tool-results.md"), re.MULTILINE | re.DOTALL)[1]
+    )
+    stats = {"elapsed_ms": 1.5, "session_id": ""}
+    checked["_meta"]["dev.holdfast/envelope"] |= stats
+    assert checked == shape
+    assert (listed["structuredContent"]["items"][0], "next_cursor" in listed["structuredContent"]) == (
+        "order 100",
+        False,
+    )
+    assert [block["type"] for block in shown["content"]] == ["text", "image"]
+    assert missing["content"][0]["text"].startswith("TOOL_FAILED: There is no order 200.\n")
+
+
+def _read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.call import Failed
 from holdfast.toolkit import Call, Toolbox, ToolError
 from holdfast.toolkit.eval_gate import KEYWORDS, check_keywords
+from holdfast.toolkit.outcome import Failed
 from holdfast.wire.frame import Raw
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server
 

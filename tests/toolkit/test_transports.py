@@ -49,7 +49,7 @@ def test_unexpected_failure_shows_no_details(notes: Client, tool: str):
 @pytest.mark.promise("KIT-06")
 def test_data_cannot_override_ok_or_meta(notes: Client):
     assert notes.call("override") == {
-        "data": 1,
+        "result": {"ok": False, "_meta": {"session_id": "forged"}, "data": 1},
         "ok": True,
         "_meta": {"elapsed_ms": ANY, "estimated_tokens": ANY, "session_id": ""},
     }
@@ -88,7 +88,7 @@ def test_arguments_that_are_not_an_object_are_reported(notes: Client, arguments:
 def test_operation_type_is_not_shown_to_clients(notes: Client):
     tool = notes.tools()["add_note"]
 
-    assert tool.keys() == {"name", "description", "inputSchema", "annotations"}
+    assert tool.keys() == {"name", "description", "inputSchema", "outputSchema", "annotations"}
     assert "command" not in str(tool)
     assert "operation" not in str(tool)
 
@@ -113,7 +113,7 @@ def test_listed_tool_has_the_schema_of_its_signature_and_its_codes(notes: Client
             "required": ["title"],
             "additionalProperties": False,
         },
-        "Add a note.\n\nFails with: BAD_ARGUMENT, INTERNAL_ERROR, NOTE_EXISTS, TIMEOUT.",
+        "Add a note.\n\nFails with: NOTE_EXISTS.",
     )
 
 
@@ -173,7 +173,7 @@ def test_tool_for_direct_sessions_denies_anonymous_callers(notes: Client):
     assert notes.call("powerful")["code"] == "DENIED"
 
 
-@pytest.mark.promise("KIT-18")
+@pytest.mark.promise("KIT-18", "KIT-24")
 def test_progress_is_sent_to_clients_that_ask_for_it(notes: Client):
     notes.notifications.clear()
 
@@ -185,7 +185,7 @@ def test_progress_is_sent_to_clients_that_ask_for_it(notes: Client):
     ]
 
 
-@pytest.mark.promise("KIT-18")
+@pytest.mark.promise("KIT-18", "KIT-24")
 def test_log_messages_are_sent_to_clients_that_ask_for_their_level(notes: Client):
     notes.notifications.clear()
     meta: dict[str, Any] = {}

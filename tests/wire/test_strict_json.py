@@ -85,7 +85,7 @@ def test_digits_of_a_number_are_limited():
     check_json(b"9" * 40, LIMITS)
 
     assert reason(b"9" * 41) == "a number has more than 40 digits"
-    assert reason(b'{"a":-' + b"9" * 5000 + b"}", Limits()) == "a number has more than 4300 digits"
+    assert reason(b'{"a":-' + b"9" * 5000 + b"}", Limits()) == "a number has more than 100 digits"
 
 
 def test_number_of_values_is_limited():

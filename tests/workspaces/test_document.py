@@ -227,9 +227,21 @@ def test_invalid_toml_is_an_error(document: str) -> None:
 
 @pytest.mark.parametrize(
     ("document", "path"),
-    [("path = '/a'\n[", "/a"), ('name = 1\n  path="/a b"  # it', "/a b"), ("[", ""), ("# path = '/a'", "")],
+    [
+        ("path = '/a'\n[", "/a"),
+        ('name = 1\n  path="/a b"  # it', "/a b"),
+        ("\"path\" = '/a'\r\n[[\r\n", "/a"),
+        ("path = '/\\u0061'\nx = 1", "/\\u0061"),
+        ('path = "/\\u0061"\nx = 1', "/a"),
+        ("[", ""),
+        ("# path = '/a'", ""),
+        ("path = '~/a'\nx = 1", ""),
+        ("path = '/a' b\n", ""),
+        ("path = '/a'\npath = '/b'", ""),
+        ("[x]\npath = '/a'\n[", ""),
+    ],
 )
-def test_guess_path_finds_the_path_in_an_invalid_document(document: str, path: str) -> None:
+def test_guess_path_finds_the_path_in_an_invalid_document_if_it_is_certain(document: str, path: str) -> None:
     assert guess_path(document) == path
 
 

@@ -1,11 +1,13 @@
 """Checks ACP content blocks, in prompts and in tool results."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.event_text import FileChange
 from holdfast.model.json import JsonObject
 
 
@@ -60,29 +62,60 @@ class _EmbeddedResource(_Block, tag="resource", kw_only=True):
     resource: _ResourceContents
 
 
-_PROMPT_TYPES = ("text", "image", "resource_link", "resource")
+_PROMPT_TYPES = {
+    "text": _Text,
+    "image": _Image,
+    "resource_link": _ResourceLink,
+    "resource": _EmbeddedResource,
+}
 _PROMPT_TYPES_TEXT = "text, image, resource_link or resource"
+_RESULT_TYPES = {**_PROMPT_TYPES, "audio": _Audio}
+_MAX_BLOCKS = 100
+"""How many blocks of a tool's result an editor gets. A result may have thousands, and each takes time to check and to show."""
 
 
 def check_prompt(blocks: list[JsonObject]) -> None:
     """Raise BAD_ARGUMENT if a block is malformed or of an unsupported type."""
     for index, block in enumerate(blocks):
         block_type = block.get("type")
-        if block_type not in _PROMPT_TYPES:
+        kind = _PROMPT_TYPES.get(block_type) if isinstance(block_type, str) else None
+        if kind is None:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"prompt[{index}]: block type {str(block_type)[:40]!r} is not supported; use {_PROMPT_TYPES_TEXT}.",
             )
         try:
-            msgspec.convert(block, _Text | _Image | _ResourceLink | _EmbeddedResource)
+            msgspec.convert(block, kind)
         except msgspec.ValidationError as error:
             raise HoldfastError(codes.BAD_ARGUMENT, f"prompt[{index}]: malformed block: {error}.") from None
 
 
+def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
+    """The blocks of a tool's result for an editor. If there are too many, the last one says how many are left out."""
+    shown = [editor_block(block) for block in blocks[:_MAX_BLOCKS]]
+    if left_out := len(blocks) - len(shown):
+        shown.append({"type": "text", "text": f"({left_out} more blocks are not shown)"})
+    return shown
+
+
 def editor_block(block: JsonObject) -> JsonObject:
     """Return a tool result's block if it is valid in ACP; else a text block that contains its JSON."""
+    block_type = block.get("type")
+    kind = _RESULT_TYPES.get(block_type) if isinstance(block_type, str) else None
     try:
-        msgspec.convert(block, _Text | _Image | _Audio | _ResourceLink | _EmbeddedResource)
+        if kind is not None:
+            msgspec.convert(block, kind)
+            return block
     except msgspec.ValidationError:
-        return {"type": "text", "text": msgspec.json.encode(block).decode()}
-    return block
+        pass
+    return {"type": "text", "text": msgspec.json.encode(block).decode()}
+
+
+def diff_block(change: FileChange) -> JsonObject:
+    """A changed file, as content of a tool call."""
+    return {
+        "type": "diff",
+        "path": change.path,
+        "oldText": change.old_text,
+        "newText": change.new_text,
+    }

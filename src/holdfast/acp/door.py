@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.acp.content import diff_block
 from holdfast.acp.messages import (
     ClientCapabilities,
     ElicitationResponse,
@@ -13,8 +14,7 @@ from holdfast.acp.messages import (
     ReadFileResponse,
 )
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
@@ -103,7 +103,7 @@ class EditorDoor:
         session = self._capabilities.session
         return session is not None and session.get("notices") is not None
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask the user. Every response except a clear yes counts as a rejection.
 
         Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
@@ -112,12 +112,13 @@ class EditorDoor:
         params = {
             "sessionId": self._session_id,
             "toolCall": {
-                "toolCallId": call.call_id,
-                "title": title,
-                "rawInput": Raw(call.arguments),
+                "toolCallId": question.call.call_id,
+                "title": question.title,
+                "rawInput": Raw(question.call.arguments),
                 "status": "pending",
+                **({"content": [diff_block(question.change)]} if question.change is not None else {}),
             },
-            "options": [_ALLOW_ONCE, *([_ALLOW_ALWAYS] if can_remember else []), _REJECT],
+            "options": [_ALLOW_ONCE, *([_ALLOW_ALWAYS] if question.can_remember else []), _REJECT],
         }
         try:
             raw = await self._ask("session/request_permission", params)

@@ -8,6 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 from holdfast.acp.config_options import OptionValues, describe_options
@@ -25,6 +26,8 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
+_SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
+_SLICE_UPDATES = 100
 
 
 class EditorSession(ABC):
@@ -91,20 +94,26 @@ class EditorSession(ABC):
     # Sending updates
 
     async def _send_events(self, batch: Sequence[StoredEvent]) -> None:
-        """Send the next events as updates."""
-        await self._send_all(self._convert(batch))
+        """Send the next events as updates. Between slices of the work, other sessions have their turn."""
+        updates: list[Update] = []
+        started = monotonic()
+        for stored in batch:
+            updates += self._convert(stored)
+            if monotonic() - started > _SLICE_SECONDS:
+                await self._send_all(updates)
+                await asyncio.sleep(0)
+                updates, started = [], monotonic()
+        await self._send_all(updates)
         for stored in batch:
             if stored.seq > self._last_replayed:
                 await self._on_new_event(stored.event)
 
-    def _convert(self, batch: Sequence[StoredEvent]) -> list[Update]:
-        updates: list[Update] = []
-        for stored in batch:
-            try:
-                updates += self._updates.for_event(stored.event)
-            except Exception:
-                log.exception("event not sent", extra={"event": type(stored.event).__name__})
-        return updates
+    def _convert(self, stored: StoredEvent) -> Sequence[Update]:
+        try:
+            return self._updates.for_event(stored.event)
+        except Exception:
+            log.exception("event not sent", extra={"event": type(stored.event).__name__})
+            return ()
 
     async def _on_new_event(self, event: Event) -> None:
         match event:
@@ -130,14 +139,18 @@ class EditorSession(ABC):
             await self._peer.notify(UPDATE, self._params(_without_payload(update)))
 
     async def _send_all(self, updates: Sequence[Update]) -> None:
-        """Send several updates in one write."""
-        try:
-            await self._peer.notify_all(UPDATE, map(self._params, updates))
-        except HoldfastError as error:
-            if error.code is not codes.TOO_LARGE:
-                raise
-            for update in updates:
-                await self._send(update)
+        """Send several updates, many in one write."""
+        for start in range(0, len(updates), _SLICE_UPDATES):
+            if start:
+                await asyncio.sleep(0)
+            part = updates[start : start + _SLICE_UPDATES]
+            try:
+                await self._peer.notify_all(UPDATE, map(self._params, part))
+            except HoldfastError as error:
+                if error.code is not codes.TOO_LARGE:
+                    raise
+                for update in part:
+                    await self._send(update)
 
     def _params(self, update: Update) -> dict[str, Any]:
         return {"sessionId": self.session_id, "update": update}

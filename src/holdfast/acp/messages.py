@@ -8,6 +8,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 from holdfast.wire.frame import Notification, Request
+from holdfast.wire.strict_json import make_decoder
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 def decode_params(message: Request | Notification, kind: type[T]) -> T:
     """Decode a message's params. Raises BAD_ARGUMENT if they do not match `kind`."""
     try:
-        return msgspec.json.decode(message.params, type=kind)
+        return make_decoder(kind)(message.params)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method}: invalid params: {error}.") from None
 

@@ -98,7 +98,7 @@ class OwnSession(EditorSession):
         if not self._attachment.detach():
             await self._session.close()  # the last updates are sent, too
         else:
-            self._session.is_left = True
+            self._session.opener_has_left = True
             if self._events is not None:
                 self._events.close()
         self.ready.set()
@@ -158,7 +158,7 @@ class OwnSession(EditorSession):
         try:
             await self._send(available_commands(self._session.agent.commands))
             await self._report_servers(await self._session.stored_refusals())
-            await self._session.wait_for_servers()
+            await self._session.wait_ready_and_store()
             await self._report_servers(await self._session.stored_refusals())
         except HoldfastError as error:
             log.warning("could not report the servers", extra={"reason": error.message})

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from holdfast.acp.content import editor_block
+from holdfast.acp.content import diff_block, editor_blocks
 from holdfast.agent.agent import Command
 from holdfast.model.event import (
     Event,
@@ -166,18 +166,11 @@ def _tool_status(call_id: str, status: str) -> Update:
 
 def _tool_end(call: ToolCalled | None, ended: ToolEnded) -> Update:
     update = _tool_status(ended.call_id, "completed" if ended.outcome is Outcome.COMPLETED else "failed")
-    update["content"] = [{"type": "content", "content": editor_block(block)} for block in ended.content]
+    update["content"] = [{"type": "content", "content": block} for block in editor_blocks(ended.content)]
     if ended.structured is not None:
         update["rawOutput"] = ended.structured
     if change := file_change(call, ended):
-        update["content"] = [
-            {
-                "type": "diff",
-                "path": change.path,
-                "oldText": change.old_text,
-                "newText": change.new_text,
-            }
-        ]
+        update["content"] = [diff_block(change)]
     return update
 
 

@@ -16,6 +16,7 @@ class Command:
     """A slash command: its name, its description, and a hint about its argument."""
 
     name: str
+    """Without the slash."""
     description: str
     hint: str = ""
 
@@ -52,7 +53,7 @@ class TurnContext(Protocol):
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Asks the user first if the mode requires it. A call that fails returns a result, too."""
+        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too."""
         ...
 
     async def tools(self) -> tuple[CatalogTool, ...]:
@@ -77,5 +78,5 @@ class Agent(Protocol):
         return ()
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
-        """Answer one prompt, which has the content blocks of ACP. If the user cancels the turn, this task is cancelled."""
+        """Answer one prompt, given as ACP content blocks. If the user cancels the turn, this task is cancelled."""
         ...

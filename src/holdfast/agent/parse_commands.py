@@ -15,9 +15,10 @@ MAX_LINES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCommand:
-    """A slash command and its argument. A line of other text has an empty name."""
+    """A slash command and its argument, or a line of other text."""
 
-    name: str
+    slash_name: str
+    """The name with its slash, such as `/tools`. Empty for other text, which is then the argument."""
     argument: str = ""
     is_unclosed: bool = False
     """Whether the JSON of a call has a bracket that is not closed."""
@@ -65,17 +66,17 @@ def _group_lines(lines: Iterable[str]) -> list[list[str]]:
 
 
 def _count_open_brackets(line: str) -> int:
-    """Count the brackets that a line opens minus those that it closes. JSON strings do not span lines."""
+    """Count the brackets that a line opens, minus those that it closes, outside of strings. JSON strings do not span lines."""
     bare = strip_strings(line.encode(errors="replace"))
     return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
 
 
 def _parse_command(group: Sequence[str]) -> ParsedCommand:
     if not group[0].startswith("/"):
-        return ParsedCommand(name="", argument=group[0])
+        return ParsedCommand(slash_name="", argument=group[0])
     command, *rest = "\n".join(group).split(maxsplit=1)
     return ParsedCommand(
-        name=command,
+        slash_name=command,
         argument="".join(rest),
         is_unclosed=command == CALL and sum(map(_count_open_brackets, group)) > 0,
     )

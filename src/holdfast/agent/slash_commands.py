@@ -18,7 +18,7 @@ from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.event import StopReason
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, STORED_BUDGET
+from holdfast.model.limits import DEFAULT_LIMITS, STORED_BUDGET, Budget
 from holdfast.model.server import FILES_SERVER
 from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.parse_threads import PARSE_THREADS
@@ -45,6 +45,7 @@ HELP = """This session has no model: you call the tools yourself. Type:
     /why server                  show why a server was refused, and its warnings
     /help                        show this text
 """
+_ON_LOOP = Budget(bytes=LONG_BYTES, values=1000)  # a larger result is formatted in a thread
 _MAX_TEXT = 4000
 _MAX_BLOCKS = 100  # of a result that is too large to be decoded whole
 _MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40
@@ -61,18 +62,18 @@ class ManualAgent:
         """Run the commands of the prompt in order, then all calls at the same time."""
         commands = parse_commands(blocks)
         for command in commands:
-            if command.name not in ("", CALL):
+            if command.slash_name not in ("", CALL):
                 await turn.reply(await _run_command(command, turn))
-        calls = [command for command in commands if command.name == CALL]
+        calls = [command for command in commands if command.slash_name == CALL]
         for text in await asyncio.gather(*(_run_call(command, turn) for command in calls)):
             await turn.reply(text)
-        if not commands or any(not command.name for command in commands):
+        if not commands or any(not command.slash_name for command in commands):
             await turn.reply(HELP)
         return StopReason.END_TURN
 
 
 async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
-    match command.name:
+    match command.slash_name:
         case "/tools":
             return await _list_tools(turn, command.argument)
         case "/servers":
@@ -82,7 +83,7 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
         case "/help":
             return HELP
         case _:
-            return f"There is no command {command.name[:80]}. /help lists the commands.\n"
+            return f"There is no command {command.slash_name[:80]}. /help lists the commands.\n"
 
 
 async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
@@ -99,14 +100,15 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
         )
     result = await turn.call(name, arguments)
-    return await _run_in_thread_if_large(result.size, turn, _format_result, name, result)
+    is_large = result.exceeds(_ON_LOOP)
+    return await _run_in_thread_if_large(turn, _format_result, name, result, is_large=is_large)
 
 
 async def _run_in_thread_if_large(
-    size: int, turn: TurnContext, function: Callable[..., str], *args: Any
+    turn: TurnContext, function: Callable[..., str], *args: Any, is_large: bool
 ) -> str:
-    """Call the function, in a thread if it reads many bytes."""
-    if size <= LONG_BYTES:
+    """Call the function, in a thread if it reads much."""
+    if not is_large:
         return function(*args)
     return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")
 
@@ -122,12 +124,13 @@ def _format_result(name: str, result: ToolResult) -> str:
         shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
     others = ", ".join(kind[:_MAX_TYPE_LENGTH] for kind in types[:_MAX_TYPES])
     more = ", …" if len(types) > _MAX_TYPES else ""
-    extra = f" (and {others}{more})" if types else ""
-    return f"{name}{'' if result.ok else ' failed'}{extra}:\n{shown}\n"
+    not_shown = f"({others}{more} not shown)" if types else ""
+    lines = "\n".join(filter(None, (shown, not_shown)))
+    return f"{name}{'' if result.ok else ' failed'}:\n{lines}\n"
 
 
 def _read_start(result: ToolResult) -> tuple[list[str], str]:
-    """The types of the other blocks, and the start of the text, of a result that is too large to be decoded whole."""
+    """For a result that is too large to be decoded whole: the types of the blocks without text, and the start of the text."""
     blocks = result.first_blocks(_MAX_BLOCKS, _MAX_TEXT)
     text = "\n".join(block.text for block in blocks if block.type == "text")
     return [block.type for block in blocks if block.type != "text"], text or result.data_start(_MAX_TEXT)
@@ -179,10 +182,11 @@ async def _list_tools(turn: TurnContext, name: str) -> str:
     """List all tools, or those of the server with this name, or describe the tool with this name."""
     tools = await turn.tools()
     size = sum(len(tool.definition.input_schema) + _ACCESS_COST for tool in tools)
+    is_large = size > LONG_BYTES
     if name:
-        shown = await _run_in_thread_if_large(size, turn, _describe_named, turn, tools, name)
+        shown = await _run_in_thread_if_large(turn, _describe_named, turn, tools, name, is_large=is_large)
         return shown or _explain_no_tools(turn, name)
-    shown = await _run_in_thread_if_large(size, turn, _list_all, turn, tools)
+    shown = await _run_in_thread_if_large(turn, _list_all, turn, tools, is_large=is_large)
     none = "This session has no tools. /servers lists the servers and their state.\n"
     return (shown or none) + _list_starting(turn)
 
@@ -192,7 +196,7 @@ def _list_all(turn: TurnContext, tools: Sequence[CatalogTool]) -> str:
 
 
 def _describe_named(turn: TurnContext, tools: Sequence[CatalogTool], name: str) -> str:
-    """The server's tools, or the tool with this name; empty if there is neither."""
+    """The tools of the server with this name, or else the tool with this name. Empty if there is neither."""
     if server_tools := [tool for tool in tools if tool.server.name == name]:
         return "".join(_summarize_tool(turn, tool) for tool in server_tools)
     return next((_describe_tool(turn, tool) for tool in tools if name in (tool.name, tool.model_name)), "")

@@ -11,7 +11,7 @@ from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 
 APPROVED = "approved"
 REVOKED = "revoked"
-_PROGRAM_KEYS = ('["server", ', '["program", ')
+_PROGRAM_KEYS = ('["server", ', '["program", ', '["confined server", ', '["confined program", ')
 _TOOL_KEYS = '["pin", '
 _KIND = f'"kind":"{AuditKind.APPROVAL}"'
 

@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from logging import getLogger
 from types import TracebackType
 
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.chain import Verdict, genesis, next_row, verify
 from holdfast.audit.record import AuditRecord, encode_record, interrupted_record, truncate_record
 from holdfast.masking.mask import Mask
@@ -33,10 +34,12 @@ class Audit:
         store: Store,
         *,
         keep_arguments: bool = False,
+        hash_arguments: Callable[[bytes], str] | None = None,
         anchor_seconds: float = ANCHOR_SECONDS,
     ) -> None:
         self.keeps_arguments = keep_arguments
         """Whether to store the arguments of calls, and not only their hash."""
+        self.hash_arguments = hash_arguments or ArgumentHasher()
         self._store = store
         self._anchor = store.anchor
         self._anchor_seconds = anchor_seconds
@@ -86,8 +89,14 @@ class Audit:
 
     def append_interrupted(self, tx: Tx, context: SessionContext, call: ToolCalled) -> int:
         """Append the record of an interrupted call, in the transaction that ends the call."""
-        keep = self.keeps_arguments
-        return self.append(tx, interrupted_record(context, call, at=tx.now(), keep_arguments=keep))
+        record = interrupted_record(
+            context,
+            call,
+            at=tx.now(),
+            keep_arguments=self.keeps_arguments,
+            hash_arguments=self.hash_arguments,
+        )
+        return self.append(tx, record)
 
     def end_and_record_interrupted(self, tx: Tx, hold: Hold, context: SessionContext) -> None:
         """End the open calls and the open turn of a session, and append a record for each call."""

@@ -1,7 +1,7 @@
 """Audit records: how they are made, encoded and decoded."""
 
-import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust
 from holdfast.store.interrupted import INTERRUPTED
+from holdfast.wire.strict_json import decode_json
 
 _MAX_NAME = 256
 _MAX_REASON = 2000
@@ -66,7 +67,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     duration_ms: float = 0.0
     arguments_hash: str = ""
-    """A SHA-256 of the call's arguments; for an approval, of the approval itself. Otherwise empty."""
+    """A keyed hash of the call's arguments; for an approval, a SHA-256 of the approval itself. Otherwise empty."""
     arguments: JsonObject | None = None
 
 
@@ -108,17 +109,12 @@ def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
     )
 
 
-def hash_arguments(arguments: bytes) -> str:
-    """The SHA-256 of a call's arguments, given as the JSON text that was received."""
-    return hashlib.sha256(arguments).hexdigest()
-
-
 def limit_arguments(arguments: bytes) -> JsonObject:
     """The arguments of a call for its record. Large arguments, and those that are not JSON, are replaced by their size."""
     if len(arguments) > _MAX_ARGUMENTS:
         return omit_arguments(arguments)
     try:
-        value: Json = msgspec.json.decode(arguments)
+        value = decode_json(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return omit_arguments(arguments)
     return value if isinstance(value, dict) else {"value": value}
@@ -130,7 +126,12 @@ def omit_arguments(arguments: bytes) -> JsonObject:
 
 
 def interrupted_record(
-    context: SessionContext, call: ToolCalled, *, at: datetime, keep_arguments: bool
+    context: SessionContext,
+    call: ToolCalled,
+    *,
+    at: datetime,
+    keep_arguments: bool,
+    hash_arguments: Callable[[bytes], str],
 ) -> AuditRecord:
     """The record of an interrupted call, made from its `ToolCalled` event."""
     subject = Subject(server=call.server, tool=call.tool, call_id=call.call_id)

@@ -31,8 +31,10 @@ def acp(trust: str | None, workspace: str, config: Path | None) -> None:
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.model.descriptor_limit import raise_descriptor_limit
     from holdfast.model.trust import parse_trust
+    from holdfast.store.suspension import suspend_between_transactions
 
     raise_descriptor_limit()
+    suspend_between_transactions()
     loaded = settings.load(config)
     telemetry.configure(loaded.log.level, loaded.log.format)
     defaults = SessionDefaults(trust=parse_trust(trust) if trust is not None else None, workspace=workspace)

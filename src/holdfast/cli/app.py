@@ -20,29 +20,28 @@ COMMANDS = {
         target="holdfast.cli.builtin:builtin",
         help="Run a built-in MCP server, on standard input and output.",
     ),
-    "call": LazyCommand(
-        target="holdfast.cli.call:call", help="Call one tool of one server, in a new session."
-    ),
+    "call": LazyCommand(target="holdfast.cli.call:call", help="Call one tool of one server."),
     "chat": LazyCommand(
         target="holdfast.cli.chat.command:chat", help="Chat at this terminal, in a new or an earlier session."
     ),
     "doctor": LazyCommand(
         target="holdfast.cli.doctor:doctor",
-        help="Try to break out of the sandbox, and report what succeeded.",
+        help="Check the installation, and try to break out of the sandbox.",
     ),
     "keys": LazyCommand(
         target="holdfast.cli.keys:keys", help="Show and rotate the keys that sign a session's context."
     ),
     "probe": LazyCommand(
-        target="holdfast.cli.probe:probe", help="Start an MCP server and show its version and tools."
+        target="holdfast.cli.probe:probe",
+        help="Start an MCP server or connect to one, and show its version and tools.",
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="List, explain, approve, revoke, import, log in to and log out of MCP servers.",
+        help="List, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",
-        help="List, show, replay, search, attach to, watch, move, delete and export sessions.",
+        help="List, show, replay, search, attach to, watch, move, tag, delete and export sessions.",
     ),
     "settings": LazyCommand(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -79,7 +78,7 @@ Examples:
   holdfast store backup FILE      back up all sessions, even while they are in use
   holdfast audit verify           check that no audit record was changed
   holdfast workspaces add PATH    register a folder
-  holdfast doctor                 test the sandbox on this machine
+  holdfast doctor                 check the installation and test the sandbox
 
 Run `holdfast COMMAND --help` to read more about a command.
 """

@@ -9,6 +9,7 @@ Examples:
   holdfast builtin tasks                          serve a task list for each workspace
   holdfast builtin tasks --http 127.0.0.1:8080    serve it over HTTP
   holdfast builtin tasks manifest                 print its tools as JSON, without serving them
+  holdfast builtin stage                          serve a browser
 """
 
 
@@ -27,5 +28,19 @@ def tasks(arguments: tuple[str, ...]) -> None:
       holdfast builtin tasks --http 127.0.0.1:8080
     """
     from holdfast.builtin.tasks.server import main
+
+    main(list(arguments))
+
+
+@builtin.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def stage(arguments: tuple[str, ...]) -> None:
+    """Serve a browser: tools that open pages, read them and act on them.
+
+    \b
+    Example:
+      holdfast builtin stage --allow-eval
+    """
+    from holdfast.builtin.stage.server import main
 
     main(list(arguments))

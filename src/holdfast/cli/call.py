@@ -33,9 +33,14 @@ _MAX_CELLS = 80
     type=click.FloatRange(0, min_open=True),
     help="Seconds to wait for the result. Default: the setting links.call_seconds.",
 )
+@click.option("--keep", is_flag=True, help="Store the session, so that `holdfast sessions` shows it.")
 @json_option
-def call(tool: str, arguments: str, options: SessionOptions, timeout: float | None, *, as_json: bool) -> None:
-    """Call one tool of one server, in a new session.
+def call(
+    tool: str, arguments: str, options: SessionOptions, timeout: float | None, *, keep: bool, as_json: bool
+) -> None:
+    """Call one tool of one server.
+
+    The call has a session of its own, which is not stored. The call is in the audit.
 
     JSON is an object with the arguments; `-` reads it from standard input.
 
@@ -59,7 +64,7 @@ def call(tool: str, arguments: str, options: SessionOptions, timeout: float | No
         )
 
     async def work(host: Host) -> ToolResult:
-        async with open_session(host, options.to_open_options(only_server=server)) as session:
+        async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
             refusals = [refusal for refusal in session.refusals if refusal.server == server]
             if result.code == codes.UNKNOWN_TOOL.name and refusals:

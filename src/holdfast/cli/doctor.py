@@ -1,4 +1,4 @@
-"""`holdfast doctor`: try to break out of the sandbox, and report what succeeded."""
+"""`holdfast doctor`: check the installation, and try to break out of the sandbox."""
 
 import asyncio
 import sys
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from holdfast.cli.health import check_health
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.model.errors import HoldfastError
@@ -39,31 +40,39 @@ class SandboxReport:
 @click.option("--image", default="", help="The container image to test with; it must contain python3.")
 @json_option
 def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
-    """Try to break out of the sandbox, and report what succeeded.
+    """Check the installation, and try to break out of the sandbox.
 
-    Starts a confined server that attacks as a hostile one would: it tries to read and write outside its folder, to
+    Checks the settings, the data folder, the disk, the store and its audit, the workspaces, the servers of this folder,
+    and the approved servers of projects.
+
+    Then starts a confined server that attacks as a hostile one would: it tries to read and write outside its folder, to
     reach the network and other processes, to gain privileges, to use up the machine, and to outlive its session.
     Nothing on your machine is changed.
-    Exit codes: 0 every attempt was stopped, 1 one succeeded or a sandbox does not work, 2 invalid usage.
+
+    Exit codes: 0 no check failed and every attempt was stopped; 1 a check failed, an attempt succeeded, or a sandbox does
+    not work; 2 invalid usage.
 
     \b
     Examples:
       holdfast doctor
       holdfast doctor --json
     """
+    checks = check_health()
     reports = [asyncio.run(_test_sandbox(make_sandbox()))]
     if engine:
         reports.append(asyncio.run(_test_sandbox(make_sandbox(engine, image), python="python3")))
-    passed = all(report.passed for report in reports)
+    passed = all(report.passed for report in reports) and all(check.status != "failed" for check in checks)
     if as_json:
         print_json(
             {
                 "passed": passed,
+                "checks": [asdict(check) for check in checks],
                 "sandboxes": [asdict(report) for report in reports],
                 "limitations": list_limitations(),
             }
         )
     else:
+        print_table(("check", "status", "detail"), [(each.name, each.status, each.detail) for each in checks])
         _print_reports(reports)
     sys.exit(0 if passed else 1)
 

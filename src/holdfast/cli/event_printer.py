@@ -1,15 +1,14 @@
 """Prints the events of a conversation: in colour on a terminal, plain in a pipe."""
 
-import difflib
 import errno
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any, assert_never
 
+from holdfast.cli.diff import diff_lines
 from holdfast.cli.text import SUMMARY_LENGTH, replace_unprintable, summarize_arguments
 from holdfast.model.event import (
     Decision,
@@ -45,10 +44,11 @@ from holdfast.model.json import JsonObject
 
 PROMPT = "› "
 PROMPT_CONTINUATION = "… "
+_OWN_LINE = re.compile(
+    rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )"
+)  # how the chat's own lines begin
 _MAX_DIFF_LINES = 40
 _MAX_KIND = 80
-_MAX_COMPARED_LINES = 500  # the time to compare grows with the square of the number of lines
-_HUNK_START = re.compile(r"([-+])(\d+)")
 
 
 class EventPrinter:
@@ -66,8 +66,20 @@ class EventPrinter:
             self._console = Console(highlight=False, markup=False, emoji=False)
 
     def print(self, text: str = "", style: str = "", *, end: str = "\n") -> None:
-        """Print some text. Newlines are kept, tabs become spaces, and other control characters are replaced."""
-        shown = "\n".join(map(_printable, text.split("\n"))) + end
+        """Print one line. Tabs become spaces; newlines and other control characters are replaced: a name may contain them."""
+        self._write(_printable(text) + end, style)
+
+    def print_lines(self, text: str, style: str = "", *, end: str = "\n") -> None:
+        """Print a text that has several lines. Tabs become spaces, and other control characters are replaced."""
+        self._write("\n".join(map(_printable, text.split("\n"))) + end, style)
+
+    def _print_message(self, text: str, style: str = "") -> None:
+        """Print a part of a message. Its lines may be from a server, so those that look like the chat's own get a bar."""
+        first, *rest = text.split("\n")
+        first = _mark_imitation(first) if self._at_line_start else first
+        self.print_lines("\n".join([first, *map(_mark_imitation, rest)]), style, end="")
+
+    def _write(self, shown: str, style: str) -> None:
         if self._is_closed or not shown:
             return
         self._at_line_start = shown.endswith("\n")
@@ -95,15 +107,16 @@ class EventPrinter:
         """Print an event."""
         match event:
             case Replied(text=text):
-                self.print(text, end="")
+                self._print_message(text)
             case Thought(text=text):
-                self.print(text, "dim italic", end="")
+                self._print_message(text, "dim italic")
             case Prompted(blocks=blocks):
                 self.new_line()
-                self.print(PROMPT + "\n".join(map(_block_text, blocks)), "bold")
+                text = "\n".join(map(_block_text, blocks))
+                self.print_lines(PROMPT + text.replace("\n", f"\n{PROMPT_CONTINUATION}"), "bold")
             case Planned():
                 self.new_line()
-                self.print("\n".join(map(_plan_line, plan_entries(event))), "dim")
+                self.print_lines("\n".join(map(_plan_line, plan_entries(event))), "dim")
             case ToolCalled():
                 self._show_call(event)
             case ToolEnded():
@@ -144,7 +157,7 @@ class EventPrinter:
         match event.outcome:
             case Outcome.COMPLETED:
                 self.print(f"  {name}✓", "green")
-                for line in _diff_lines(file_change(called, event)):
+                for line in _first_diff_lines(file_change(called, event)):
                     self.print(f"    {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"))
             case Outcome.CANCELLED:
                 self.print(f"  {name}cancelled", "yellow")
@@ -169,6 +182,11 @@ def _describe_change(event: ModeChanged | TrustLowered | UnknownEvent) -> str:
             return f"unknown event {kind[:_MAX_KIND]!r}, stored by a newer version of Holdfast"
 
 
+def _mark_imitation(line: str) -> str:
+    """Put a bar in front of a line that begins as the chat's own lines do."""
+    return f"│ {line}" if _OWN_LINE.match(line) else line
+
+
 def _printable(line: str) -> str:
     return replace_unprintable(line.replace("\t", "    "))
 
@@ -185,41 +203,11 @@ def _block_text(block: JsonObject) -> str:
 
 def _plan_line(entry: PlanEntry) -> str:
     mark = "x" if entry.status == "completed" else " "
-    return f"  [{mark}] {entry.content}"
+    return f"  [{mark}] {replace_unprintable(entry.content)}"
 
 
-def _diff_lines(change: FileChange | None) -> Iterator[str]:
-    if change is None:
-        return
-    old, new = (change.old_text or "").splitlines(), change.new_text.splitlines()
-    same_before, same_after = _count_unchanged(old, new)
-    changed_old = len(old) - same_before - same_after
-    changed_new = len(new) - same_before - same_after
-    if min(changed_old, changed_new) and max(changed_old, changed_new) > _MAX_COMPARED_LINES:
-        yield f"(-{changed_old} +{changed_new} lines)"
-        return
-    lines = [*_unified_diff(old, new, same_before, same_after)]
+def _first_diff_lines(change: FileChange | None) -> Iterator[str]:
+    lines = [*diff_lines(change)] if change is not None else []
     yield from lines[:_MAX_DIFF_LINES]
     if len(lines) > _MAX_DIFF_LINES:
         yield f"… and {len(lines) - _MAX_DIFF_LINES} more lines"
-
-
-def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines are the same at the beginning of both texts, and how many at their end."""
-    shorter = min(len(old), len(new))
-    same_before = next((index for index in range(shorter) if old[index] != new[index]), shorter)
-    rest = shorter - same_before
-    same_after = next((index for index in range(rest) if old[-1 - index] != new[-1 - index]), rest)
-    return same_before, same_after
-
-
-def _unified_diff(old: Sequence[str], new: Sequence[str], same_before: int, same_after: int) -> Iterator[str]:
-    """Return the lines of a unified diff. Only one of the unchanged lines at each end is compared and shown."""
-    first, last = max(0, same_before - 1), max(0, same_after - 1)
-    lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
-    for line in islice(lines, 2, None):  # skip the two lines with file names
-        yield (
-            _HUNK_START.sub(lambda found: f"{found[1]}{int(found[2]) + first}", line)
-            if line.startswith("@@")
-            else line
-        )

@@ -24,6 +24,7 @@ from holdfast.model.descriptor_limit import raise_descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
+from holdfast.store.suspension import suspend_between_transactions
 
 T = TypeVar("T")
 
@@ -36,8 +37,11 @@ class SessionOptions:
     workspace: str
     trust: str | None
 
-    def to_open_options(self, *, only_server: str | None = None) -> OpenOptions:
-        """Return the options for `host.open`. With `only_server`, the session gets only this server."""
+    def to_open_options(self, *, only_server: str | None = None, keep: bool = True) -> OpenOptions:
+        """Return the options for `host.open`. With `only_server`, the session gets only this server.
+
+        Without `keep`, the session is not stored; its calls are audited all the same.
+        """
         try:
             cwd = self.cwd.absolute()
         except FileNotFoundError:
@@ -53,6 +57,7 @@ class SessionOptions:
             trust=parse_trust(self.trust) if self.trust is not None else None,
             opened_by="cli",
             only_server=only_server,
+            keep=keep,
         )
 
 
@@ -78,6 +83,7 @@ def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
     check_data_folder(loaded.data_dir)
     telemetry.configure(loaded.log.level, loaded.log.format)
     raise_descriptor_limit()
+    suspend_between_transactions()
 
     async def run() -> T:
         async with Host(settings=loaded) as host:
@@ -92,7 +98,7 @@ async def open_session(host: Host, options: OpenOptions) -> AsyncIterator[Sessio
     session = await host.open(options)
     try:
         with _spinner(session):
-            await session.wait_for_servers()
+            await session.wait_ready_and_store()
         yield session
     finally:
         await session.close()

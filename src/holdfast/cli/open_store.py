@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import settings
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.audit import Audit
 from holdfast.cli.output import print_error
-from holdfast.host.data_folder import DATABASE_FILE, check_data_folder
+from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.errors import translate_file_errors
@@ -58,7 +59,8 @@ def run_with_writable_store(path: Path | None, work: Callable[[Store, Audit], Co
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{file}'.")
 
     async def run() -> T:
-        async with open_store(file) as store, Audit(store) as audit:
+        hasher = ArgumentHasher(file.parent / KEYS_FOLDER)
+        async with open_store(file) as store, Audit(store, hash_arguments=hasher) as audit:
             return await work(store, audit)
 
     return asyncio.run(run())

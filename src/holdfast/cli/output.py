@@ -72,6 +72,12 @@ def confirm(question: str) -> bool:
     return click.confirm(replace_unprintable(question))
 
 
+def ask(question: str) -> str:
+    """Ask a question and return the answer. What was typed before it was shown is not an answer."""
+    discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
+    return str(click.prompt(replace_unprintable(question), default="", show_default=False, prompt_suffix=" "))
+
+
 def discard_typed_input(descriptor: int | None) -> None:
     """Discard what was typed at this terminal and not read yet."""
     import termios

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.visible_text import replace_invisible
 
 SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
@@ -13,20 +14,12 @@ _MIN_WIDTH = 40  # on a narrower terminal, the terminal wraps the rows again
 
 def replace_unprintable(text: str) -> str:
     """Replace each control or invisible character with �."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(character if character.isprintable() else "�" for character in text)
-    )
+    return replace_invisible(text, lambda _: "�")
 
 
 def escape_unprintable(text: str) -> str:
     """Replace each control or invisible character with its JSON escape, such as `\\u001b`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
-    )
+    return replace_invisible(text, lambda character: json.dumps(character)[1:-1])
 
 
 def quote_lines(text: str) -> str:

@@ -35,7 +35,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
       holdfast tools
       holdfast tools files
     """
-    open_options = options.to_open_options(only_server=server)
+    open_options = options.to_open_options(only_server=server, keep=False)
 
     async def work(host: Host) -> tuple[tuple[CatalogTool, ...], tuple[Refusal, ...], PermissionRules]:
         async with open_session(host, open_options) as session:

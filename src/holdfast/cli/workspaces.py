@@ -1,5 +1,7 @@
 """`holdfast workspaces`: register folders, and set what their sessions may use."""
 
+import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -59,6 +61,9 @@ def add(
     else:
         print_line(f"Added {added.slug!r}: {added.path}, {added.trust.value}.")
         print_line(f"To change more settings, edit {registry.file_of(added.slug)}")
+        if os.path.lexists(f"{added.path}/.mcp.json"):
+            command = shlex.join(["holdfast", "servers", "approve", "--cwd", str(added.path)])
+            print_line(f"To decide about the servers in its .mcp.json: {command}")
 
 
 @workspaces.command("list")
@@ -75,7 +80,7 @@ def list_(*, as_json: bool) -> None:
     if as_json:
         document = {
             "workspaces": [_to_json(workspace) for workspace in found],
-            "problems": [{"file": str(problem.file), "message": problem.message} for problem in problems],
+            "problems": [{"file": str(problem.file), "message": problem.describe()} for problem in problems],
         }
         print_json(document)
         return
@@ -214,5 +219,5 @@ def _to_json(workspace: Workspace) -> dict[str, object]:
 
 
 def _print_problem(problem: InvalidWorkspace) -> None:
-    for line in problem.message.splitlines():
+    for line in problem.describe().splitlines():
         print_line(f"Problem: {problem.file}: {line}", err=True)

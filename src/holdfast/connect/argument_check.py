@@ -11,10 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from holdfast.connect.argument_message import MAX_ERRORS, describe_errors
 from holdfast.connect.catalog import CatalogTool
@@ -24,7 +23,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import SMALL_BYTES, Budget
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.strict_json import DECODE_ERRORS, exceeds_budget, is_nested_within
+from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, exceeds_budget, is_nested_within
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -65,6 +64,7 @@ _DEFAULT_DRAFT = "Draft202012Validator"  # as MCP requires
 _DESCRIPTIVE_KEYWORDS = frozenset(
     {"$schema", "$id", "$comment", "title", "description", "examples", "default"}
 )
+_LIBRARY = "jsonschema_rs"
 _THREADS = WorkerThreads("arguments", threads=4, per_owner=1)
 
 
@@ -72,6 +72,9 @@ class ArgumentChecker:
     """Checks arguments. Compiles the schema of a tool when the tool is first called; sessions share the compiled schemas."""
 
     def __init__(self) -> None:
+        """Raise an error if the library is not installed: otherwise no arguments would be checked."""
+        if find_spec(_LIBRARY) is None:
+            raise _missing_library("it is not installed")
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
         self._memory = 0
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
@@ -152,11 +155,11 @@ class CompiledSchema:
 
 
 def compile_schema(raw: bytes) -> CompiledSchema:
-    """Compile a schema. Never raise because of what is in it."""
+    """Compile a schema. Never raise because of what is in it; raise if the library cannot be loaded."""
     try:
         if not is_nested_within(raw, _MAX_SCHEMA_DEPTH):
             raise UncheckableSchemaError(f"it is nested more than {_MAX_SCHEMA_DEPTH} levels deep")
-        schema: Json = msgspec.json.decode(raw)
+        schema = decode_json(raw)
         if not isinstance(schema, dict):
             raise UncheckableSchemaError("it is not an object")
         if _allows_any_object(schema):
@@ -169,10 +172,19 @@ def compile_schema(raw: bytes) -> CompiledSchema:
         problem = str(error)
     except DECODE_ERRORS:
         problem = "it cannot be read"
+    except ImportError as error:
+        raise _missing_library(str(error)) from None
     except Exception:
         log.exception("schema not compiled")
         problem = "it could not be compiled, see the log"
     return CompiledSchema(problem=problem, memory=len(raw))
+
+
+def _missing_library(reason: str) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_INSTALLATION,
+        f"The library jsonschema-rs, which checks the arguments of calls, cannot be loaded: {reason}.",
+    )
 
 
 def _allows_any_object(schema: JsonObject) -> bool:
@@ -306,7 +318,7 @@ class _Document:
     def read(cls, raw: bytes, decoded: Json = None) -> "_Document | None":
         """Decode arguments, unless they are decoded already; None if they cannot be decoded."""
         try:
-            value: Json = msgspec.json.decode(raw) if decoded is None else decoded
+            value = decode_json(raw) if decoded is None else decoded
         except DECODE_ERRORS:
             return None
         values, depth = 1, 0

@@ -10,28 +10,30 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.explain_confined import explain_refused_hosts
 from holdfast.connect.link import Link
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.connect.server_text import clean_server_text
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
+from holdfast.model.call import PREVIEW_KEY, ToolCall
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Budget
-from holdfast.model.server import Http, Lifetime, Sse, Stdio
+from holdfast.model.server import Http, Lifetime, ServerSpec, Sse, Stdio
 from holdfast.wire.frame import PeerError
 from holdfast.wire.mcp.tools import CallResult
-from holdfast.wire.strict_json import DECODE_ERRORS, has_more_values, is_nested_within
+from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, has_more_values, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
 # The `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
 _RESERVED_PREFIXES = ("dev.holdfast/", "io.modelcontextprotocol/")
 _PROGRESS_TOKEN = "progresstoken"
+_PREVIEW_META: JsonObject = {PREVIEW_KEY: True}
 _MAX_TYPE_LENGTH = 40
 
 
@@ -118,7 +120,10 @@ async def call(
     timeout: float,
     on_progress: OnProgress | None = None,
 ) -> ToolResult:
-    """Call a tool over the scope's link. Every failure becomes a result, except cancellation by the caller."""
+    """Call a tool over the scope's link. Every failure becomes a result, except cancellation by the caller.
+
+    If the call has a `method`, send that request instead; its result is the structured content.
+    """
     spec = tool.server
     link: Link | None = None
     stderr = ""
@@ -131,20 +136,35 @@ async def call(
                 found = await links.connect(scope, spec)
             remaining -= time.monotonic() - began
         link, connection = found
+        view = connection.view
+        refused_start = len(view.refused_hosts) if view is not None else 0
         stderr_start = connection.stderr.position if connection.stderr is not None else 0
         with link.use():
             try:
-                result = await connection.call(
-                    tool.definition.name,
-                    Raw(tool_call.arguments),
-                    meta=_build_meta(scope, tool, tool_call.meta, links.aliases),
-                    timeout=remaining,
-                    on_progress=on_progress,
-                    quota_key=scope.context.session_id if spec.lifetime is Lifetime.HOST else "",
+                meta = (
+                    _PREVIEW_META
+                    if tool_call.is_preview
+                    else build_meta(scope, spec, links.aliases, tool_call.meta)
                 )
+                quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+                if tool_call.method:
+                    params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
+                    answer = await connection.request(
+                        tool_call.method, params, meta=meta, timeout=remaining, quota_key=quota_key
+                    )
+                    result = CallResult(structured_content=answer)
+                else:
+                    result = await connection.call(
+                        tool.definition.name,
+                        Raw(tool_call.arguments),
+                        meta=meta,
+                        timeout=remaining,
+                        on_progress=on_progress,
+                        quota_key=quota_key,
+                    )
             except HoldfastError:
                 if connection.stderr is not None:
-                    stderr = connection.stderr.report_since(stderr_start)
+                    stderr = await connection.stderr.report_in_turn(stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
@@ -167,6 +187,9 @@ async def call(
             )
         tool_result = failed_result(error, stderr)
     else:
+        if result.is_error and view is not None and (refused := view.refused_hosts[refused_start:]):
+            notice = _text_block(explain_refused_hosts(spec, refused))
+            result = msgspec.structs.replace(result, content=[*result.content, notice])
         tool_result = ToolResult(
             result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED
         )
@@ -179,14 +202,14 @@ def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
     return HoldfastError(codes.TIMEOUT, f"{tool.name} did not answer within {seconds:g} s.")
 
 
-def _build_meta(
-    scope: Scope, tool: CatalogTool, meta: JsonObject | None, aliases: ContextAliases
+def build_meta(
+    scope: Scope, server: ServerSpec, aliases: ContextAliases, meta: JsonObject | None = None
 ) -> JsonObject | None:
-    """The `_meta` of a call. If sessions share the server, it contains the calling session's context."""
+    """The `_meta` of a request. If sessions share the server, it contains the context of the session that sends it."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
-    if tool.server.lifetime is Lifetime.HOST:
-        context = scope.context
-        folder = context.cwd if isinstance(tool.server.transport, Stdio) else ""
+    if server.lifetime is Lifetime.HOST:
+        context = server.lower_context(scope.context)
+        folder = context.cwd if isinstance(server.transport, Stdio) else ""
         return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}
     return kept
 
@@ -231,8 +254,7 @@ def _decode_or_text(raw: Raw) -> Json:
     text = bytes(raw)
     try:
         if is_nested_within(text, DEFAULT_LIMITS.depth):
-            value: Json = msgspec.json.decode(text)
-            return value
+            return decode_json(text)
     except DECODE_ERRORS:
         pass
     return text.decode(errors="replace")

@@ -18,6 +18,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.light_event import LightEvent
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
+from holdfast.sandbox.view import SandboxView
 from holdfast.settings import DEFAULT_LINK_SETTINGS
 from holdfast.wire.frame import Raw
 from holdfast.wire.lines import LONG_BYTES
@@ -25,7 +26,7 @@ from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
 from holdfast.wire.parse_threads import PARSE_THREADS
-from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
+from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error, make_decoder
 
 CONTEXT_EXTENSION = "dev.holdfast/session"
 _MAX_INPUT_ROUNDS = 10
@@ -71,29 +72,33 @@ class Connection:
         """Set when the connection has ended."""
         self.stderr = stderr
         """The server's standard error, or None if the host did not start it."""
+        self.view: SandboxView | None = None
+        """What the server sees, if it is confined."""
 
     @property
     def server_info(self) -> ServerInfo:
         return self._client.server_info
 
-    async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
+    async def list_tools(
+        self, *, meta: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> list[Tool]:
         """All tools of the server, before screening."""
         if "tools" not in self.server_info.capabilities:
             return []
-        tools = await self._client.list_tools(timeout=timeout)
+        tools = await self._client.list_tools(meta=meta, timeout=timeout)
         if self._on_tools is not None:
             await self._on_tools(tools)
         return tools
 
     async def list_all(
-        self, method: str, key: str, *, timeout: float | None = None, quota_key: str = ""
+        self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, quota_key: str = ""
     ) -> list[JsonObject]:
         """All objects that the server lists under `key`, from all pages. Raise if the list is too large, or does not end.
 
         `quota_key`: see `call`.
         """
         what = key.removesuffix("s")
-        pages = [raw async for raw in self._client.list_pages(method, what, timeout=timeout, owner=quota_key)]
+        pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=quota_key)]
         if sum(map(len, pages)) <= LONG_BYTES:
             return _decode_items(pages, key)
         return await PARSE_THREADS.run(_decode_items, pages, key, owner=quota_key or f"connection {id(self)}")
@@ -190,8 +195,8 @@ class _InterimResult(msgspec.Struct, rename="camel"):
     request_state: Raw = Raw()
 
 
-_decode_interim = msgspec.json.Decoder(_InterimResult).decode
-_decode_fields = msgspec.json.Decoder(dict[str, Json]).decode
+_decode_interim = make_decoder(_InterimResult)
+_decode_fields = make_decoder(dict[str, Json])
 
 
 def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
@@ -199,7 +204,7 @@ def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
     found: list[JsonObject] = []
     for page in pages:
         try:
-            items = _decode_fields(page).get(key)
+            items: Json = _decode_fields(page).get(key)
         except DECODE_ERRORS as error:
             why = describe_decode_error(error)
             raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list: {why}.") from None

@@ -19,7 +19,7 @@ from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
+from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
 from holdfast.sandbox.keeper.keeper import Keeper
 
 
@@ -28,7 +28,7 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 
 
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
-"""Raises an error if a project server's program is not as it was approved.
+"""Raises an error if a project's server is not approved any more, or its program is not as it was approved.
 
 The second parameter is the session's folder: relative paths in the server's command are meant from there. Returns a stamp of each of its files, which changes with the file.
 """
@@ -36,6 +36,13 @@ The second parameter is the session's folder: relative paths in the server's com
 
 async def _skip_check(spec: ServerSpec, session_folder: str) -> frozenset[tuple[str, int, int]]:
     return frozenset()
+
+
+PreparePackage: TypeAlias = Callable[[ServerSpec], Awaitable[ServerSpec]]
+
+
+async def _keep(spec: ServerSpec) -> ServerSpec:
+    return spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,9 @@ class Connector:
     aliases: ContextAliases = NO_ALIASES
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
     check_program: CheckProgram = _skip_check
-    """Called before and after a program is started."""
+    """Called before and after a program is started, and before a project's remote server is connected."""
+    prepare_package: PreparePackage = _keep
+    """Fetches the package of a confined server that a package runner starts. Returns the spec that runs it."""
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Factories of the in-process servers, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
@@ -61,17 +70,28 @@ class Connector:
         requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
         match spec.transport:
             case Stdio():
-                meta = _connection_meta(scope, self.aliases, is_local=True)
+                meta = _connection_meta(spec, scope, self.aliases)
                 return self._open_stdio(spec, scope, requests, meta)
             case Http() | Sse():
-                meta = _connection_meta(scope, self.aliases, is_local=False)
-                return self.remote.open(
+                meta = _connection_meta(spec, scope, self.aliases)
+                remote = self.remote.open(
                     spec, scope, server_requests=requests, meta=meta, options=self.options
                 )
-            case InProcess(service=service, read_only=read_only):
+                # Only then, because every idle link keeps the frames of its context managers in memory.
+                return self._open_approved(spec, remote) if spec.source is Source.PROJECT else remote
+            case InProcess(service=service):
                 assert scope is not None, "a built-in server needs a session"
-                instance = self.services[service](scope.context, door, read_only)
+                instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
+
+    @asynccontextmanager
+    async def _open_approved(
+        self, spec: ServerSpec, remote: AbstractAsyncContextManager[Connection]
+    ) -> AsyncIterator[Connection]:
+        """Connect to a project's remote server if it is still approved."""
+        await self.check_program(spec, "")
+        async with remote as connection:
+            yield connection
 
     @asynccontextmanager
     async def _open_stdio(
@@ -86,6 +106,7 @@ class Connector:
         session_folder = scope.context.cwd if scope is not None else ""
         before = await self.check_program(spec, session_folder)
         is_confined = spec.confinement is not None
+        started = await self.prepare_package(spec) if is_confined else spec
         started_in = start_folder(
             spec.transport,
             session_folder=session_folder,
@@ -96,7 +117,7 @@ class Connector:
             async with (
                 started_in as folder,
                 open_stdio(
-                    spec,
+                    started,
                     folder,
                     server_requests=requests,
                     meta=meta,
@@ -112,8 +133,9 @@ class Connector:
                 yield connection
 
 
-def _connection_meta(scope: Scope | None, aliases: ContextAliases, *, is_local: bool) -> JsonObject:
+def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAliases) -> JsonObject:
     if scope is None:
         return {}
-    context = scope.context
-    return {**aliases.meta(context, context.cwd if is_local else ""), **context_meta(context)}
+    context = spec.lower_context(scope.context)
+    folder = context.cwd if isinstance(spec.transport, Stdio) else ""
+    return {**aliases.meta(context, folder), **context_meta(context)}

@@ -5,8 +5,6 @@ import re
 import unicodedata
 from urllib.parse import urlsplit
 
-import msgspec
-
 from holdfast.model import codes
 from holdfast.model.address import why_host_blocked
 from holdfast.model.errors import HoldfastError
@@ -14,7 +12,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.visible_text import strip_invisible, to_line
 from holdfast.wire.frame import Raw
-from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within
+from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, make_decoder
 
 MAX_BYTES = 16 * 1024
 MAX_FIELDS = 20
@@ -65,7 +63,7 @@ def _decode(params: Raw) -> JsonObject:
     if not is_nested_within(bytes(params), _MAX_DEPTH):
         raise _refused("it is nested too deeply")
     try:
-        return msgspec.json.decode(params, type=dict[str, Json])
+        return make_decoder(dict[str, Json])(params)
     except DECODE_ERRORS:
         raise _refused("its params are not a JSON object") from None
 

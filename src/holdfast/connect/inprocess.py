@@ -1,6 +1,6 @@
 """Connect to a built-in server in this process: the same protocol, over memory instead of a pipe."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
@@ -16,8 +16,8 @@ from holdfast.wire.mcp.server import Service, server_peer
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
-MakeService: TypeAlias = Callable[[SessionContext, Door | None, Sequence[str]], Service]
-"""Makes a server for one session, from the session's context, its door, and the folders that the server may only read."""
+MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]
+"""Makes a server for one session, from the session's context and its door."""
 
 
 @asynccontextmanager

@@ -46,6 +46,7 @@ class Link:
         opener: AbstractAsyncContextManager[Connection],
         *,
         replaces: "Link | None" = None,
+        lost_state: bool = False,
         idle_seconds: float | None = None,
         back_off: BackOff = _DEFAULT_BACK_OFF,
     ) -> None:
@@ -60,7 +61,7 @@ class Link:
         self._was_idle = False
         self._is_delay_logged = False
         self._stderr_report = ""
-        self._lost_state = replaces is not None and replaces.replacement_loses_state
+        self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         self._idle_seconds = idle_seconds
         self._use_count = 0
         self._usage = _Usage(self)

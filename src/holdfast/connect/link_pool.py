@@ -1,7 +1,7 @@
 """All links of a host: one per server and scope, shared by all tasks of the scope."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from holdfast.connect.back_off import BackOff
@@ -109,6 +109,14 @@ class LinkPool:
             [link for inner in self._scopes_within(scope) for link in self._by_scope[inner].values()]
         )
 
+    def specs(self) -> list[ServerSpec]:
+        """The servers that have a link which is not closed."""
+        return [link.spec for link in self._iter_links() if link.is_usable]
+
+    async def close_matching(self, matches: Callable[[ServerSpec], bool]) -> None:
+        """Close the links to these servers: the next call reconnects and reports the lost state."""
+        await self._close_all([link for link in self._iter_links() if link.is_usable and matches(link.spec)])
+
     async def close(self) -> None:
         """Close every scope and every link."""
         for scope in self._by_scope:
@@ -143,6 +151,7 @@ class LinkPool:
             spec,
             self._connect(spec, owner),
             replaces=link,
+            lost_state=link is None and _was_used_before(spec, owner),
             idle_seconds=self._idle_seconds_for(owner),
             back_off=self._back_off,
         )
@@ -198,6 +207,11 @@ class LinkPool:
                 f"{spec.name!r} was not connected: this session has {own} connected servers, and the {free} that may still "
                 "be connected are kept for other sessions. Close a session, or raise links.max_open.",
             )
+
+
+def _was_used_before(spec: ServerSpec, owner: Scope | None) -> bool:
+    """Whether a session that was resumed used the server before, and the server's state is lost."""
+    return owner is not None and spec.name in owner.used_before and not isinstance(spec.transport, InProcess)
 
 
 def _owning_scope(scope: Scope, spec: ServerSpec) -> Scope:

@@ -14,9 +14,15 @@ from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 class Scope:
     """A session or one of its runs, as the owner of links. Code in a closed scope gets an error, never a new link."""
 
-    __slots__ = ("_context", "door", "is_closed", "session_scope", "throttle")
+    __slots__ = ("_context", "door", "is_closed", "session_scope", "throttle", "used_before")
 
-    def __init__(self, context: SessionContext, session_scope: "Scope | None" = None) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        session_scope: "Scope | None" = None,
+        *,
+        used_before: frozenset[str] = frozenset(),
+    ) -> None:
         self._context = context
         self.is_closed = False
         self.door: Door | None = None
@@ -24,6 +30,8 @@ class Scope:
         self.session_scope: Scope = session_scope or self
         """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
 
+        self.used_before = used_before
+        """The servers that a resumed session had used before it was resumed. Their state is lost."""
         self.throttle: LoopThrottle = (
             session_scope.throttle
             if session_scope is not None
@@ -39,6 +47,11 @@ class Scope:
     def update_context(self, context: SessionContext) -> None:
         """Replace the context of the session, and so of every scope in it."""
         self.session_scope._context = context
+
+    def of_caller(self) -> "Scope":
+        """The run of this session that the calling code is part of, or else this scope. Only for the scope of a session."""
+        current = _current.get()
+        return current if current is not None and current.session_scope is self else self
 
     def check_open(self) -> None:
         """Raise if the scope or its session is closed."""
@@ -79,7 +92,7 @@ def enter_scope(scope: Scope) -> Iterator[Scope]:
     """Make this scope and its session's context current for the length of the block."""
     token = _current.set(scope)
     try:
-        with use_context(scope.context):
+        with use_context(scope):
             yield scope
     finally:
         _current.reset(token)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
-import msgspec
-
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.frame import Notification, Request
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Era
+from holdfast.wire.strict_json import decode_json
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class ServerMessages:
             case "notifications/progress":
                 if not self._listeners or len(notification.params) > _MAX_PROGRESS_BYTES:
                     return
-                params: object = msgspec.json.decode(notification.params)
+                params = decode_json(notification.params)
                 if isinstance(params, dict):
                     self.report_progress(cast(Mapping[str, Any], params))
             case "notifications/tools/list_changed":

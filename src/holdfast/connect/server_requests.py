@@ -17,6 +17,7 @@ from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.frame import Raw
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
+from holdfast.wire.strict_json import make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _ANSWER_SECONDS = 0.0001  # about the time to answer one request, besides the parts that are measured
@@ -77,7 +78,7 @@ class ServerRequests:
         if method == ELICITATION and self._can_elicit() and self._door is not None:
             return await self._elicit(self._door, params)
         if method == SAMPLING and self._can_sample() and self._door is not None:
-            return await self._door.sample(msgspec.json.decode(params))
+            return await self._door.sample(make_decoder(JsonObject)(params))
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
@@ -98,7 +99,7 @@ class ServerRequests:
                 codes.BUSY,
                 f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
             )
-        is_restricted = self._spec.confinement is not None or self._is_sandboxed
+        is_restricted = self._spec.confinement is not None or self._spec.is_confined or self._is_sandboxed
         began = monotonic()
         try:
             question = sanitize_elicitation(self._spec, params, is_restricted=is_restricted)
@@ -127,7 +128,9 @@ class ServerRequests:
 
     def _is_allowed(self, what: str) -> bool:
         if not isinstance(self._spec.transport, Http | Sse):
-            return self._spec.may_request(what)
+            # Every question names the server, so in a direct session even a confined server may ask the user.
+            is_question = what == "elicitation" and self._scope is not None and not self._is_sandboxed
+            return is_question or self._spec.may_request(what)
         # `may_request` allows everything to a server that is not confined, and remote servers never are. So a remote
         # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         return (

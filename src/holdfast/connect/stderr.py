@@ -2,19 +2,25 @@
 
 import asyncio
 import logging
+from time import monotonic
 from typing import IO
 
 from holdfast.masking.configured_secrets import secrets_in_spec
+from holdfast.masking.known_secrets import MAX_PIECE_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.model.light_event import LightEvent
 from holdfast.model.server import Lifetime, ServerSpec
 from holdfast.model.visible_text import strip_invisible
+from holdfast.wire.loop_throttle import LoopThrottle
 
 log = logging.getLogger(__name__)
 
 MAX_SHOWN = 2000
 """How many characters of a server's standard error are shown to the session after a failure."""
 _KEPT_BYTES = 20 * 1024
+_REPORTED_BYTES = 8 * 1024
+"""How much is masked for a report, and logged: more than is shown, so that a secret at the cut is recognised."""
+_READ_SECONDS = 20e-6  # about the time that the event loop takes to read a chunk
 _NEWLINE = ord("\n")
 
 
@@ -25,7 +31,12 @@ class ServerStderr(asyncio.Protocol):
     logged: they may be about another session.
     """
 
-    def __init__(self, spec: ServerSpec) -> None:
+    def __init__(self, spec: ServerSpec, throttle: LoopThrottle | None = None) -> None:
+        """The owner of the throttle is charged for reading and masking."""
+        self._throttle = throttle or LoopThrottle()
+        self._transport: asyncio.ReadTransport | None = None
+        self._masked = (0, 0, "")  # the last text that was masked, with its start and its end
+        self._logged = 0  # the position up to which everything was logged
         self._server = spec.name
         self._is_shared = spec.lifetime is Lifetime.HOST
         self._mask = Mask.of(secrets_in_spec(spec))
@@ -35,40 +46,78 @@ class ServerStderr(asyncio.Protocol):
         self.closed = LightEvent()
         """Set at the end of the stream."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
     def data_received(self, data: bytes) -> None:
+        started = monotonic()
         self.position += len(data)
         self._kept += data[-_KEPT_BYTES:]
         if len(self._kept) > 2 * _KEPT_BYTES:
             del self._kept[:-_KEPT_BYTES]
+        throttle, transport = self._throttle, self._transport
+        is_slice_over = throttle.charge(monotonic() - started + _READ_SECONDS)
+        if transport is not None and (is_slice_over or throttle.must_wait(started)):
+            transport.pause_reading()
+            throttle.call_in_turn(transport.resume_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed.set()
+
+    async def report_in_turn(self, position: int) -> str:
+        """As `report_since`, within the throttle's share: hundreds of calls may fail at once."""
+        if self._throttle.must_wait(monotonic()):
+            await self._throttle.pause()
+        started = monotonic()
+        report = self.report_since(position)
+        self._throttle.charge_since(started)
+        return report
 
     def report_since(self, position: int) -> str:
         """A paragraph with the lines since this position that the session may see; or "". The other lines are logged."""
         written = self._lines_since(position)
         if not written:
             return ""
-        if self._is_shared or len(written) > MAX_SHOWN:
+        if self._logged < self.position and (self._is_shared or len(written) > MAX_SHOWN):
             log.info("server stderr", extra={"server": self._server, "stderr": written})
+            self._logged = self.position
         if self._is_shared:
             return "Its output to stderr is only in the log, because several sessions share the server."
         return "\n".join(["It wrote to stderr:", *(f"| {line}" for line in _last_lines(written))])
 
+    def text_since(self, position: int) -> str:
+        """The lines since this position, to find out why the server failed; empty if several sessions share the server."""
+        return "" if self._is_shared else self._lines_since(position)
+
     def _lines_since(self, position: int) -> str:
-        """The whole lines that began after this position, without control characters and with secrets masked."""
-        start = position - (self.position - len(self._kept))
-        if start < 0 or (start > 0 and self._kept[start - 1] != _NEWLINE):
+        """The last whole lines that began after this position, without control characters and with secrets masked."""
+        kept = self._kept
+        start = position - (self.position - len(kept))
+        if start < 0 or (start > 0 and kept[start - 1] != _NEWLINE):
             # The line began before this position. A part of it may contain a part of a secret, which is not masked.
-            start = self._kept.find(b"\n", max(start, 0)) + 1 or len(self._kept)
-        text = strip_invisible(bytes(self._kept[start:]).decode(errors="replace"))
-        return self._mask.mask_all(text.replace("\t", "    ")).strip()
+            start = kept.find(b"\n", max(start, 0)) + 1 or len(kept)
+        is_cut = len(kept) - start > _REPORTED_BYTES
+        if is_cut:
+            start = len(kept) - _REPORTED_BYTES
+            if newline := kept.find(b"\n", start) + 1:
+                start, is_cut = newline, False
+        begin = self.position - len(kept) + start
+        if self._masked[:2] != (begin, self.position):
+            text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
+            masked = self._mask.mask_all(text.replace("\t", "    "))
+            # If a secret is cut, less than one piece of it is at the start, and is not recognised.
+            shown = masked[MAX_PIECE_LENGTH:] if is_cut else masked
+            self._masked = (begin, self.position, shown.strip())
+        return self._masked[2]
 
 
-async def capture_stderr(stderr: IO[bytes], spec: ServerSpec) -> tuple[ServerStderr, asyncio.ReadTransport]:
+async def capture_stderr(
+    stderr: IO[bytes], spec: ServerSpec, throttle: LoopThrottle
+) -> tuple[ServerStderr, asyncio.ReadTransport]:
     """Start reading a server's standard error. The caller closes the transport."""
     transport, captured = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: ServerStderr(spec), stderr
+        lambda: ServerStderr(spec, throttle), stderr
     )
     return captured, transport
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.connect.connection import Connection, ConnectOptions
+from holdfast.connect.explain_confined import explain_start
 from holdfast.connect.negotiate import negotiate
 from holdfast.connect.server_messages import ServerMessages, ToolChangeSubscription
 from holdfast.connect.server_requests import ServerRequests
@@ -14,11 +15,13 @@ from holdfast.connect.server_text import clean_server_text
 from holdfast.connect.stderr import ServerStderr, capture_stderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
 from holdfast.model.server import ServerSpec, Stdio
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.view import SandboxView
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
@@ -39,7 +42,7 @@ async def open_stdio(
     assert isinstance(spec.transport, Stdio)
     child = await keeper.spawn(_process_spec(spec, spec.transport, folder))
     try:
-        stderr, transport = await capture_stderr(child.stderr, spec)
+        stderr, transport = await capture_stderr(child.stderr, spec, server_requests.throttle)
         try:
             server_messages = ServerMessages(server_requests)
             peer = Peer(
@@ -56,7 +59,11 @@ async def open_stdio(
                 except HoldfastError as error:
                     raise await _start_error(spec, error, stderr, child) from None
                 async with ToolChangeSubscription(client, server_requests):
-                    yield Connection(client, ended=peer.ended, server_messages=server_messages, stderr=stderr)
+                    connection = Connection(
+                        client, ended=peer.ended, server_messages=server_messages, stderr=stderr
+                    )
+                    connection.view = child.view
+                    yield connection
         finally:
             transport.close()
     finally:
@@ -83,8 +90,20 @@ async def _start_error(
     if error.code is codes.CONNECTION_CLOSED:
         reason = await _describe_exit(child)
         written = written or "It wrote nothing to stderr. Run it by hand to see why."
+    if child.view is not None and isinstance(spec.transport, Stdio):
+        why = await _explain(spec, child.view, stderr.text_since(0))
+        written = "\n".join(filter(None, (written, why)))
     details = f"\n{written}" if written else ""
     return HoldfastError(error.code, f"Could not start {spec.name!r}: {reason}{details}", **error.details)
+
+
+async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:
+    """What the sandbox hid from a server, which may be why it failed."""
+    try:
+        folder = spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else "/"
+        return await run_with_file_timeout(explain_start, spec, view, written, path=folder)
+    except HoldfastError:
+        return ""
 
 
 async def _describe_exit(child: Child) -> str:

@@ -1,15 +1,16 @@
 """What a session may use: its context, its workspace, its servers and their tools, its permission rules.
 
-Nothing is started or stored here.
+No session is opened and no server is started here.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.builtin.servers import ALWAYS_ASKED, BUILTIN_ORIGIN
 from holdfast.host.approvals import Approvals
 from holdfast.host.open_options import OpenOptions
-from holdfast.host.session_folders import check_total_length
+from holdfast.host.session_folders import check_total_length, resolve_path
 from holdfast.masking.configured_secrets import secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
@@ -22,7 +23,12 @@ from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust, lowest_trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.inputs import GivenServers, ResolveInputs, prepare_resolution
+from holdfast.resolve.inputs import (
+    GivenServers,
+    ResolveInputs,
+    prepare_resolution,
+    workspace_restriction,
+)
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
 from holdfast.resolve.screen_tools import ScreenedTools
@@ -30,6 +36,7 @@ from holdfast.resolve.select import Restriction
 from holdfast.session.permission_rules import PermissionRules, rules_from_settings
 from holdfast.settings import Settings
 from holdfast.store.store import Store
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import Registry
 
@@ -39,7 +46,7 @@ _OPENER = "the application that opened the session"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """What a session was granted, with the masks for the secrets in it."""
+    """The servers that a session gets, and the masks for its secrets."""
 
     resolution: Resolution
     mask: Mask
@@ -64,26 +71,26 @@ class Admission:
         self._inputs = inputs
         self._store = store
         self._approvals = approvals
-        self._rules = rules_from_settings(settings.permission)
+        self._rules = rules_from_settings(settings.permission).restrict(ALWAYS_ASKED, BUILTIN_ORIGIN)
         self._environ_secrets = secrets_in_mapping(inputs.environ)
         mask = Mask.of(self._environ_secrets)
         self._environ_masks = mask, mask.without_obtained()
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
-        """Plan a new session: its context, its workspace and its permission rules."""
-        context, workspace = await run_with_file_timeout(self._new_context, options, path=str(options.cwd))
-        return SessionPlan(
-            context=context,
-            workspace=workspace,
-            options=options,
-            rules=self._rules
-            if workspace is None
-            else self._rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}"),
-            admission=self,
+        """Plan a session as if it were new: its context, its workspace and its permission rules."""
+        context, workspace, of_folder = await run_with_file_timeout(
+            self._new_context, options, path=str(options.cwd)
         )
+        rules = self._rules if options.parent is None else options.parent.permission.rules
+        for restricting in (workspace, of_folder):
+            if restricting is not None:
+                rules = rules.restrict(restricting.permission, f"the workspace {restricting.slug!r}")
+        if of_folder is not None:
+            options = replace(options, restrictions=(*options.restrictions, workspace_restriction(of_folder)))
+        return SessionPlan(context=context, workspace=workspace, options=options, rules=rules, admission=self)
 
     async def load(self, plan: "SessionPlan") -> tuple[LoadedEntries, ResolvePolicy]:
-        """Load the configuration: the entries, and what decides about them."""
+        """Load the configuration: the server entries, and the policy that decides about them."""
         options, context = plan.options, plan.context
         given = GivenServers(
             by_app=options.servers, by_client=options.client_servers, only_these=options.only_these
@@ -102,15 +109,15 @@ class Admission:
     async def resolve(
         self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext
     ) -> Resolution:
-        """Decide which servers a session gets. A project's server is refused if its program is not as it was approved."""
+        """Decide which servers a session gets. A project's server is refused unless its program is as it was approved."""
         resolution = await resolve_in_thread(loaded, context, policy)
         return await self._approvals.refuse_changed_programs(resolution, context.cwd)
 
     async def screen(
-        self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str, mask: Mask
+        self, spec: ServerSpec, tools: Sequence[Tool], throttle: LoopThrottle, *, owner: str, mask: Mask
     ) -> ScreenedTools:
         """Decide which tools of a server a user's sessions may call."""
-        return await self._approvals.screen(spec, tools, owner=owner, mask=mask)
+        return await self._approvals.screen(spec, tools, owner=owner, mask=mask, throttle=throttle)
 
     async def masks(
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
@@ -124,17 +131,18 @@ class Admission:
             return self._environ_masks
         return await _THREADS.run(self._masks, loaded, resolution, policy)
 
-    def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None]:
+    def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None, Workspace | None]:
+        """The context, the session's workspace, and that of its folder if it is another one, which only restricts."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. Give its absolute path."
             )
-        folder = str(cwd.resolve())
-        roots = (folder, *(str(Path(root).resolve()) for root in options.roots))
+        folder = resolve_path("cwd", str(cwd))
+        roots = (folder, *(resolve_path("roots", str(Path(root).absolute())) for root in options.roots))
         check_total_length(roots)
         workspace = self._workspace(options, folder)
-        parent = options.parent
+        parent = options.parent.context if options.parent is not None else None
         context = SessionContext(
             session_id=new_session_id(),
             trust_level=lowest_trust(
@@ -147,11 +155,13 @@ class Admission:
             user_id=parent.user_id if parent is not None else options.user_id,
             parent_session_id=parent.session_id if parent is not None else None,
         )
-        return context, workspace
+        of_folder = self._registry.find(folder) if parent is not None or options.workspace else None
+        is_other = of_folder is not None and (workspace is None or of_folder.slug != workspace.slug)
+        return context, workspace, of_folder if is_other else None
 
     def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
-        """The session's trust, apart from workspaces that overlap with its folders."""
-        parent = options.parent
+        """The session's trust, not counting other workspaces that overlap with its folders."""
+        parent = options.parent.context if options.parent is not None else None
         return lowest_trust(
             self._settings.trust_ceiling,
             options.trust or Trust.DIRECT,
@@ -160,7 +170,7 @@ class Admission:
         )
 
     def _trust_warnings(self, plan: "SessionPlan") -> tuple[SessionWarning, ...]:
-        """Warn about each workspace that makes this session sandboxed. Without them, it would be direct."""
+        """Warn about each overlapping workspace that makes this session sandboxed, unless it is sandboxed anyway."""
         if self._own_trust(plan.options, plan.workspace) is Trust.SANDBOXED:
             return ()
         return tuple(
@@ -171,7 +181,7 @@ class Admission:
 
     def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
         if options.parent is not None:
-            slug = options.parent.workspace_id
+            slug = options.parent.context.workspace_id
             return self._registry.get(slug) if slug else None
         if not options.workspace:
             return self._registry.find(folder)
@@ -198,12 +208,12 @@ class Admission:
 
 def _restrictions(options: OpenOptions) -> tuple[Restriction, ...]:
     by_tools = (Restriction(imposed_by=_OPENER, patterns=patterns) for patterns in options.tools)
-    return (*by_tools, options.restriction) if options.restriction is not None else (*by_tools,)
+    return (*by_tools, *options.restrictions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """A session that is to be opened. `admit` decides what it gets."""
+    """A session that is to be opened. `admit` decides which servers it gets."""
 
     context: SessionContext
     workspace: Workspace | None
@@ -217,6 +227,7 @@ class SessionPlan:
         loaded, policy = await self.admission.load(self)
         resolution = await self.admission.resolve(loaded, policy, self.context)
         mask, question_mask = await self.admission.masks(loaded, resolution, policy)
+        mask = mask.for_session(self.context.session_id)
         return Admitted(resolution=resolution, mask=mask, question_mask=question_mask)
 
     async def preview(self) -> tuple[LoadedEntries, Resolution]:
@@ -224,6 +235,9 @@ class SessionPlan:
         loaded, policy = await self.admission.load(self)
         return loaded, await self.admission.resolve(loaded, policy, self.context)
 
-    async def screen(self, spec: ServerSpec, tools: Sequence[Tool], mask: Mask) -> ScreenedTools:
-        """Decide which tools of a server the session may call. Definitions are stored with the session's `mask`."""
-        return await self.admission.screen(spec, tools, owner=self.context.user_id or "", mask=mask)
+    async def screen(
+        self, spec: ServerSpec, tools: Sequence[Tool], mask: Mask, throttle: LoopThrottle
+    ) -> ScreenedTools:
+        """Decide which tools of a server the session may call. Definitions are masked with `mask` before they are stored."""
+        owner = self.context.user_id or ""
+        return await self.admission.screen(spec, tools, throttle, owner=owner, mask=mask)

@@ -2,9 +2,10 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,28 +19,47 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads
+from holdfast.resolve.admit import ServerApprovals
 from holdfast.resolve.approval_store import (
     ApprovedProgram,
+    ServerAnswer,
     ToolPins,
+    definition_approvals,
+    is_entry_approved,
     read_approved_program,
     read_last_definition,
+    read_server_approvals,
+    read_shown_entry,
     read_tool_pins,
+    remove_other_answers,
     remove_server_approval,
-    store_definitions,
+    store_declined,
     store_server_approval,
     store_tool_approvals,
 )
 from holdfast.resolve.file_hashes import FileHashes
+from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.program import Program, describe_change, quote_path, read_program
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.tools import Tool
 
+T = TypeVar("T")
 _THREADS = WorkerThreads("definitions", threads=2)
+_MAX_ROWS = 100  # that one transaction writes: all sessions share the writer
 _READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
 _REVIEW = "To review it, run: holdfast servers approve"
+_NO_LONGER_APPROVED = (
+    "Since this session was opened, its approval was revoked, or replaced by one with other rights. To use it, open a new "
+    "session; if it is refused there, run: holdfast servers approve"
+)
+
+
+async def _do_nothing() -> None:
+    pass
 
 
 class Approvals:
@@ -49,31 +69,66 @@ class Approvals:
         self._store = store
         self._audit = audit
         self._pin_tools = pin_tools
+        self.on_change: Callable[[], Awaitable[None]] = _do_nothing
+        """Called after a server was approved or revoked: running servers may have to end."""
 
-    async def approve_server(self, entry: ServerEntry, *, by: str, program: Program | None = None) -> None:
-        """Approve a server with its current configuration, and with its program as it was read."""
+    async def approve_server(
+        self,
+        entry: ServerEntry,
+        *,
+        by: str,
+        program: Program | None = None,
+        grant: ConfinedGrant | None = None,
+        shown: str = "",
+    ) -> None:
+        """Approve a server with its current configuration, and with its program as it was read.
+
+        With a `grant` it may run confined only, otherwise it gets the user's rights. The last answer counts. `shown` is the
+        entry as the user saw it, with secrets masked; it is kept to show what changed.
+        """
         now = self._store.now()
+        answer = ServerAnswer(program=program, grant=grant, shown=shown)
 
         def store(tx: Tx) -> None:
-            self._record(tx, store_server_approval(tx, entry, program, by=by, at=now))
+            self._record_revoked(tx, remove_other_answers(tx, entry, grant), by=by, at=now)
+            self._record(tx, store_server_approval(tx, entry, answer, by=by, at=now))
 
         await self._store.write(store)
+        await self.on_change()
+
+    async def decline_server(self, entry: ServerEntry, *, by: str) -> None:
+        """Remember that the user declined a server with its current configuration. Only `approve_server` changes that."""
+        now = self._store.now()
+        await self._store.write(lambda tx: store_declined(tx, entry, by=by, at=now))
+
+    async def answers(self) -> ServerApprovals:
+        """The user's answers about projects' servers."""
+        return await self._store.read(read_server_approvals)
+
+    async def shown_entry(self, entry: ServerEntry) -> tuple[str, str] | None:
+        """The entry that was approved last under this name, as it was shown, and its digest; None if it is not known."""
+        return await self._store.read(lambda tx: read_shown_entry(tx, entry.origin, entry.name))
 
     async def revoke_server(self, origin: str, name: str, *, by: str) -> bool:
         """Revoke every approval of a server that this project file configures. Return whether there was one.
 
-        The approvals of its tools stay: they let nothing run by themselves.
+        The approvals of its tools stay: on their own, they let nothing run.
         """
         now = self._store.now()
 
         def remove(tx: Tx) -> bool:
             removed = remove_server_approval(tx, origin, name)
-            for approval in filter(needs_record, removed):
-                record = msgspec.structs.replace(approval_record(approval, REVOKED, by=by), at=now)
-                self._audit.append(tx, record)
+            self._record_revoked(tx, removed, by=by, at=now)
             return bool(removed)
 
-        return await self._store.write(remove)
+        was_approved = await self._store.write(remove)
+        await self.on_change()
+        return was_approved
+
+    def _record_revoked(self, tx: Tx, removed: Iterable[Approval], *, by: str, at: datetime) -> None:
+        for approval in filter(needs_record, removed):
+            record = msgspec.structs.replace(approval_record(approval, REVOKED, by=by), at=at)
+            self._audit.append(tx, record)
 
     def _record(self, tx: Tx, approvals: Iterable[Approval]) -> None:
         """Append the audit records of these approvals, in their transaction."""
@@ -88,18 +143,25 @@ class Approvals:
         work = partial(read_program, command, folder, os.environ.get("PATH", ""), **options)
         return await run_with_file_timeout(work, path=folder, seconds=_READ_SECONDS)
 
-    async def is_approved(self, entry: ServerEntry, program: Program) -> bool:
-        """Whether a server is approved with its current configuration and this program."""
+    async def is_program_approved(self, entry: ServerEntry, program: Program) -> bool:
+        """Whether this program was approved together with the current configuration of its server."""
         approved = await self._store.read(
             lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
         )
-        return approved.is_entry_approved and not program.problem and _is_as_approved(program, approved)
+        return not program.problem and _is_as_approved(program, approved)
 
     async def check_program(
         self, spec: ServerSpec, folder: str, hashes: FileHashes | None = None
     ) -> Program | None:
-        """Raise an error if a project server's program is not as it was approved. Return it; None for other servers."""
-        if spec.source is not Source.PROJECT or not isinstance(spec.transport, Stdio):
+        """Return the program of a project's server; raise NOT_APPROVED if server or program are not as they were approved.
+
+        Return None for other servers, and for a project's remote servers, which have no program.
+        """
+        if spec.source is not Source.PROJECT:
+            return None
+        if not await self._store.read(lambda tx: is_entry_approved(tx, spec)):
+            raise HoldfastError(codes.NOT_APPROVED, _NO_LONGER_APPROVED)
+        if not isinstance(spec.transport, Stdio):
             return None
         stdio = spec.transport
         approved = await self._store.read(
@@ -115,7 +177,7 @@ class Approvals:
     async def check_program_files(
         self, spec: ServerSpec, session_folder: str
     ) -> frozenset[tuple[str, int, int]]:
-        """Check a program like `check_program`. Return stamps of its files: if one changes, so does its stamp."""
+        """Check a program like `check_program`. Return a stamp of each of its files, which changes with the file."""
         program = await self.check_program(spec, session_folder)
         return program.stamps if program is not None else frozenset()
 
@@ -149,30 +211,50 @@ class Approvals:
     ) -> None:
         """Approve tools with their current definitions, given as fingerprints by tool name, for one user's sessions.
 
-        `definitions` are kept to show what changed when the tools need approval again. `mask` is the session's: a server
-        may repeat the secrets of others. By default, only the secrets of this server are masked.
+        `definitions` are kept to show what changed when the tools need approval again. Pass the session's `mask`, because
+        a server may repeat the secrets of other servers. By default, only this server's secrets are masked.
         """
         now = self._store.now()
         mask = mask or Mask.of(secrets_in_spec(spec))
-        pins = {_stored_name(tool, mask): fingerprint for tool, fingerprint in fingerprints.items()}
-        masked = await _THREADS.run(_mask_definitions, definitions, mask, owner=owner)
 
-        def store(tx: Tx) -> None:
+        def prepare() -> tuple[dict[str, str], list[Approval]]:
+            pins = {_stored_name(tool, mask): fingerprint for tool, fingerprint in fingerprints.items()}
+            if spec.source is Source.CLIENT:  # a client can supply any number of servers
+                return pins, []
+            masked = [mask_definition(definition, mask) for definition in definitions]
+            return pins, definition_approvals(pins, masked, by=by, at=now)
+
+        def store(tx: Tx, pins: Mapping[str, str]) -> None:
             self._record(tx, store_tool_approvals(tx, spec, pins, owner=owner, by=by, at=now))
-            if spec.source is not Source.CLIENT:  # a client can bring any number of servers
-                store_definitions(tx, pins, masked, by=by, at=now)
 
-        await self._store.write(store)
+        def store_definitions(tx: Tx, shown: Iterable[Approval]) -> None:
+            for definition in shown:
+                tx.approve(definition)
+
+        pins, shown = await _THREADS.run(prepare, owner=owner)
+        if by == APPROVED_ON_FIRST_USE:  # one row
+            await self._store.write(partial(store, pins=pins))
+        else:
+            for batch in _batches([*pins.items()]):
+                await self._store.write(partial(store, pins=dict(batch)))
+        for definitions_batch in _batches(shown):
+            await self._store.write(partial(store_definitions, shown=definitions_batch))
 
     async def last_definition(
         self, spec: ServerSpec, tool: str, *, owner: str = "", mask: Mask | None = None
     ) -> Tool | None:
-        """The definition of a tool that was approved last, or that it had on first use; with secrets masked."""
+        """A tool's definition that was approved last, or that was there on first use, with secrets masked."""
         name = _stored_name(tool, mask or Mask.of(secrets_in_spec(spec)))
         return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, name))
 
     async def screen(
-        self, spec: ServerSpec, tools: Sequence[Tool], *, owner: str = "", mask: Mask | None = None
+        self,
+        spec: ServerSpec,
+        tools: Sequence[Tool],
+        *,
+        owner: str = "",
+        mask: Mask | None = None,
+        throttle: LoopThrottle | None = None,
     ) -> ScreenedTools:
         """Offer the tools whose definition has not changed since first use or since its last approval.
 
@@ -181,7 +263,7 @@ class Approvals:
         the application need no approval. `mask` is the same as in `approve_tools`.
         """
         if spec.source in (Source.BUILTIN, Source.APP):
-            return await screen_tools_async(tools, ApprovedTools())
+            return await screen_tools_async(tools, ApprovedTools(), throttle)
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
         pins = _with_names_of(tools, pins)
         is_first_use = not pins.all
@@ -194,7 +276,7 @@ class Approvals:
             approved = ApprovedTools(
                 offered=None if is_first_use else pins.all, hints_accepted=pins.by_person
             )
-        screened = await screen_tools_async(tools, approved)
+        screened = await screen_tools_async(tools, approved, throttle)
         if is_first_use:
             full = {tool.name: tool.definition for tool in screened.offered_without_hints}
             await self.approve_tools(
@@ -219,12 +301,13 @@ def mask_definition(definition: Tool, mask: Mask) -> Tool:
     )
 
 
-def _mask_definitions(definitions: Sequence[Tool], mask: Mask) -> list[Tool]:
-    return [mask_definition(definition, mask) for definition in definitions]
+def _batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The rows in batches, one for each transaction: other sessions write between them."""
+    return (rows[start : start + _MAX_ROWS] for start in range(0, len(rows), _MAX_ROWS))
 
 
 def _stored_name(tool: str, mask: Mask) -> str:
-    """The name of a tool in the store. If it contains a secret: masked, with a hash to tell it from others."""
+    """The name of a tool in the store. If it contains a secret, it is masked, and a hash tells it from other names."""
     masked = mask.mask_known(tool)
     return tool if masked == tool else f"{masked} {_name_hash(tool)}"
 
@@ -234,15 +317,15 @@ def _name_hash(tool: str) -> str:
 
 
 def _with_names_of(tools: Sequence[Tool], pins: ToolPins) -> ToolPins:
-    """The pins by the names of these tools, instead of by the names in the store."""
+    """The pins, also under the real names of these tools if the store has only their masked names."""
     masked = {name.rpartition(" ")[2]: name for name in pins.all if MASKED in name}
     if not masked:
         return pins
     stored = {tool.name: masked[found] for tool in tools if (found := _name_hash(tool.name)) in masked}
-    return ToolPins(all=_rename(pins.all, stored), by_person=_rename(pins.by_person, stored))
+    return ToolPins(all=_add_names(pins.all, stored), by_person=_add_names(pins.by_person, stored))
 
 
-def _rename(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) -> dict[str, frozenset[str]]:
+def _add_names(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) -> dict[str, frozenset[str]]:
     return {**pins, **{name: pins[kept] for name, kept in stored.items() if kept in pins}}
 
 

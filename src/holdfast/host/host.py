@@ -2,17 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
+from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.audit import Audit
+from holdfast.audit.delete_sessions import delete_session, delete_unused
 from holdfast.audit.record import AuditKind, Subject, make_record
-from holdfast.audit.recovery import recover_session, recover_sessions
+from holdfast.audit.recovery import recover_sessions
 from holdfast.builtin.servers import builtin_servers, in_process_services
 from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.call import ToolResult
@@ -24,6 +28,7 @@ from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
 from holdfast.host.admission import Admission
+from holdfast.host.approval_watch import ApprovalWatch
 from holdfast.host.approvals import Approvals
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
 from holdfast.host.join import OtherOwner
@@ -37,7 +42,9 @@ from holdfast.host.open_options import (
     parse_servers,
 )
 from holdfast.host.opening import Opener, check_folder
+from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.remote.listener import SessionListener
+from holdfast.host.secret_files import SecretFiles
 from holdfast.host.session_storage import SessionStorage
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
@@ -45,20 +52,24 @@ from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
-from holdfast.model.permission import Mode
+from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
+from holdfast.resolve.approval_store import approved_program_folders
+from holdfast.resolve.command_words import named_scripts
+from holdfast.resolve.executed_paths import ExecutedPaths
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.load import LoadedEntries
+from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.sandbox import detect_sandbox
+from holdfast.sandbox.sandbox import make_sandbox
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.settings import Settings
 from holdfast.store.lease import is_expired
 from holdfast.store.open_store import open_store
-from holdfast.store.store import Store, Tx
+from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
 from holdfast.token.signer import Signer
 from holdfast.wire.mcp.tools import Tool
@@ -84,8 +95,8 @@ class Host:
     ) -> None:
         """All sessions get `servers` in addition to the configured ones. `agent` answers their prompts.
 
-        By default, the settings are those of this machine, the store is in the data folder, and the user calls tools by
-        commands instead of an agent.
+        By default, the settings are those of this machine, the store is in the data folder, and there is no model: the
+        user types commands that call tools.
         """
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
@@ -99,23 +110,29 @@ class Host:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            detected = await detect_sandbox(self.settings.sandbox.engine, self.settings.sandbox.image)
+            sandbox = make_sandbox(self.settings.sandbox.engine, self.settings.sandbox.image)
             inputs = ResolveInputs(
                 settings=self.settings,
                 builtins=builtin_servers(self.settings),
                 app_servers=self._app_servers,
-                sandbox_problem=detected.reason,
+                sandbox=sandbox,
             )
             check_data_folder(self.settings.data_dir)
-            obtained = stack.enter_context(ObtainedSecrets())  # exits last: closing the store may still write
+            obtained = stack.enter_context(
+                ObtainedSecrets()
+            )  # exited last: closing the store may still write
+            secret_files = SecretFiles(self.settings, self.registry, obtained)
+            await secret_files.read()
             database = self.settings.data_dir / DATABASE_FILE
             self.store = self._given_store or await stack.enter_async_context(open_store(database))
-            audit = Audit(self.store, keep_arguments=self.settings.audit.arguments)
+            hasher = ArgumentHasher(self.settings.data_dir / KEYS_FOLDER)
+            hasher.load()
+            audit = Audit(self.store, keep_arguments=self.settings.audit.arguments, hash_arguments=hasher)
             self.approvals = Approvals(self.store, audit, pin_tools=self.settings.servers.pin_tools)
             self._admission = Admission(self.settings, self.registry, inputs, self.store, self.approvals)
             self._audit = await stack.enter_async_context(audit)
-            await stack.enter_async_context(_in_background(recover_sessions(self.store, audit)))
-            keeper = await stack.enter_async_context(Keeper(detected.sandbox))
+            await stack.enter_async_context(_in_background(self._clean_up(audit)))
+            keeper = self._keeper = await stack.enter_async_context(Keeper(sandbox))
             remote = await stack.enter_async_context(
                 RemoteConnector(
                     obtained=obtained,
@@ -125,6 +142,8 @@ class Host:
                 )
             )
             confined_folders = ConfinedFolders()
+            self.packages = Packages(self.settings, keeper, inputs.environ)
+            self._executed = ExecutedPaths(self.settings, self._app_servers, inputs.environ, self.store)
             connector = Connector(
                 keeper=keeper,
                 confined_folders=confined_folders,
@@ -134,7 +153,8 @@ class Host:
                 aliases=self.settings.aliases,
                 on_tools_changed=self._live.refresh_tools,
                 check_program=self.approvals.check_program_files,
-                services=in_process_services(self.settings, confined_folders),
+                prepare_package=self._prepare_confined,
+                services=in_process_services(self.settings, confined_folders, self._executed),
             )
             self._connector = connector
             links = self.settings.links
@@ -153,8 +173,14 @@ class Host:
                 connect_options=self._connect_options,
                 argument_checker=ArgumentChecker(),
                 agent=self._agent or _manual_agent(),
+                obtained=obtained,
+                secret_files=secret_files,
                 wait_seconds=self.settings.permission.wait,
             )
+            known_folders = await self.store.read(approved_program_folders)
+            watch = ApprovalWatch(self.store, self.links, known_folders)
+            self.approvals.on_change = watch.check
+            await stack.enter_async_context(_in_background(watch.run()))
             if self.store.holder_id:
                 await stack.enter_async_context(
                     SessionListener(self.settings.data_dir, self.store.holder_id, self._live.find)
@@ -187,8 +213,8 @@ class Host:
 
         Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
         uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
-        closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Such a
-        session inside another one is like it, but for the options that are given; it never gets more rights.
+        closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Inside
+        another session, it takes the options that are not given from that session, and never gets more rights.
         """
         outer = current_scope()
         if outer is not None:
@@ -223,31 +249,33 @@ class Host:
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
         session = await self.open(options)
         try:
-            await session.wait_for_servers()
+            await session.wait_ready_and_store()
             with enter_scope(session.scope):
                 yield session
         finally:
             await session.close()
 
     def _options_inside(self, outer: Scope, given: SessionOptions) -> OpenOptions:
-        """The options of a session that a run opens inside of another session."""
-        parent = outer.context
-        live = self._live.find(parent.session_id)
-        if live is None:  # a session of another host
-            return inherit_options(given, parent, OpenOptions(), Mode.AUTO)
-        return inherit_options(given, parent, self._live.options_of(live), live.permission.mode)
+        """The options of a session that a run opens inside another session. That must be an open session of this host."""
+        parent = self._live.find_by_scope(outer)
+        if parent.is_closing:
+            raise HoldfastError(
+                codes.SCOPE_CLOSED,
+                f"The session {parent.context.session_id} is being closed, so no run can start in it.",
+            )
+        return inherit_options(given, parent, self._live.options_of(parent))
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
         return await self._opener.open_new(await self._admission.plan(options))
 
     async def reopen(self, session_id: str, options: OpenOptions) -> Session:
-        """Resume a stored session in its folder. One that is live in this host is returned as it is."""
+        """Resume a stored session in its folder. If it is live in this host, join it."""
         stored = await self.find_session(session_id, options.user_id)
         return await self._opener.open_stored(stored, await self._admission.plan(options))
 
     async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
-        """The other process that has a stored session open, after the checks that `reopen` makes; None if none has."""
+        """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
         stored = await self.find_session(session_id, options.user_id)
         lease, own = stored.lease, self.store.holder_id
         if lease is None or own in ("", lease.holder) or is_expired(lease, self.store.now()):
@@ -289,19 +317,52 @@ class Host:
             session_id=session_id[:_MAX_ID_LENGTH],
         )
 
+    async def _clean_up(self, audit: Audit) -> None:
+        """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept."""
+        await recover_sessions(self.store, audit)
+        if days := self.settings.sessions.keep_days:
+            deleted = await delete_unused(self.store, audit, timedelta(days=days))
+            if deleted:
+                log.info("unused sessions deleted", extra={"sessions": deleted, "keep_days": days})
+
     async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
         """Delete a stored session of this user. Raises SESSION_HELD if it is open."""
         context = (await self.find_session(session_id, user_id)).context
+        await delete_session(self.store, self._audit, context.session_id)
 
-        def delete(tx: Tx) -> None:
-            # Audit interrupted calls first: deleting the session deletes their events.
-            tx.delete(recover_session(tx, self._audit, context.session_id))
-
-        await self.store.write(delete)
+    async def prune(self, older_than: timedelta) -> int:
+        """Delete the stored sessions that were not used for this long. Their audit records are kept. Return how many."""
+        return await delete_unused(self.store, self._audit, older_than)
 
     async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
         """The configured entries, and the servers a session would get, without opening one."""
         return await (await self._admission.plan(options)).preview()
+
+    async def trust_of(self, options: OpenOptions) -> Trust:
+        """The trust that a session with these options would have."""
+        return (await self._admission.plan(options)).context.trust_level
+
+    async def program_paths(
+        self, command: Sequence[str], folder: str, package: FetchedPackage | None = None
+    ) -> tuple[str, ...]:
+        """The paths outside of a project's folder that a confined server with this command would see as its program.
+
+        `package` is the package that the command runs, if a package runner starts it.
+        """
+        confinement = Confinement(
+            roots=(folder,),
+            scripts=named_scripts(command),
+            protected=paths_hidden_from_sandboxes(self.settings),
+        )
+        if package is not None:
+            command, confinement = package.argv, package.apply_to(confinement)
+        path = {"PATH": os.environ.get("PATH", os.defpath)}
+        spec = ProcessSpec(argv=tuple(command), env=path, cwd=folder, confinement=confinement)
+        return await self._keeper.program_paths(spec)
+
+    async def _prepare_confined(self, spec: ServerSpec) -> ServerSpec:
+        """The confined server as it is started now, with its package, if a package runner starts it."""
+        return await self.packages.prepare(await self._executed.protect(spec))
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a tool of the session that this code runs in; raises NO_CONTEXT outside of a session."""
@@ -316,7 +377,7 @@ class Host:
             try:
                 async with self._connector.open(spec, scope) as connection:
                     tools = await connection.list_tools(timeout=self._connect_options.list_seconds)
-                    return spec, (await plan.screen(spec, tools, admitted.mask)).offered
+                    return spec, (await plan.screen(spec, tools, admitted.mask, scope.throttle)).offered
             except HoldfastError as error:
                 log.warning(
                     "could not list the tools of a server",

@@ -1,4 +1,4 @@
-"""Joining a live session: another door may join if it accepts the session as it is."""
+"""Joining a live session: another door may join if the session is already as requested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import DoorKind
+from holdfast.model.permission import DoorKind, Mode, lowest_mode
 from holdfast.model.trust import Trust, lowest_trust
 from holdfast.session.permission_rules import PermissionRules, limit_mode
 from holdfast.session.session import Session
@@ -15,11 +15,11 @@ from holdfast.store.types import Lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherOwner:
-    """Another process that has a session open, and what the session was requested with here."""
+    """Another process that has a session open, and the context that was requested here."""
 
     lease: Lease
     requested: SessionContext
-    """Its trust and folders are those that the session would have if it were opened here. Its id is a new one."""
+    """It has the trust and the folders that the session would have if it were opened here, but a new session id."""
 
 
 def check_join(session: Session, *, trust: Trust, roots: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ def check_join(session: Session, *, trust: Trust, roots: Sequence[str]) -> None:
     if lowest_trust(trust, live.trust_level) is not live.trust_level:
         raise HoldfastError(
             codes.SESSION_HELD,
-            f"The session is open as {live.trust_level}, and was asked for as {trust}.",
+            f"The session is open with the trust {live.trust_level}, but {trust} was requested.",
             hint="Lower its trust where it is open, or close it there first.",
             session_id=live.session_id,
         )
@@ -41,9 +41,11 @@ def check_join(session: Session, *, trust: Trust, roots: Sequence[str]) -> None:
         )
 
 
-async def lower_mode_for(session: Session, door: DoorKind, rules: PermissionRules) -> None:
-    """Lower the session's mode to the highest that the rules allow for a door that joins."""
+async def lower_mode_for(
+    session: Session, door: DoorKind, rules: PermissionRules, requested: Mode | None = None
+) -> None:
+    """Lower the session's mode to the highest that the rules allow for a door that joins, and to the one it requested."""
     policy = session.permission
-    limited = limit_mode(policy.mode, door, rules)
+    limited = limit_mode(lowest_mode(policy.mode, requested or policy.mode), door, rules)
     if limited is not policy.mode:
         await policy.change_mode(limited)

@@ -43,7 +43,7 @@ class LiveSessions:
         return self._options[session.context.session_id]
 
     async def wait_closed(self, session_id: SessionId) -> None:
-        """Wait until a session that is being closed is closed."""
+        """If this session is being closed, wait until it is closed."""
         session = self._sessions.get(session_id)
         if session is not None and session.is_closing:
             await session.close()
@@ -52,7 +52,11 @@ class LiveSessions:
         """The session that this scope belongs to. Raises SCOPE_CLOSED if it is not open in this host."""
         session = self._sessions.get(scope.context.session_id)
         if session is None or session.scope is not scope.session_scope:
-            raise HoldfastError(codes.SCOPE_CLOSED, "This code is not part of an open session of this host.")
+            raise HoldfastError(
+                codes.SCOPE_CLOSED,
+                f"This code belongs to the session {scope.context.session_id}, which is not open in this host.",
+                hint="Use the host that opened the session.",
+            )
         return session
 
     def lock(self, session_id: SessionId) -> asyncio.Lock:
@@ -66,7 +70,6 @@ class LiveSessions:
                 session.refresh_tools(spec.name)
 
     async def close_all(self, reason: str) -> None:
-        """Close every session."""
         closing = [session.close(reason) for session in self._sessions.values()]
         for failure in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(failure, Exception):

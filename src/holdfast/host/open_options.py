@@ -15,9 +15,12 @@ from holdfast.model.json import Json
 from holdfast.model.permission import Mode, ToolPattern, lowest_mode, parse_tool_patterns, require_mode
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.select import Restriction
+from holdfast.session.session import Session
 
 ServerConfigs: TypeAlias = Mapping[str, Mapping[str, object]]
 """Servers by name, each as in a `.mcp.json` file: `{"counter": {"command": "python", "args": ["counter.py"]}}`."""
+
+_MAX_USER_ID = 1024  # it is in the environment of each server, and in each signed token
 
 
 class SessionOptions(TypedDict, total=False):
@@ -28,15 +31,15 @@ class SessionOptions(TypedDict, total=False):
     workspace: str
     """The slug, the name or the path of a workspace. By default, the one that the folder belongs to, if any."""
     trust: Trust | Literal["direct", "sandboxed"] | None
-    """The highest trust that the session may have. The settings, the workspace or another workspace nearby may lower it."""
+    """The highest trust that the session may have. The settings, the workspace or an overlapping workspace may lower it."""
     servers: ServerConfigs
     """Servers of the application, for this session only. They are trusted like the host's own."""
     only_these: bool
-    """Whether the session gets no other servers than `servers`: neither configured nor built-in ones."""
+    """Whether the session gets only `servers`, without the configured and the built-in ones."""
     tools: Sequence[str] | None
     """Patterns of the tools to offer, as in permission rules: `["counter.add", "files.*"]`. By default, all tools."""
     user_id: str | None
-    """The user that the session belongs to. Servers are told; sessions of other users are kept apart."""
+    """The user that the session belongs to. Servers learn it, and other users cannot open the session."""
     title: str
     """By default, the beginning of the first prompt."""
     tags: Sequence[str]
@@ -59,14 +62,14 @@ class OpenOptions:
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers of the application that opens the session, by name."""
     client_servers: tuple[Json, ...] = field(default=(), repr=False)
-    """Servers that a client brings, such as an editor; each has a `name`."""
+    """Servers that a client supplies, such as those of an editor; each has a `name`."""
     only_these: bool = False
-    """Whether the session gets no other servers than `servers` and `client_servers`."""
+    """Whether the session gets only `servers` and `client_servers`."""
     tools: tuple[tuple[ToolPattern, ...], ...] = ()
     """Groups of patterns: only tools that match a pattern of every group are offered."""
     user_id: str | None = None
-    parent: SessionContext | None = None
-    """The session whose agent starts this one; its user and its workspace are used."""
+    parent: Session | None = field(default=None, compare=False, repr=False)
+    """The session in which this one is started. Its user and its workspace are used, and this one gets no more rights."""
     title: str = ""
     tags: tuple[str, ...] = ()
     keep: bool = True
@@ -78,8 +81,8 @@ class OpenOptions:
 
     None: the mode that the stored session had; `ask` for a new one.
     """
-    restriction: Restriction | None = None
-    """Set by a caller that runs a defined agent: the servers and tools that the definition allows. It only narrows."""
+    restrictions: tuple[Restriction, ...] = ()
+    """The servers and tools that others allow: the definition of an agent, or a workspace. They can only restrict."""
     only_server: str | None = None
     """The only server to use; the others are ignored."""
     door: Door | None = field(default=None, compare=False)
@@ -90,46 +93,43 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     """Check the options of an application, and complete them with the defaults."""
     known = SessionOptions.__annotations__
     if unknown := [name for name in given if name not in known]:
-        raise TypeError(
-            f"There is no option {unknown[0]!r} of a session. The options are: {', '.join(known)}."
-        )
-    trust, tools = given.get("trust"), given.get("tools")
+        raise TypeError(f"A session has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+    trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
     return OpenOptions(
-        cwd=Path(given.get("cwd", "")).absolute(),
-        workspace=given.get("workspace", ""),
-        trust=None if trust is None else parse_trust(trust),
+        cwd=_parse_folder(given.get("cwd", "")),
+        workspace=_parse_text("workspace", given.get("workspace", "")),
+        trust=None if trust is None else parse_trust(_parse_text("trust", trust)),
         servers=parse_servers(given.get("servers", {})),
-        only_these=given.get("only_these", False),
+        only_these=_parse_flag("only_these", given.get("only_these", False)),
         tools=() if tools is None else (_parse_patterns(tools),),
-        user_id=given.get("user_id"),
-        title=given.get("title", ""),
+        user_id=None if user_id is None else _parse_text("user_id", user_id, limit=_MAX_USER_ID),
+        title=_parse_text("title", given.get("title", "")),
         tags=_parse_texts("tags", given.get("tags", ())),
-        keep=given.get("keep", True),
+        keep=_parse_flag("keep", given.get("keep", True)),
         mode=require_mode(given.get("permission", Mode.AUTO)),
     )
 
 
-def inherit_options(
-    given: SessionOptions, parent: SessionContext, outer: OpenOptions, mode: Mode
-) -> OpenOptions:
-    """The options of a session that is opened inside of another, the parent, which was opened with the options `outer`.
+def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) -> OpenOptions:
+    """The options of a session that is opened inside another session, its parent.
 
-    What is not given is as in the parent. Its trust, its tools and its mode can only be narrowed; its user and its
-    workspace cannot be changed.
+    `outer` are the options that the parent was opened with. Options that are not given are those of the parent, except for
+    the title and the tags. The trust, the tools, the mode and `only_these` can only restrict; the user and the workspace
+    cannot be changed.
     """
-    options = parse_options(given)
-    if options.user_id not in (None, parent.user_id):
-        raise _cannot_change("user_id", parent)
-    if options.workspace not in ("", parent.workspace_id):
-        raise _cannot_change("workspace", parent)
+    options, context, mode = parse_options(given), parent.context, parent.permission.mode
+    if options.user_id not in (None, context.user_id):
+        raise _cannot_change("user_id", context)
+    if options.workspace not in ("", context.workspace_id):
+        raise _cannot_change("workspace", context)
     return replace(
         outer,
-        cwd=options.cwd if "cwd" in given else parent.cwd,
-        roots=() if "cwd" in given else parent.roots[1:],
+        cwd=options.cwd if "cwd" in given else context.cwd,
+        roots=() if "cwd" in given else context.roots[1:],
         workspace="",
         trust=options.trust,
         servers=options.servers if "servers" in given else outer.servers,
-        only_these=options.only_these if "only_these" in given else outer.only_these,
+        only_these=options.only_these or outer.only_these,
         tools=(*outer.tools, *options.tools),
         user_id=None,
         parent=parent,
@@ -143,7 +143,7 @@ def inherit_options(
 
 
 def parse_servers(servers: ServerConfigs) -> dict[str, Json]:
-    """A copy of an application's servers, as plain JSON. Paths in it become texts."""
+    """A copy of an application's servers, as plain JSON. Paths become strings."""
     try:
         return msgspec.json.decode(msgspec.json.encode(servers, enc_hook=_to_json), type=dict[str, Any])
     except (TypeError, ValueError) as error:
@@ -159,7 +159,7 @@ def _to_json(value: Any) -> Any:
         case Mapping():
             return {**cast("Mapping[str, object]", value)}
         case _:
-            raise TypeError(f"a value of the type {type(value).__name__} is not possible")
+            raise TypeError(f"a value of the type {type(value).__name__} is not supported")
 
 
 def _parse_patterns(tools: Sequence[str]) -> tuple[ToolPattern, ...]:
@@ -169,15 +169,56 @@ def _parse_patterns(tools: Sequence[str]) -> tuple[ToolPattern, ...]:
         raise HoldfastError(codes.BAD_ARGUMENT, f"`tools` {error}.") from None
 
 
-def _parse_texts(name: str, texts: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(texts, str):  # it would be taken for a list of its letters
-        raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of texts, not one text.")
-    return tuple(texts)
+def _parse_texts(name: str, texts: object) -> tuple[str, ...]:
+    if isinstance(texts, str):  # it would be read as a list of its characters
+        raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of strings, not one string.")
+    if not isinstance(texts, Iterable):
+        raise _bad_type(name, "a list of strings", texts)
+    return tuple(_parse_text(name, text) for text in cast("Iterable[object]", texts))
+
+
+def _parse_text(name: str, text: object, *, limit: int | None = None) -> str:
+    """A text that can be stored and sent to servers."""
+    if not isinstance(text, str):
+        raise _bad_type(name, "a string", text)
+    if "\0" in text or not _is_encodable(text):
+        reason = f"`{name}` must be valid Unicode, without a NUL character."
+        raise HoldfastError(codes.BAD_ARGUMENT, reason)
+    if limit is not None and len(text) > limit:
+        reason = f"`{name}` has {len(text)} characters, more than {limit}. Shorten it."
+        raise HoldfastError(codes.BAD_ARGUMENT, reason)
+    return text
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _parse_flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _bad_type(name, "True or False", value)
+    return value
+
+
+def _parse_folder(value: object) -> Path:
+    if not isinstance(value, str | PurePath):
+        raise _bad_type("cwd", "a path", value)
+    return Path(value).absolute()
+
+
+def _bad_type(name: str, expected: str, value: object) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_ARGUMENT, f"`{name}` must be {expected}, not a value of the type {type(value).__name__}."
+    )
 
 
 def _cannot_change(name: str, parent: SessionContext) -> HoldfastError:
     return HoldfastError(
         codes.BAD_ARGUMENT,
         f"`{name}` is that of the session {parent.session_id}, in which this run is started, and cannot be changed.",
-        hint=f"Leave out `{name}`, or open the session outside of the other one.",
+        hint=f"Leave out `{name}`, or start the run outside that session.",
     )

@@ -1,11 +1,10 @@
-"""Opening sessions: a new one, a stored one, or one that is live already."""
+"""Opening sessions: a new one, a stored one, or one that is already live."""
 
 import shlex
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from holdfast import telemetry
 from holdfast.agent.agent import Agent
 from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.connection import ConnectOptions
@@ -15,8 +14,12 @@ from holdfast.host.admission import Admitted, SessionPlan
 from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import OpenOptions
+from holdfast.host.secret_files import SecretFiles
 from holdfast.host.session_storage import Acquired, SessionStorage
+from holdfast.masking import log_mask
+from holdfast.masking.log_mask import LogSecrets
 from holdfast.masking.mask import Mask
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -25,14 +28,14 @@ from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.opening_events import OpeningEvents
-from holdfast.session.permission import stored_mode
+from holdfast.session.permission import stored_limits, stored_mode, stored_tools
 from holdfast.session.permission_rules import limit_mode
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.servers import ServerDeps
 from holdfast.session.session import Session, SessionConfig
 from holdfast.store.store import Tx
-from holdfast.store.types import Hold, NewSession, StoredSession
+from holdfast.store.types import Hold, NewSession, SessionChange, StoredSession
 
 _MAX_SECRETS_ON_LOOP = 5000
 _MASK_THREADS = WorkerThreads("log-mask", threads=2)
@@ -48,6 +51,8 @@ class Opener:
     connect_options: ConnectOptions
     argument_checker: ArgumentChecker
     agent: Agent
+    obtained: ObtainedSecrets
+    secret_files: SecretFiles
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
 
@@ -57,7 +62,14 @@ class Opener:
         admitted = await plan.admit()
         mask = admitted.mask
         title, tags = mask.mask_known(options.title), tuple(map(mask.mask_known, options.tags))
-        new = NewSession(context=context, title=title, tags=tags, source=options.opened_by)
+        mode = options.mode or Mode.ASK
+        new = NewSession(
+            context=context,
+            title=title,
+            tags=tags,
+            source=options.opened_by,
+            settings=stored_limits(mode, options.tools),
+        )
 
         storage = self.storage if options.keep else self.storage.unkept()
         first = storage.opening_events(context, admitted.resolution, mask, is_new=True)
@@ -69,7 +81,7 @@ class Opener:
 
         acquired = await storage.acquire(create, _delete_new)
         try:
-            config = self._config(plan, options.mode or Mode.ASK, has_title=bool(title))
+            config = self._config(plan, mode, has_title=bool(title))
             session = await self._make_session(plan, storage, acquired.hold, admitted, config)
             return await self._start(session, options, first, stored_seq=acquired.stored_seq)
         except BaseException:
@@ -77,18 +89,18 @@ class Opener:
             raise
 
     async def open_stored(self, stored: StoredSession, plan: SessionPlan) -> Session:
-        """Open a stored session, or return it if it is open already. A turn that a crash interrupted is ended first."""
+        """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
         session_id = stored.context.session_id
         check_folder(stored, plan)
         async with self.live.lock(session_id):
             await self.live.wait_closed(session_id)
             if (live := self.live.find(session_id)) is not None:
-                return await _join(live, plan)
+                return await _join(live, self.live.options_of(live), plan)
             return await self._reopen(stored, plan)
 
     async def _reopen(self, stored: StoredSession, plan: SessionPlan) -> Session:
         if not plan.options.keep:
-            raise HoldfastError(codes.BAD_ARGUMENT, "A stored session stays stored: `keep` must be true.")
+            raise HoldfastError(codes.BAD_ARGUMENT, "A stored session is always kept: `keep` must be true.")
         kept, storage = stored.context, self.storage
 
         def acquire(tx: Tx) -> Acquired:
@@ -106,15 +118,20 @@ class Opener:
                 trust_level=lowest_trust(plan.context.trust_level, current.context.trust_level),
                 parent_session_id=kept.parent_session_id,
             )
-            plan = replace(plan, context=context)
+            tools = tuple(dict.fromkeys((*stored_tools(current.settings), *plan.options.tools)))
+            plan = replace(plan, context=context, options=replace(plan.options, tools=tools))
             admitted = await plan.admit()
-            mode = plan.options.mode or stored_mode(current.settings)
-            config = self._config(plan, mode, has_title=bool(current.title))
+            last_mode = stored_mode(current.settings)
+            config = self._config(plan, plan.options.mode or last_mode, has_title=bool(current.title))
+            if plan.options.mode is Mode.READ_ONLY is not last_mode:
+                limits = {**current.settings, **stored_limits(Mode.READ_ONLY, tools)}
+                await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
+            used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
         first = storage.opening_events(context, admitted.resolution, admitted.mask, is_new=False)
-        session = await self._make_session(plan, storage, hold, admitted, config)
+        session = await self._make_session(plan, storage, hold, admitted, config, used)
         return await self._start(session, plan.options, first)
 
     async def _start(
@@ -137,6 +154,7 @@ class Opener:
             rules=plan.rules,
             wait_seconds=self.wait_seconds,
             has_title=has_title,
+            parent=plan.options.parent,
         )
 
     async def _make_session(
@@ -146,6 +164,7 @@ class Opener:
         hold: Hold,
         admitted: Admitted,
         config: SessionConfig,
+        used_before: frozenset[str] = frozenset(),
     ) -> Session:
         context = plan.context
         async with AsyncExitStack() as resources:
@@ -155,15 +174,16 @@ class Opener:
                 context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
             )
             resources.push_async_callback(storage.release, record)
-            log_masks: list[Mask] = []
-            resources.push_async_callback(_unmask_in_log, log_masks)
-            await _mask_in_log(admitted.mask, log_masks)
+            resources.callback(self.obtained.forget_session, context.session_id)
+            in_log: list[LogSecrets] = []
+            resources.push_async_callback(_unmask_in_log, in_log)
+            await _mask_in_log(admitted, context.session_id, in_log)
 
             async def resolve_again(context: SessionContext) -> Resolution:
-                """Admit the session again. What is masked is extended before any server starts."""
+                """Admit the session again. The new secrets are masked before any server starts."""
                 again = await replace(plan, context=context).admit()
-                await _mask_in_log(again.mask, log_masks)
-                record.set_masks(*await _MASK_THREADS.run(_join_masks, record, again))
+                await _mask_in_log(again, context.session_id, in_log)
+                record.set_masks(*await _MASK_THREADS.run(_merge_masks, record, again))
                 return again.resolution
 
             deps = ServerDeps(
@@ -171,13 +191,30 @@ class Opener:
                 options=self.connect_options,
                 arguments=self.argument_checker,
                 resolve=resolve_again,
-                screen=lambda spec, tools: plan.screen(spec, tools, record.mask),
+                screen=lambda spec, tools, throttle: plan.screen(spec, tools, record.mask, throttle),
+                mask_secret_files=self.secret_files.mask,
             )
-            return Session(Scope(context), admitted.resolution, record, deps, config, resources.pop_all())
+            _check_parent(plan)
+            scope = Scope(context, used_before=used_before)
+            return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
+
+
+def _check_parent(plan: SessionPlan) -> None:
+    """Raise if the session in which this one is started got a lower trust, or was closed, while this one was being opened."""
+    parent, context = plan.options.parent, plan.context
+    if parent is None:
+        return
+    trust = parent.context.trust_level
+    if parent.is_closing or lowest_trust(trust, context.trust_level) is not context.trust_level:
+        raise HoldfastError(
+            codes.SCOPE_CLOSED,
+            f"The session {parent.context.session_id}, in which this run was to start, was closed or got a lower trust.",
+            hint="If that session is still open, start the run again.",
+        )
 
 
 def _delete_new(tx: Tx, hold: Hold) -> None:
-    """Delete a session that could not be opened; its hold may have been released already."""
+    """Delete a session that could not be opened. Its hold may already have been released."""
     lease = tx.lease(hold.session_id)
     is_held = lease is not None and lease.epoch == hold.epoch
     tx.delete(hold if is_held else tx.acquire(hold.session_id))
@@ -206,34 +243,46 @@ def check_folder(stored: StoredSession, plan: SessionPlan) -> None:
         )
 
 
-async def _join(session: Session, plan: SessionPlan) -> Session:
-    """Check that a live session is what the options ask for. It keeps its servers; its mode may be lowered."""
+async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -> Session:
+    """Join a live session; raise an error if it is not as requested. It keeps its servers; its mode may be lowered."""
     check_join(session, trust=plan.context.trust_level, roots=plan.context.roots)
-    await lower_mode_for(session, _door_kind(plan.options), plan.rules)
+    if any(group not in opened_with.tools for group in plan.options.tools):
+        raise HoldfastError(
+            codes.SESSION_HELD,
+            "The session is open with other tools than were requested.",
+            hint="Leave `tools` out, or close the session where it is open and open it again.",
+            session_id=session.context.session_id,
+        )
+    await lower_mode_for(session, _door_kind(plan.options), plan.rules, plan.options.mode)
     if plan.options.door is not None:
         session.attach(plan.options.door)
     return session
 
 
-def _join_masks(record: Record, again: Admitted) -> tuple[Mask, Mask]:
-    """The session's masks, with the secrets of a later admission: those of the first may still occur."""
+def _merge_masks(record: Record, again: Admitted) -> tuple[Mask, Mask]:
+    """The session's masks with the secrets of a later admission added. The earlier secrets may still occur."""
     return record.mask.plus(again.mask), record.question_mask.plus(again.question_mask)
 
 
-async def _mask_in_log(mask: Mask, masks: list[Mask]) -> None:
+async def _mask_in_log(admitted: Admitted, session_id: str, added: list[LogSecrets]) -> None:
     """Mask a session's secrets in the log until `_unmask_in_log`."""
-    await _change_log_mask(telemetry.add_mask, mask)
-    masks.append(mask)
-
-
-async def _unmask_in_log(masks: list[Mask]) -> None:
-    while masks:
-        await _change_log_mask(telemetry.remove_mask, masks.pop())
-
-
-async def _change_log_mask(change: Callable[[Mask], None], mask: Mask) -> None:
-    """Add or remove a session's secrets in the log's mask; very many of them in a thread."""
-    if len(mask.secrets) > _MAX_SECRETS_ON_LOOP:
-        await _MASK_THREADS.run(change, mask)
+    masks = admitted.mask, admitted.question_mask
+    if len(admitted.mask.secrets) > _MAX_SECRETS_ON_LOOP:
+        secrets = await _MASK_THREADS.run(LogSecrets.of, session_id, *masks)
     else:
-        change(mask)
+        secrets = LogSecrets.of(session_id, *masks)
+    await _change_log_mask(log_mask.add_secrets, secrets)
+    added.append(secrets)
+
+
+async def _unmask_in_log(added: list[LogSecrets]) -> None:
+    while added:
+        await _change_log_mask(log_mask.remove_secrets, added.pop())
+
+
+async def _change_log_mask(change: Callable[[LogSecrets], None], secrets: LogSecrets) -> None:
+    """Add a session's secrets to the log's mask, or remove them; in a thread if there are very many."""
+    if len(secrets.everywhere) > _MAX_SECRETS_ON_LOOP:
+        await _MASK_THREADS.run(change, secrets)
+    else:
+        change(secrets)

@@ -7,12 +7,13 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.real_path import real_path
 from holdfast.resolve.protected_paths import is_protected
 
 _MAX_PATH = 4096  # the kernel's own limit (PATH_MAX)
 _MAX_FOLDERS = 100
 _MAX_CHARACTERS = 64 * 1024
-"""How long the paths of a session's folders may be together. Every list of sessions contains them."""
+"""The maximum total length of the paths of a session's folders. Every list of sessions contains them."""
 
 
 def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) -> tuple[str, ...]:
@@ -25,12 +26,12 @@ def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) ->
 
 
 def check_total_length(folders: Sequence[str]) -> None:
-    """Raise BAD_ARGUMENT if the paths of a session's folders are too long together."""
+    """Raise BAD_ARGUMENT if the paths of a session's folders are too long in total."""
     total = sum(map(len, folders))
     if total > _MAX_CHARACTERS:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"The paths of the session's {len(folders)} folders have {total} characters together; the maximum is "
+            f"The paths of the session's {len(folders)} folders have {total} characters in total; the maximum is "
             f"{_MAX_CHARACTERS}. Use fewer folders.",
         )
 
@@ -41,7 +42,7 @@ def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
     `name` is the parameter that the folder came from; the error message contains it.
     """
     folder = _check_readable(name, value)
-    if is_protected(os.path.realpath(folder), protected):
+    if is_protected(resolve_path(name, folder), protected):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{name}: {folder!r} is one of Holdfast's own folders. Use another folder.",
@@ -51,7 +52,13 @@ def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
 
 def resolve_path(name: str, value: str) -> str:
     """Resolve the symbolic links in an absolute path. The path need not exist."""
-    return os.path.realpath(_check_absolute(name, value))
+    try:
+        return real_path(_check_absolute(name, value))
+    except OSError as error:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{name}: {value[:200]!r} cannot be resolved: {error.strerror}. Give the path without symbolic links.",
+        ) from None
 
 
 def _check_readable(name: str, value: Any) -> str:

@@ -28,7 +28,7 @@ class Acquired:
 
     hold: Hold
     stored_seq: int | None = None
-    """The number of its last event, if its opening is stored already."""
+    """The number of its last event, if its opening events are already stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SessionStorage:
         return OpeningEvents(context, resolution, self.audit, mask, at=self.store.now(), is_new=is_new)
 
     async def acquire(self, work: Callable[[Tx], Acquired], undo: Callable[[Tx, Hold], None]) -> Acquired:
-        """Acquire a session, in one transaction with other work. If the caller is cancelled, all of it is rolled back."""
+        """Run `work`, which acquires a session, in one transaction. If the caller is cancelled, `undo` reverses it."""
         written: asyncio.Future[Acquired] = asyncio.get_running_loop().create_future()
         self.store.submit(work, partial(resolve, written))
         try:
@@ -61,13 +61,15 @@ class SessionStorage:
             raise
 
     async def release(self, record: Record) -> None:
-        """End the hold of a session, unless its last event has ended it."""
+        """Release the hold of a session, unless it was released with the last event."""
         if not record.is_released:
             await run_to_completion(self.store.release(record.hold))
 
     async def roll_back(self, undo: Callable[[Tx], None]) -> None:
-        """Undo the writes of a session open that failed, now or as soon as the store can be written to."""
+        """Undo the writes of a failed attempt to open a session, now or as soon as the store can be written to."""
         try:
             await self.store.write(undo, must_happen=True)
         except HoldfastError as error:
-            log.warning("could not roll back a failed session open", extra={"reason": error.message})
+            log.warning(
+                "could not yet undo a failed attempt to open a session", extra={"reason": error.message}
+            )

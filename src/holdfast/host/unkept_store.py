@@ -64,7 +64,9 @@ class ForwardingAudit(Audit):
     """Collects the records of a transaction of an `UnkeptStore`, then writes them to the host's audit."""
 
     def __init__(self, store: MemoryStore, host_audit: Audit) -> None:
-        super().__init__(store, keep_arguments=host_audit.keeps_arguments)
+        super().__init__(
+            store, keep_arguments=host_audit.keeps_arguments, hash_arguments=host_audit.hash_arguments
+        )
         self._host_audit = host_audit
         self._collected: list[tuple[AuditRecord, Mask | None]] = []
 

@@ -1,7 +1,7 @@
 """Mask secrets in text and JSON: known secrets, and values that are likely secrets because of their name or position."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from weakref import WeakValueDictionary
 
@@ -10,6 +10,9 @@ from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, 
 from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_url_passwords
 from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.model.json import Json
+
+Find = Callable[[str], list[Span]]
+"""Finds the spans of the known secrets in a text, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class Mask:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     includes_obtained: bool = True
     """Whether the secrets that this process has obtained are masked, too."""
+    session_id: str = ""
+    """The session that the mask is for. What its servers chose, such as cookies, is masked in this session only."""
     index: SecretIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -37,30 +42,36 @@ class Mask:
     @property
     def size(self) -> int:
         """How many secrets are masked."""
-        return len(self.secrets) + (obtained_secrets.count() if self.includes_obtained else 0)
+        return len(self.secrets) + (obtained_secrets.count(self.session_id) if self.includes_obtained else 0)
 
     def plus(self, other: "Mask") -> "Mask":
         """A mask for the secrets of both. It masks obtained secrets if this mask does."""
-        return Mask(tuple(sorted({*self.secrets, *other.secrets})), self.includes_obtained)
+        if not other.secrets:
+            return self
+        return replace(self, secrets=tuple(sorted({*self.secrets, *other.secrets})))
+
+    def for_session(self, session_id: str) -> "Mask":
+        """This mask, for one session: it also masks what this session's servers chose."""
+        return replace(self, session_id=session_id)
 
     def without_obtained(self) -> "Mask":
         """A mask for the secrets of the configuration only. A server chooses some of the obtained ones, and must not hide words in a question."""
-        return Mask(self.secrets, includes_obtained=False)
+        return replace(self, includes_obtained=False)
 
     def find(self, text: str) -> list[Span]:
         """The spans of the known secrets in a text, in order."""
         spans = self.index.find(text) if self.secrets else []
-        obtained = obtained_secrets.find(text) if self.includes_obtained else []
+        obtained = obtained_secrets.find(text, self.session_id) if self.includes_obtained else []
         return join_spans([*spans, *obtained]) if obtained else spans
 
     def find_partial_at_end(self, text: str) -> int:
         """The start of the longest suffix of the text that may be the beginning of a known secret."""
         index = self.index.find_partial_at_end(text) if self.secrets else len(text)
-        return min(index, obtained_secrets.find_partial_at_end(text))
+        return min(index, obtained_secrets.find_partial_at_end(text, self.session_id))
 
     def is_nearly_whole(self, prefix: str) -> bool:
         """Whether this prefix of a known secret is so long that it must not be shown."""
-        return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix)
+        return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix, self.session_id)
 
     def mask_known(self, text: str) -> str:
         """Mask known secrets only. Use it for content, such as messages and results."""
@@ -98,33 +109,21 @@ class Mask:
 
     def mask_known_in_json(self, value: Json) -> Json:
         """Mask known secrets in the keys, strings and numbers of JSON. Returns the value itself if there are none."""
-        return self._mask_json(value, by_name=False) if self._is_in_json(value) else value
+        return (
+            mask_json(value, self.find, self.mask_known, by_name=False) if self._is_in_json(value) else value
+        )
 
     def mask_all_in_json(self, value: Json) -> Json:
         """Mask known secrets, every value under a secret name, and passwords in URLs, in JSON."""
-        return self._mask_json(value, by_name=True) if self._is_in_json(value) else _mask_by_name(value)
+        if not self._is_in_json(value):
+            return _mask_by_name(value)
+        return mask_json(
+            value, self.find, lambda text: mask_url_passwords(self.mask_known(text)), by_name=True
+        )
 
     def _is_in_json(self, value: Json) -> bool:
         """Whether JSON may contain a known secret. One search in all its texts is faster than one in each."""
         return bool(self.size and self.find("\n".join(_texts_in(value))))
-
-    def _mask_json(self, value: Json, *, by_name: bool) -> Json:
-        match value:
-            case str():
-                return mask_url_passwords(self.mask_known(value)) if by_name else self.mask_known(value)
-            case list():
-                return [self._mask_json(item, by_name=by_name) for item in value]
-            case dict():
-                return {
-                    self.mask_known(key): MASKED
-                    if by_name and is_secret_value(value_name(key, value), item)
-                    else self._mask_json(item, by_name=by_name)
-                    for key, item in value.items()
-                }
-            case int() | float() if self.find(_number_text(value)):
-                return MASKED
-            case _:
-                return value
 
 
 class _SharedIndex(SecretIndex):
@@ -143,6 +142,43 @@ def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex
     if index is None:
         index = _indexes[secrets] = _SharedIndex(secrets)
     return index.secrets, index
+
+
+def mask_json(value: Json, find: Find, mask_text: Callable[[str], str], *, by_name: bool) -> Json:
+    """Mask the keys and numbers of JSON in which `find` finds a secret, and its texts with `mask_text`.
+
+    With `by_name`, every value under a secret name is masked.
+    """
+    match value:
+        case str():
+            return mask_text(value)
+        case list():
+            return [mask_json(item, find, mask_text, by_name=by_name) for item in value]
+        case dict():
+            return {
+                name: MASKED
+                if by_name and is_secret_value(value_name(key, value), item)
+                else mask_json(item, find, mask_text, by_name=by_name)
+                for name, (key, item) in zip(_mask_keys(value, find), value.items(), strict=True)
+            }
+        case int() | float() if find(_number_text(value)):
+            return MASKED
+        case _:
+            return value
+
+
+def _mask_keys(keys: Mapping[str, object], find: Find) -> Iterator[str]:
+    """Mask the keys of an object. Keys that would become the same are numbered, so that no value is lost."""
+    taken = set(keys)
+    counts: dict[str, int] = {}
+    for key in keys:
+        spans = find(key)
+        name = masked = mask_spans(key, spans) if spans else key
+        while name != key and name in taken:
+            counts[masked] = counts.get(masked, 1) + 1
+            name = f"{masked} ({counts[masked]})"
+        taken.add(name)
+        yield name
 
 
 def _texts_in(value: Json) -> list[str]:

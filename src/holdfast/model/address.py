@@ -11,6 +11,9 @@ from typing import TypeAlias
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+LOOPBACK_REASON = "a loopback address"
+PRIVATE_REASON = "a private address"
+
 # C libraries read numbers as IPv4 addresses: 2130706433, 0x7f.1 and 0177.0.0.1 are all 127.0.0.1.
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
@@ -50,7 +53,7 @@ def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
     if inner is not None:
         return why_address_blocked(inner) or "an address that embeds another one"
     if address not in _GLOBAL_IPV6 or any(address in network for network in _NOT_GLOBAL_IPV6):
-        return "a private address"
+        return PRIVATE_REASON
     return None
 
 
@@ -74,22 +77,22 @@ def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
 # contain no servers (relays, anycast of protocols) are blocked, too.
 _SPECIAL_IPV4 = [
     *_networks("168.63.129.16/32 100.100.100.200/32 192.0.0.192/32", "the cloud's metadata address"),
-    *_networks("127.0.0.0/8", "a loopback address"),
+    *_networks("127.0.0.0/8", LOOPBACK_REASON),
     *_networks("169.254.0.0/16", "a link-local address"),
     *_networks("224.0.0.0/4", "a multicast address"),
     *_networks(
         "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 "
         "192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 "
         "203.0.113.0/24 240.0.0.0/4",
-        "a private address",
+        PRIVATE_REASON,
     ),
 ]
 _SPECIAL_IPV6 = [
     *_networks("fd00:ec2::254/128 fd20:ce::254/128 fd00:c1::a9fe:a9fe/128", "the cloud's metadata address"),
-    *_networks("::1/128", "a loopback address"),
+    *_networks("::1/128", LOOPBACK_REASON),
     *_networks("fe80::/10", "a link-local address"),
     *_networks("ff00::/8", "a multicast address"),
-    *_networks("::/128", "a private address"),
+    *_networks("::/128", PRIVATE_REASON),
 ]
 # IANA has allocated no other block to networks on the internet.
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")

@@ -1,9 +1,16 @@
-"""A tool call, and its result: `Ok` or `Failed`."""
+"""A tool call."""
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final
 
-from holdfast.model.json import Json, JsonObject
+from holdfast.model.json import JsonObject
+
+ENVELOPE_KEY: Final = "dev.holdfast/envelope"
+"""The key of an envelope in the `_meta` of a result, for servers that do not put it into the content."""
+
+
+PREVIEW_KEY: Final = "dev.holdfast/preview"
+"""The key in the `_meta` of a call that asks a built-in file tool for the change that it would make, without making it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,33 +23,7 @@ class ToolCall:
     arguments: bytes = field(default=b"{}", repr=False)
     meta: JsonObject | None = field(default=None, repr=False)
     """The caller's `_meta`; the host's own entries override it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStats:
-    """How long a call took, and which driven session it used. Every envelope has them in its `_meta`."""
-
-    elapsed_ms: float = 0.0
-    session_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ok:
-    """The tool succeeded."""
-
-    data: JsonObject = field(default_factory=dict[str, Json])
-    stats: CallStats = CallStats()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The tool failed, with a registered code and a message for users."""
-
-    code: str
-    message: str
-    next_actions: tuple[str, ...] = ()
-    details: JsonObject = field(default_factory=dict[str, Json])
-    stats: CallStats = CallStats()
-
-
-Envelope: TypeAlias = Ok | Failed
+    is_preview: bool = False
+    """Whether a built-in file tool only tells what it would change, and changes nothing."""
+    method: str = ""
+    """If it is another request than `tools/call`, such as `resources/read`: its method. `arguments` are its params."""

@@ -100,6 +100,7 @@ BAD_SETTINGS = _add(
     500,
     "Correct the setting in the message; `holdfast settings path` prints the path of the settings file.",
 )
+BAD_INSTALLATION = _add("BAD_INSTALLATION", 500, "Install Holdfast again, with all its dependencies.")
 BAD_TRUST = _add("BAD_TRUST", 400, 'Trust is "direct" or "sandboxed".', rpc_code=-32602)
 BAD_ID = _add("BAD_ID", 400, "Use an id exactly as Holdfast printed it.", rpc_code=-32602)
 BAD_WORKSPACE = _add(
@@ -284,7 +285,28 @@ TOO_MANY_SESSIONS = _add(
 # Tools
 BAD_TOOL = _add("BAD_TOOL", 500, "Correct the tool's definition; the server will not start until then.")
 BAD_PLUGIN = _add("BAD_PLUGIN", 500, "Install or correct the plugin, or remove it from the command.")
+TOOL_FAILED = _add(
+    "TOOL_FAILED", 422, "The message has the reason; change the arguments, or do something else."
+)
 DENIED = _add("DENIED", 403, "This session is not allowed to do that; the message has the reason.")
+DECLINED = _add(
+    "DECLINED", 403, "The user did not answer or said no; do not ask the same again without a new reason."
+)
+CALL_NOT_WAITING = _add(
+    "CALL_NOT_WAITING",
+    409,
+    "The call waited too long, was answered already, or the server was restarted; call again without requestState.",
+    rpc_code=-32602,
+)
+UNKNOWN_RESOURCE = _add(
+    "UNKNOWN_RESOURCE",
+    404,
+    "List the resources and resource templates, and use one of them.",
+    rpc_code=-32002,
+)
+UNKNOWN_PROMPT = _add(
+    "UNKNOWN_PROMPT", 404, "List the prompts and use a name from the list.", rpc_code=-32602
+)
 EVAL_DISABLED = _add("EVAL_DISABLED", 403, "The user can start the server with --allow-eval.")
 EVAL_BLOCKED = _add("EVAL_BLOCKED", 403, "Avoid the keyword in the message, or use another tool.")
 NOT_RUNNING = _add(

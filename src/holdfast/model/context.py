@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
@@ -35,20 +36,33 @@ class SessionContext:
     parent_session_id: SessionId | None = None
 
 
-_current: ContextVar[SessionContext | None] = ContextVar("holdfast_session_context", default=None)
+class HasContext(Protocol):
+    """Something that belongs to a session, such as a scope. Its context may change: the session's trust may be lowered."""
+
+    @property
+    def context(self) -> SessionContext: ...
+
+
+_current: ContextVar[SessionContext | HasContext | None] = ContextVar(
+    "holdfast_session_context", default=None
+)
 
 
 def current_context() -> SessionContext | None:
     """The context of the session that this code runs for, if any."""
-    return _current.get()
+    current = _current.get()
+    return current if current is None or isinstance(current, SessionContext) else current.context
 
 
 @contextmanager
-def use_context(context: SessionContext) -> Iterator[SessionContext]:
-    """Make this context current for a block, then restore the previous one."""
+def use_context(context: SessionContext | HasContext) -> Iterator[None]:
+    """Make this context current for a block, then restore the previous one.
+
+    The context of a `HasContext` is read at each use, so that the code in the block never sees an earlier one.
+    """
     token = _current.set(context)
     try:
-        yield context
+        yield
     finally:
         _current.reset(token)
 

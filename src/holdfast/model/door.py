@@ -5,6 +5,7 @@ from typing import Protocol
 
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
+from holdfast.model.event_text import FileChange
 from holdfast.model.json import JsonObject
 
 
@@ -19,6 +20,20 @@ class DoorCapabilities:
     write_files: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionQuestion:
+    """A question whether a call may run."""
+
+    call: ToolCall
+    """The call, with the user's secrets masked in its arguments."""
+    title: str
+    """Names the tool, its server and where it runs: show all of it."""
+    can_remember: bool
+    """Whether to offer *always allow*. The answer to a question that an `ask` rule requires cannot be remembered."""
+    change: FileChange | None = None
+    """What the call would change in a file, if that is known. Show it instead of the arguments."""
+
+
 class Door(Protocol):
     """An editor or a terminal, as seen by a session."""
 
@@ -27,11 +42,8 @@ class Door(Protocol):
         """What this door supports. The session calls no other methods."""
         ...
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        """Ask the user whether this call may run. `title` names the tool, its server and where it runs: show all of it.
-
-        Offer *always allow* only if the answer can be remembered. After an `ask` rule it cannot.
-        """
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        """Ask the user whether a call may run."""
         ...
 
     async def elicit(self, params: JsonObject) -> JsonObject:

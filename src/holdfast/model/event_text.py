@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.model.event import Planned, StopReason, ToolCalled, ToolEnded
+from holdfast.model.json import Json
 from holdfast.model.server import FILES_SERVER
 
 _PRIORITIES = ("high", "medium", "low")
@@ -57,7 +58,12 @@ def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
     """
     if call is None or call.server != FILES_SERVER or call.kind != "edit":
         return None
-    match ended.structured:
+    return read_change(ended.structured)
+
+
+def read_change(structured: Json) -> FileChange | None:
+    """The change in the structured result of a built-in file tool; None if there is none, or if it is too long to show."""
+    match structured:
         case {"diff": {"path": str(path), "new_text": str(new), **rest}}:
             old = rest.get("old_text")
             return FileChange(path=path, old_text=old if isinstance(old, str) else None, new_text=new)

@@ -20,7 +20,7 @@ class Limits:
         metadata={"help": "The maximum nesting depth of JSON that Holdfast decodes.", "min": 8, "max": 512},
     )
     digits: int = field(
-        default=4300,  # Python itself refuses to parse more
+        default=100,
         metadata={
             "help": "The maximum number of digits of a number that Holdfast decodes.",
             "min": 16,

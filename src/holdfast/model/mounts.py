@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 Location = tuple[str, str]
@@ -46,9 +47,14 @@ def read_mounts() -> tuple[MountPoint, ...]:
         with Path("/proc/self/mountinfo").open(
             encoding="utf-8", errors="surrogateescape", newline=""
         ) as file:
-            return parse_mountinfo(file.read())
+            return _parse_again_if_changed(file.read())
     except FileNotFoundError:
         return ()
+
+
+@lru_cache(maxsize=1)
+def _parse_again_if_changed(text: str) -> tuple[MountPoint, ...]:
+    return parse_mountinfo(text)
 
 
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:

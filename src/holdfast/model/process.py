@@ -14,7 +14,9 @@ A confined server may not create or change them, unless `Confinement.writable` n
 """
 GUARDED_IF_PRESENT = (
     *(".jj", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".aider.conf.yml"),
-    *(".cargo", ".yarnrc.yml"),
+    *(".cargo", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pdbrc", ".Rprofile", ".irbrc", ".ghci"),
+    *(".devcontainer.json", ".helix", ".lazy.lua", ".nvim.lua", ".exrc", ".fleet", ".run", ".vs"),
+    *(".opencode", "opencode.json", ".kiro", ".roo", ".qwen", ".amazonq", ".windsurf", ".continue"),
 )
 """Such files that a confined server may not change if they exist. It may create them if they are missing: the sandbox guards a
 missing name with an empty folder, and with an empty folder of such a name the user's programs would fail."""
@@ -40,13 +42,28 @@ class Confinement:
     readable: tuple[str, ...] = ()
     """Other paths it may read, such as the folder of a script; set by the host or the user."""
     network: tuple[str, ...] = ()
-    """Hosts it may reach, as `example.org` or `example.org:443`."""
+    """Hosts it may reach, as `example.org` or `example.org:443`; `*` for any host and port."""
     allowed_private_hosts: tuple[str, ...] = ()
-    """Hosts that it may reach even at a private or local address; set only by the host's settings."""
+    """Hosts that it may reach even at a private or local address; set only by the host's settings. `*` stands for any host
+    at a private or loopback address, but never for link-local and metadata addresses."""
+    denied_ports: tuple[int, ...] = ()
+    """Ports that it may not reach at private and loopback addresses, even if the host is granted: Holdfast's own."""
+    unix_sockets: bool = False
+    """Whether it may create Unix sockets. Only for a program whose roots contain no socket of another program."""
     writable: tuple[str, ...] = ()
     """Names from `GUARDED_NAMES` and `GUARDED_IF_PRESENT`, such as `.git`, that it may change in its roots; set by the host or the user."""
     read_only: tuple[str, ...] = ()
     """Those of its roots that it may not change, because programs in them run unconfined in other sessions."""
+    executed: tuple[str, ...] = ()
+    """What else Holdfast runs unconfined in its roots. It may not change the names directly in a root that contain it."""
+    untrusted: tuple[str, ...] = ()
+    """Readable folders that a confined process wrote, such as fetched packages. No link or file in them decides what is mounted."""
+    scripts: tuple[str, ...] | None = None
+    """The scripts that its command names, such as `server.js` in `node server.js`. Their packages, and those that are installed as
+    editable, are mounted read-only. None if only the runtime of the command is mounted, as for a client's server."""
+    granted_paths: tuple[str, ...] | None = None
+    """The paths outside of its roots that the user approved for its program: the sandbox mounts no others for it. None if no
+    approval limits them."""
     protected: tuple[str, ...] = ()
     """Holdfast's own folders. The sandbox refuses to mount anything that contains one, or lies in one."""
     quota: Quota = Quota()

@@ -1,12 +1,13 @@
 """How to reach an MCP server, and where its entry came from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
+from holdfast.model.context import SessionContext
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement
 from holdfast.model.trust import Trust
@@ -85,11 +86,20 @@ class InProcess:
     """A built-in server that runs in the host's process; `service` is its name."""
 
     service: str
-    read_only: tuple[str, ...] = ()
-    """Those of the session's folders that it may not change, because programs in them run unconfined in other sessions."""
 
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageGrant:
+    """The package that the user approved for a confined server that a package runner starts."""
+
+    version: str
+    integrity: str
+    """A hash of the checksums of everything that was installed."""
+    registries: tuple[str, ...] = ()
+    """The hosts that it may be fetched from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +117,16 @@ class ServerSpec:
     """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
     min_trust: Trust = Trust.DIRECT
     """The lowest trust of a session that may use it."""
+    is_confined: bool = False
+    """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it so."""
+    confines_itself: bool = False
+    """Whether it confines what it runs, and so is started unconfined in sandboxed sessions, too. Only for built-in servers."""
+    granted_paths: tuple[str, ...] | None = None
+    """The paths outside of its roots that the user approved for its program. None if no approval limits them."""
+    package: PackageGrant | None = None
+    """The package that the user approved, if a package runner (`npx`, `uvx`, …) starts it."""
+    grant: str = field(default="", repr=False)
+    """The user's approval as confined, as it is stored. Empty if there is none, as for a server with the user's rights."""
     lifetime: Lifetime = Lifetime.SESSION
     tools: Allowlist = ALLOW_ALL
     tool_patterns: tuple[tuple[ToolPattern, ...], ...] = field(default=(), compare=False)
@@ -123,6 +143,16 @@ class ServerSpec:
             any(pattern.matches(self.name, tool) for pattern in group) for group in self.tool_patterns
         )
 
+    def trust_in(self, session: Trust) -> Trust:
+        """The trust that it has in a session: the lower of the session's and its own."""
+        return Trust.SANDBOXED if self.is_confined else session
+
+    def lower_context(self, context: SessionContext) -> SessionContext:
+        """The session's context as the server is told it: with the trust that the server has."""
+        if not self.is_confined or context.trust_level is Trust.SANDBOXED:
+            return context
+        return replace(context, trust_level=Trust.SANDBOXED)
+
     def may_request(self, what: str) -> bool:
         """Whether it may send this kind of request. A server that is not confined may send any."""
         return self.confinement is None or self.allowed_requests.allows(what)
@@ -132,7 +162,7 @@ class ServerSpec:
         if trust is Trust.DIRECT:
             return True
         return self.may_be_used_by(trust) and (
-            self.confinement is not None or not isinstance(self.transport, Stdio)
+            self.confinement is not None or self.confines_itself or not isinstance(self.transport, Stdio)
         )
 
     def may_be_used_by(self, trust: Trust) -> bool:

@@ -1,14 +1,32 @@
-"""Remove control sequences, direction marks and invisible characters from untrusted text."""
+"""Remove or replace control sequences, direction marks and invisible characters in untrusted text."""
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
 _INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-# Letters and marks that are not drawn: fillers, variation selectors (except those of emoji), the empty Braille cell.
+# Letters and marks that are not drawn: fillers, joiners, variation selectors, the empty Braille cell, the null notehead.
+# The selectors of emoji are drawn only after an emoji.
 _INVISIBLE_LETTERS = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+    "|(?<![#*0-9\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
+    "|(?<=[#*0-9])[\ufe0e\ufe0f](?!\u20e3)"
 )
+
+
+def is_visible(text: str) -> bool:
+    """Whether the text has no control or invisible character; spaces other than ` ` count as invisible."""
+    return text.isprintable() and (text.isascii() or _INVISIBLE_LETTERS.search(text) is None)
+
+
+def replace_invisible(text: str, replacement: Callable[[str], str]) -> str:
+    """Replace each character for which `is_visible` is false."""
+    if not text.isascii():
+        text = _INVISIBLE_LETTERS.sub(lambda found: replacement(found[0]), text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else replacement(char) for char in text)
 
 
 def strip_invisible(text: str) -> str:

@@ -1,28 +1,44 @@
 """Stage three: refuse servers that the session's trust does not allow, that are not approved, or whose name is taken."""
 
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from holdfast.model.resolution import Resolution, Stage
-from holdfast.model.server import ServerSpec, Source
+from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.server_names import normal_form, skeleton
 
+_REVIEW = "To review it, run: holdfast servers approve"
 
-def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) -> Resolution:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerApprovals:
+    """The user's answers about projects' servers, by the digest of each server's entry."""
+
+    direct: Collection[str] = ()
+    """The entries that were approved with the user's rights."""
+    confined: Mapping[str, ConfinedGrant] = field(default_factory=dict[str, ConfinedGrant])
+    declined: Collection[str] = ()
+
+
+NO_APPROVALS = ServerApprovals()
+
+
+def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_APPROVALS) -> Resolution:
     """Refuse every server that a session with this trust may not use, and every project server that is not approved.
 
-    `approved` holds the digests of the approved entries. If two servers have the same name, the one from the more trusted
-    source is kept. A project server that is not approved does not displace another server with its name.
+    A project server that was approved as confined is confined in every session. If two servers have the same name, the one
+    from the more trusted source is kept. A project server that is not approved does not displace another server with its
+    name.
     """
     by_name: dict[str, ServerSpec] = {}
     by_skeleton: dict[str, ServerSpec] = {}
 
     def why_refused(server: ServerSpec) -> str | None:
-        wrong_trust = None if server.may_be_used_by(trust) else _not_for_sandboxed_sessions(server)
-        if server.source is Source.PROJECT and server.digest not in approved:
-            return (
-                wrong_trust or "It is not approved as it is now. To review it, run: holdfast servers approve"
-            )
+        if server.source is Source.PROJECT and (why := _why_not_approved(server, approvals)):
+            return why
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
             return f"A server in {taken.origin} has the same name. Rename one of them."
@@ -32,9 +48,32 @@ def admit(resolution: Resolution, trust: Trust, approved: Collection[str] = ()) 
         # One file may contain both `test1` and `testl`: its author knows which is which.
         if look_alike.origin != server.origin:
             return _looks_like(look_alike)
-        return wrong_trust
+        return None if server.may_be_used_by(trust) else _not_for_sandboxed_sessions(server)
 
-    return resolution.refuse_if(why_refused, stage=Stage.ADMIT)
+    granted = replace(resolution, servers=tuple(_apply_grant(one, approvals) for one in resolution.servers))
+    admitted = granted.refuse_if(why_refused, stage=Stage.ADMIT)
+    return replace(admitted, servers=tuple(_unshare(server, trust) for server in admitted.servers))
+
+
+def _apply_grant(server: ServerSpec, approvals: ServerApprovals) -> ServerSpec:
+    grant = approvals.confined.get(server.digest) if server.source is Source.PROJECT else None
+    return grant.apply_to(server) if grant is not None else server
+
+
+def _why_not_approved(server: ServerSpec, approvals: ServerApprovals) -> str | None:
+    if server.digest in approvals.direct or server.digest in approvals.confined:
+        return None
+    if server.digest in approvals.declined:
+        return f"You declined it. To review it again, run: {_approve_command(server)}"
+    return f"It is not approved as it is now. {_REVIEW}"
+
+
+def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
+    """A confined server is never shared by sessions: one could learn what another does."""
+    is_confined = server.is_confined or (isinstance(server.transport, Stdio) and trust is Trust.SANDBOXED)
+    if not is_confined or server.lifetime is not Lifetime.HOST:
+        return server
+    return replace(server, lifetime=Lifetime.SESSION)
 
 
 def _looks_like(other: ServerSpec) -> str:
@@ -42,10 +81,17 @@ def _looks_like(other: ServerSpec) -> str:
 
 
 def _not_for_sandboxed_sessions(server: ServerSpec) -> str:
-    """Why a sandboxed session does not get a server. `trust_level` never decides how it runs: the session's trust does."""
-    reason = (
+    """Why a sandboxed session does not get a server."""
+    if server.source is Source.PROJECT:
+        return (
+            "You approved it with your rights, and this session is sandboxed. To let all sessions use it, but confined, "
+            f"run: {_approve_command(server)} --confined"
+        )
+    return (
         "Only direct sessions may use it, and this session is sandboxed. To let sandboxed sessions use it, "
+        f'set "trust_level": "sandboxed" in {server.origin or "its entry"}.'
     )
-    if server.source is Source.PROJECT:  # the key has no effect in a project's file
-        return f'{reason}copy it to your own servers file (the setting servers.user_file) and add "trust_level": "sandboxed".'
-    return f'{reason}set "trust_level": "sandboxed" in {server.origin or "its entry"}.'
+
+
+def _approve_command(server: ServerSpec) -> str:
+    return shlex.join(["holdfast", "servers", "approve", server.name])

@@ -3,25 +3,35 @@
 The key of an approval names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON
 list that begins with its kind:
 
-- `["server", origin, name]`: an entry.
+- `["server", origin, name]`: an entry, to run with the user's rights.
 - `["program", origin, name, entry digest]`: all parts of a program, together with its entry.
 - `["program file", origin, name, path]`: one part of a program.
-- `["pin", owner, server, identity, tool]`: a tool's definition, for one user.
+- `["confined server", origin, name, grant]`, `["confined program", …]`, `["confined program file", …]`: the same for a server
+  that may run confined only.
+- `["declined server", origin, name]`: an entry that the user declined. Not an approval.
+- `["entry", origin, name, text]`: an approved entry, to show later what changed. Not an approval.
+- `["pins", owner, server, identity, {tool: fingerprint, …}]`: the definitions of all tools at the first use of a server, for one
+  user. One row, whatever the number of tools: writing must not take long, because all sessions share the writer.
+- `["pin", owner, server, identity, tool]`: a tool's definition, for one user: approved by a person or, in stores of earlier
+  Holdfast versions, at the first use.
 - `["client", owner, server, identity]`: a server that a client brought and that has pins. Not an approval.
 - `["definition", fingerprint, text]`: a tool's definition, to show later what changed. Not an approval.
 - `["tool", origin, server, tool]`: a pin of an earlier Holdfast version, which had no owner.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
 import msgspec
 
 from holdfast.model.server import ServerSpec, Source
+from holdfast.resolve.admit import ServerApprovals
+from holdfast.resolve.grant import ConfinedGrant, decode_grant
 from holdfast.resolve.program import Program
 from holdfast.resolve.server_entry import ServerEntry, server_identity
 from holdfast.store.store import ReadTx, Tx
@@ -32,8 +42,11 @@ MAX_CLIENT_SERVERS = 100
 """For each user, the pins of this many servers that clients brought are kept."""
 _MAX_DEFINITION_BYTES = 16 * 1024
 _MAX_STORED_BYTES = 1024 * 1024  # of all definitions that are approved together
-SERVER_KEY_PREFIX = '["server", '
-"""The approval keys of all servers begin with this."""
+_MAX_ENTRY_BYTES = 64 * 1024  # of a stored entry
+_DIRECT_KINDS = ("server", "program", "program file")
+_CONFINED_KINDS = ("confined server", "confined program", "confined program file")
+_DECLINED = "declined server"
+_ENTRY = "entry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +63,6 @@ class ToolPins:
 class ApprovedProgram:
     """The program of a project server, as it was approved."""
 
-    is_entry_approved: bool
-    """Whether the current entry is approved."""
     digests: frozenset[str]
     """The digest of each version of the program that was approved together with the current entry."""
     last_parts: Mapping[str, str]
@@ -60,8 +71,19 @@ class ApprovedProgram:
     """The hashes of each part in all approved versions, by path."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAnswer:
+    """A user's yes to a project's server: its program, and what it may use if it is confined."""
+
+    program: Program | None = None
+    grant: ConfinedGrant | None = None
+    """None if the server gets the user's rights."""
+    shown: str = ""
+    """The entry as it was shown, with secrets masked."""
+
+
 def store_server_approval(
-    tx: Tx, entry: ServerEntry, program: Program | None, *, by: str, at: datetime
+    tx: Tx, entry: ServerEntry, answer: ServerAnswer, *, by: str, at: datetime
 ) -> tuple[Approval, ...]:
     """Approve a server's entry, and its program if it has one. Return the approvals."""
 
@@ -69,36 +91,103 @@ def store_server_approval(
         key = json.dumps([what, entry.origin, entry.name, *more])
         return Approval(key=key, content_hash=content_hash, by=by, at=at)
 
-    approvals = [approval("server", content_hash=entry.digest)]
-    if program is not None:
-        approvals.append(approval("program", entry.digest, content_hash=program.digest))
-        approvals += (
-            approval("program file", path, content_hash=digest) for path, digest in program.parts.items()
-        )
+    server, program, program_file = _DIRECT_KINDS if answer.grant is None else _CONFINED_KINDS
+    details = () if answer.grant is None else (answer.grant.encode(),)
+    approvals = [approval(server, *details, content_hash=entry.digest)]
+    if answer.program is not None:
+        parts = answer.program.parts.items()
+        approvals.append(approval(program, entry.digest, content_hash=answer.program.digest))
+        approvals += (approval(program_file, path, content_hash=digest) for path, digest in parts)
     for each in approvals:
         tx.approve(each)
+    if len(answer.shown.encode()) <= _MAX_ENTRY_BYTES:
+        _remove(tx, _ENTRY, entry.origin, entry.name)
+        tx.approve(approval(_ENTRY, answer.shown, content_hash=entry.digest))
     return tuple(approvals)
+
+
+def remove_other_answers(tx: Tx, entry: ServerEntry, grant: ConfinedGrant | None) -> tuple[Approval, ...]:
+    """Remove what contradicts a new answer: the last one counts. Return the removed approvals.
+
+    An approval as confined ends the approvals of all versions of the server with the user's rights, and the other way round.
+    """
+    _remove(tx, _DECLINED, entry.origin, entry.name)
+    removed: list[Approval] = []
+    for what in _CONFINED_KINDS if grant is None else _DIRECT_KINDS:
+        removed += _remove(tx, what, entry.origin, entry.name)
+    if grant is not None:  # an earlier grant for the same entry
+        prefix = json.dumps([_CONFINED_KINDS[0], entry.origin, entry.name])[:-1] + ", "
+        removed += (old for old in tx.approvals(prefix) if old.content_hash == entry.digest)
+        for old in removed:
+            tx.remove_approvals(old.key)
+    return tuple(removed)
+
+
+def store_declined(tx: Tx, entry: ServerEntry, *, by: str, at: datetime) -> None:
+    """Remember that the user declined this version of a server."""
+    key = json.dumps([_DECLINED, entry.origin, entry.name])
+    _remove(tx, _DECLINED, entry.origin, entry.name)
+    tx.approve(Approval(key=key, content_hash=entry.digest, by=by, at=at))
 
 
 def remove_server_approval(tx: Tx, origin: str, name: str) -> tuple[Approval, ...]:
     """Remove every approval of a project's server and of its program. Return the removed approvals."""
+    return tuple(
+        removed for what in (*_DIRECT_KINDS, *_CONFINED_KINDS) for removed in _remove(tx, what, origin, name)
+    )
+
+
+def _remove(tx: Tx, what: str, origin: str, name: str) -> list[Approval]:
+    key = json.dumps([what, origin, name])
     removed: list[Approval] = []
-    for what in ("server", "program", "program file"):
-        key = json.dumps([what, origin, name])
-        for prefix in (key, key[:-1] + ", "):
-            removed += tx.approvals(prefix)
-            tx.remove_approvals(prefix)
-    return tuple(removed)
+    for prefix in (key, key[:-1] + ", "):
+        removed += tx.approvals(prefix)
+        tx.remove_approvals(prefix)
+    return removed
+
+
+def read_server_approvals(tx: ReadTx) -> ServerApprovals:
+    """The user's answers about all projects' servers."""
+    direct, confined, declined = (
+        tx.approvals(f'["{what}", ') for what in (_DIRECT_KINDS[0], _CONFINED_KINDS[0], _DECLINED)
+    )
+    return ServerApprovals(
+        direct=frozenset(approval.content_hash for approval in direct),
+        confined={
+            approval.content_hash: decode_grant(json.loads(approval.key)[-1])
+            for approval in sorted(confined, key=lambda approval: approval.at)
+        },
+        declined=frozenset(approval.content_hash for approval in declined),
+    )
+
+
+def is_entry_approved(tx: ReadTx, spec: ServerSpec) -> bool:
+    """Whether a project's server is still approved as this session got it: with the user's rights, or with the same grant."""
+    kind = _CONFINED_KINDS[0] if spec.grant else _DIRECT_KINDS[0]
+    prefix = json.dumps([kind, spec.origin, spec.name])[:-1]
+    return any(
+        approval.content_hash == spec.digest
+        and (not spec.grant or decode_grant(json.loads(approval.key)[-1]).encode() == spec.grant)
+        for approval in tx.approvals(prefix + (", " if spec.grant else "]"))
+    )
+
+
+def read_shown_entry(tx: ReadTx, origin: str, name: str) -> tuple[str, str] | None:
+    """The entry that was approved last, as it was shown, and its digest; None if it is not known."""
+    for stored in tx.approvals(json.dumps([_ENTRY, origin, name])[:-1] + ", "):
+        return json.loads(stored.key)[-1], stored.content_hash
+    return None
 
 
 def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str) -> ApprovedProgram:
-    """The program that was approved for a server."""
-    entries = tx.approvals(json.dumps(["server", origin, name]))
-    versions = tx.approvals(json.dumps(["program", origin, name, entry_digest]))
-    files = tx.approvals(json.dumps(["program file", origin, name])[:-1] + ", ")
+    """The program that was approved for a server, with the user's rights or as confined."""
+    versions: list[Approval] = []
+    files: list[Approval] = []
+    for _, program, program_file in (_DIRECT_KINDS, _CONFINED_KINDS):
+        versions += tx.approvals(json.dumps([program, origin, name, entry_digest]))
+        files += tx.approvals(json.dumps([program_file, origin, name])[:-1] + ", ")
     last = max((file.at for file in files), default=None)
     return ApprovedProgram(
-        is_entry_approved=any(entry.content_hash == entry_digest for entry in entries),
         digests=frozenset(version.content_hash for version in versions),
         last_parts={json.loads(file.key)[-1]: file.content_hash for file in files if file.at == last},
         all_hashes=_hashes_by_name(files),
@@ -106,7 +195,7 @@ def read_approved_program(tx: ReadTx, origin: str, name: str, entry_digest: str)
 
 
 def approved_program_folders(tx: ReadTx) -> frozenset[str]:
-    """The folders of all projects with an approved local server, and other folders that contain files of its program."""
+    """The folders of all projects with a local server that has the user's rights, and other folders with files of its program."""
     found: set[str] = set()
     for approval in tx.approvals('["program", '):
         found.add(str(PurePosixPath(json.loads(approval.key)[1]).parent))
@@ -121,12 +210,17 @@ def approved_program_folders(tx: ReadTx) -> frozenset[str]:
 
 def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
     """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which had no owner."""
+    first_use = tx.approvals(_first_use_prefix(spec, owner))
     approvals = tx.approvals(_tool_key_prefix(spec, owner))
     # In those versions, clients' servers with the same name shared their pins, so those pins are not used.
-    if not approvals and spec.source is not Source.CLIENT:
+    if not first_use and not approvals and spec.source is not Source.CLIENT:
         approvals = tx.approvals(_old_tool_key_prefix(spec))
+    found = _hashes_by_name(approvals)
+    for pins in first_use:
+        for tool, fingerprint in _read_first_use(pins).items():
+            found[tool] = found.get(tool, frozenset[str]()) | {fingerprint}
     by_person = (approval for approval in approvals if approval.by != APPROVED_ON_FIRST_USE)
-    return ToolPins(all=_hashes_by_name(approvals), by_person=_hashes_by_name(by_person))
+    return ToolPins(all=found, by_person=_hashes_by_name(by_person))
 
 
 def store_tool_approvals(
@@ -134,7 +228,7 @@ def store_tool_approvals(
 ) -> tuple[Approval, ...]:
     """Approve the tools with these fingerprints, given by tool name, for one user. Return the approvals."""
     prefix = _tool_key_prefix(spec, owner)
-    is_first_use = not tx.approvals(prefix)
+    is_first_use = not tx.approvals(_first_use_prefix(spec, owner)) and not tx.approvals(prefix)
     if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session has used the server first
         return ()
     if is_first_use and spec.source is Source.CLIENT:
@@ -145,13 +239,27 @@ def store_tool_approvals(
             tx.approve(
                 Approval(key=_tool_key(prefix, tool), content_hash=old.content_hash, by=old.by, at=old.at)
             )
-    approvals = tuple(
-        Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at)
-        for tool, fingerprint in fingerprints.items()
-    )
+    if by == APPROVED_ON_FIRST_USE:
+        approvals = (_first_use(_first_use_prefix(spec, owner), fingerprints, at=at),) if fingerprints else ()
+    else:
+        approvals = tuple(
+            Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at)
+            for tool, fingerprint in fingerprints.items()
+        )
     for approval in approvals:
         tx.approve(approval)
     return approvals
+
+
+def _first_use(prefix: str, fingerprints: Mapping[str, str], *, at: datetime) -> Approval:
+    text = msgspec.json.encode(fingerprints).decode()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Approval(key=f"{prefix}{text}]", content_hash=digest, by=APPROVED_ON_FIRST_USE, at=at)
+
+
+def _read_first_use(pins: Approval) -> dict[str, str]:
+    _, _, _, _, fingerprints = msgspec.json.decode(pins.key, type=tuple[str, str, str, str, dict[str, str]])
+    return fingerprints
 
 
 def _register_client_server_and_drop_oldest(
@@ -164,14 +272,16 @@ def _register_client_server_and_drop_oldest(
     servers = sorted(tx.approvals(json.dumps(["client", owner])[:-1] + ", "), key=lambda server: server.at)
     for oldest in servers[:-MAX_CLIENT_SERVERS]:
         _, _, name, identity = json.loads(oldest.key)
-        tx.remove_approvals(json.dumps(["pin", owner, name, identity])[:-1] + ", ")
+        for what in ("pins", "pin"):
+            tx.remove_approvals(json.dumps([what, owner, name, identity])[:-1] + ", ")
         tx.remove_approvals(oldest.key)
 
 
-def store_definitions(
-    tx: Tx, fingerprints: Mapping[str, str], definitions: Iterable[Tool], *, by: str, at: datetime
-) -> None:
-    """Store the definitions of approved tools, to show later what changed. Large ones are left out."""
+def definition_approvals(
+    fingerprints: Mapping[str, str], definitions: Iterable[Tool], *, by: str, at: datetime
+) -> list[Approval]:
+    """The definitions of approved tools as they are stored, to show later what changed. Large ones are left out."""
+    approvals: list[Approval] = []
     left = _MAX_STORED_BYTES
     for definition in definitions:
         text = msgspec.json.encode(definition).decode()
@@ -179,12 +289,16 @@ def store_definitions(
             left -= len(text)
             fingerprint = fingerprints[definition.name]
             key = json.dumps(["definition", fingerprint, text])
-            tx.approve(Approval(key=key, content_hash=fingerprint, by=by, at=at))
+            approvals.append(Approval(key=key, content_hash=fingerprint, by=by, at=at))
+    return approvals
 
 
 def read_last_definition(tx: ReadTx, spec: ServerSpec, owner: str, tool: str) -> Tool | None:
     """The definition of a tool that was approved last, if it is known."""
-    approvals = tx.approvals(_tool_key(_tool_key_prefix(spec, owner), tool))
+    approvals = [*tx.approvals(_tool_key(_tool_key_prefix(spec, owner), tool))]
+    for pins in tx.approvals(_first_use_prefix(spec, owner)):
+        if fingerprint := _read_first_use(pins).get(tool):
+            approvals.append(replace(pins, content_hash=fingerprint))
     last = max(approvals, key=lambda approval: approval.at, default=None)
     if last is None:
         return None
@@ -200,6 +314,10 @@ def _tool_key(prefix: str, tool: str) -> str:
 def _tool_key_prefix(spec: ServerSpec, owner: str) -> str:
     """The approval keys of all tools of a server begin with this: the user, the server's name and its identity."""
     return json.dumps(["pin", owner, spec.name, server_identity(spec)])[:-1] + ", "
+
+
+def _first_use_prefix(spec: ServerSpec, owner: str) -> str:
+    return json.dumps(["pins", owner, spec.name, server_identity(spec)])[:-1] + ", "
 
 
 def _old_tool_key_prefix(spec: ServerSpec) -> str:

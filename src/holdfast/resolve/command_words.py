@@ -19,7 +19,12 @@ _INTERPRETER = re.compile(
     r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
     r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet"
 )
-_PACKAGE_RUNNERS = frozenset({"npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uv", "uvx", "pipx"})
+_PACKAGE_RUNNERS = frozenset(
+    (
+        *("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uv", "uvx", "pipx"),
+        *("poetry", "pdm", "hatch", "pipenv", "rye", "pixi", "mise", "poe"),
+    )
+)
 _NPM_FILES = (".npmrc",)
 _PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
 _UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
@@ -70,6 +75,50 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("mise", "asdf"), ("mise.toml", ".mise.toml", ".tool-versions")),
     "direnv": (".envrc", ".env"),
+    "poe": ("pyproject.toml", "poe_tasks.toml"),
+    **dict.fromkeys(("invoke", "inv"), ("tasks.py", "invoke.yaml")),
+    "fab": ("fabfile.py",),
+    "doit": ("dodo.py",),
+    "flask": ("app.py", "wsgi.py", ".flaskenv", ".env"),
+    "composer": ("composer.json",),
+}
+# These files contain commands. The files of the project that their words name are part of the program.
+TASK_FILES = frozenset(
+    (
+        *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile", "Rakefile", "rakefile"),
+        *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml", "tox.ini", "Pipfile"),
+        *("deno.json", "deno.jsonc", "mise.toml", ".mise.toml", "poe_tasks.toml", "composer.json", ".envrc"),
+        *("Dockerfile", *_COMPOSE_FILES),
+    )
+)
+_JVM_SUFFIXES = (".java", ".kt", ".kts", ".scala", ".groovy", ".class", ".jar")
+# These launchers compile and run, or load, all sources in the folder, not only the files that the command names.
+_SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
+    "cargo": (".rs", ".toml"),
+    "go": (".go", ".mod", ".sum", ".s", ".c", ".h"),
+    "dotnet": (".cs", ".fs", ".vb", ".csproj", ".fsproj", ".vbproj", ".props", ".targets"),
+    **dict.fromkeys(("java", "gradle", "gradlew", "mvn", "mvnw"), _JVM_SUFFIXES),
+    "swift": (".swift",),
+    "zig": (".zig", ".zon"),
+    "mix": (".ex", ".exs"),
+}
+_COMPLETE_PROGRAMS = (".jar", ".dll", ".war")  # `java -jar x.jar` and `dotnet x.dll` load no source files
+# These run only what a file in their working folder, or in a folder above it, says.
+_SCRIPT_RUNNERS = {
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("run", "run-script", "start", "test")),
+    "deno": ("task",),
+    **dict.fromkeys(("node", "nodejs"), ("--run",)),
+    **dict.fromkeys(("make", "gmake", "just", "task", "rake", "invoke", "inv", "fab", "doit", "poe"), ("",)),
+    **dict.fromkeys(("cargo", "go", "dotnet", "mix", "swift"), ("run",)),
+    **dict.fromkeys(("gradle", "gradlew", "mvn", "mvnw"), ("",)),
+}
+# With these, a launcher runs a script of another package in the project.
+_OTHER_PACKAGE_OPTIONS = {
+    "npm": ("-w", "--workspace", "-ws", "--workspaces"),
+    "pnpm": ("-F", "--filter", "-w", "--workspace-root", "-r", "--recursive"),
+    "yarn": ("workspace", "workspaces"),
+    "bun": ("-F", "--filter"),
+    "uv": ("--package", "--all-packages"),
 }
 # The files in a package's folder that can decide what runs, besides those that its package.json names.
 PACKAGE_FILES = (
@@ -94,7 +143,9 @@ _FLAGS = frozenset(
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
 _OPTION_C_OR_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")  # after any flags: `-Im`
 _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_OPTION_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m([^/]*)")
+_MODULE = re.compile(r"\w+(?:\.\w+)*")
+_MAX_PATHS_IN_WORD = 100
 MAX_WORDS = 2000
 
 
@@ -140,6 +191,55 @@ def launcher_files(argv: Sequence[str]) -> list[str]:
     return [name for word in _words(argv) for name in _LAUNCHER_FILES.get(_program_name(word), ())]
 
 
+def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
+    """The suffixes of all the files below the working folder that the command may compile and run; empty for most commands."""
+    words = [*_words(argv)]
+    if any(word.endswith(_COMPLETE_PROGRAMS) for word in words):
+        return ()
+    found: list[str] = []
+    for at, word in enumerate(words):
+        name = _program_name(word)
+        subcommands = _SCRIPT_RUNNERS.get(name, ("",))
+        if name in _SOURCE_SUFFIXES and (
+            at == 0 or any(sub in words[at + 1 : at + 4] for sub in subcommands)
+        ):
+            found += _SOURCE_SUFFIXES[name]
+    return tuple(found)
+
+
+def why_other_package(argv: Sequence[str]) -> str:
+    """Why it cannot be found out what a command runs: it runs another package of the project. Empty if it does not."""
+    launcher = _program_name(argv[0]) if argv else ""
+    for previous, word in pairwise(("", *argv[1:])):
+        option = word.partition("=")[0]
+        if option in _OTHER_PACKAGE_OPTIONS.get(launcher, ()):
+            return (
+                f"with {option!r}, {launcher} runs another package of the project. "
+                "Write the command that this package runs, such as node packages/server/index.js"
+            )
+        is_program = not word.startswith("-") and not previous.startswith("-") and word != "run"
+        if word == "--" or (is_program and launcher != "npm"):  # the rest are the program's arguments
+            break
+    return ""
+
+
+def why_file_missing(argv: Sequence[str]) -> str:
+    """Why a command for which no file of the project was found may run unchecked code. Empty if no file is needed."""
+    program, *words = argv or [""]
+    launcher = _program_name(program)
+    first = next((word for word in words if not word.startswith("-")), "")
+    runs_script = any(
+        sub in ("", first) or "--run" == sub in words for sub in _SCRIPT_RUNNERS.get(launcher, ())
+    )
+    is_elsewhere = any(word.startswith("/") or "@" in word for word in words)
+    if not runs_script or is_elsewhere:
+        return ""
+    return (
+        f"{launcher} runs what a file in the project's folder says, and no such file was found. "
+        "Write the command that it should run, such as node build/index.js"
+    )
+
+
 def imports_from_working_folder(argv: Sequence[str]) -> bool:
     """Whether Python is started without a script (`-m`, `-c`): it then imports modules from its working folder."""
     words = [*_words(argv)]
@@ -154,6 +254,13 @@ def runs_relative_script(argv: Sequence[str]) -> bool:
     script = _script(argv)
     is_file = "/" in script or PurePosixPath(script).suffix in CODE_SUFFIXES
     return is_file and _is_relative_path(script)
+
+
+def named_scripts(argv: Sequence[str]) -> tuple[str, ...]:
+    """The script that an interpreter runs, if its name looks like a path: `node ../server.js`. Empty for other programs."""
+    script = _script(argv) if argv else ""
+    is_file = "/" in script or PurePosixPath(script).suffix in CODE_SUFFIXES
+    return (script,) if is_file and ":" not in script and "\0" not in script else ()
 
 
 def runs_absolute_script(argv: Sequence[str]) -> bool:
@@ -172,17 +279,20 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
             yield NamedFile(path=part, is_program=bool(launcher))
             if launcher:
                 yield NamedPackage(name=part)
-        if previous == "-m" and _MODULE.fullmatch(word):
+        if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
+            yield NamedModule(name=module)  # `uvicorn app.main:app`
+        option = _OPTION_M.fullmatch(previous)
+        if option is not None and not option[1] and "/" not in word:
             yield NamedModule(name=word)
             launcher = ""
-        elif word.startswith("-m") and _MODULE.fullmatch(word[2:]):
-            yield NamedModule(name=word[2:])
+        elif (option := _OPTION_M.fullmatch(word)) is not None and option[1]:
+            yield NamedModule(name=option[1])
             launcher = ""
         elif _INTERPRETER.fullmatch(name) or name in _PACKAGE_RUNNERS:
             launcher = name
-        elif launcher and not word.startswith("-") and word not in _SUBCOMMANDS:
-            yield NamedPackage(name=word)
-            if not previous.startswith("-") or previous in _FLAGS:
+        elif launcher and not word.startswith("-"):
+            yield NamedPackage(name=word)  # `start` may be a subcommand or a script
+            if word not in _SUBCOMMANDS and (not previous.startswith("-") or previous in _FLAGS):
                 launcher = ""  # the words after it are the program's arguments
         previous = word
 
@@ -214,7 +324,7 @@ def _possible_paths(word: str) -> Iterator[str]:
     if word.startswith("@"):
         yield word.removeprefix("@")
     if ":" in word:
-        yield word.partition(":")[0]
+        yield from word.split(":", _MAX_PATHS_IN_WORD)  # also `java -cp a.jar:b.jar`
 
 
 def _is_python(word: str) -> bool:

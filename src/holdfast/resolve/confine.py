@@ -1,4 +1,4 @@
-"""Stage six: confine the servers of a sandboxed session, and build each server's environment."""
+"""Stage six: confine the servers that do not have the user's rights, and build each server's environment."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,8 +11,8 @@ from holdfast.model.reserved_variables import is_holdfast_variable
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
-from holdfast.sandbox.guards import top_level_names
+from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
+from holdfast.sandbox.read_only_names import top_level_names
 
 _DIRECT_VARIABLES = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
@@ -34,8 +34,12 @@ class ConfinePolicy:
     approved_folders: frozenset[str] = frozenset()
     """The folders of approved programs. These programs run unconfined in direct sessions, so nothing in a sandboxed
     session may add or change a file there."""
+    package_folder: str = ""
+    """Where the packages of confined servers are kept. No session may work there: it could change them."""
     own_code: tuple[str, ...] = ()
     """The files and folders that this process executes and imports. The sandbox makes them read-only."""
+    own_programs: tuple[str, ...] = ()
+    """The user's own programs, and the folders of the `PATH`. The sandbox makes them read-only."""
     bytecode_folder: str = ""
     """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
@@ -47,9 +51,14 @@ class ConfinePolicy:
 
 
 def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Resolution:
-    """Confine the local servers of a sandboxed session. Refuse servers that cannot be confined or may not be reached."""
-    kept = resolution.refuse_if(lambda server: _why_refused(server, trust, policy), stage=Stage.CONFINE)
-    servers = tuple(_apply_confinement(server, trust, policy) for server in kept.servers)
+    """Confine the local servers of a sandboxed session, and those that are confined in every session.
+
+    Refuse servers that cannot be confined or may not be reached.
+    """
+    kept = resolution.refuse_if(
+        lambda server: _why_refused(server, server.trust_in(trust), policy), stage=Stage.CONFINE
+    )
+    servers = tuple(_apply_confinement(server, server.trust_in(trust), policy) for server in kept.servers)
     warnings = (warning for server in servers for warning in _warnings(server, policy))
     return replace(kept, servers=servers, warnings=(*kept.warnings, *warnings))
 
@@ -57,7 +66,8 @@ def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Reso
 def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
     if isinstance(server.transport, Stdio):
         if trust is Trust.SANDBOXED and policy.sandbox_problem:
-            return f"This session is sandboxed, and there is no working sandbox. {policy.sandbox_problem}"
+            subject = "It may only run confined" if server.is_confined else "This session is sandboxed"
+            return f"{subject}, and there is no working sandbox. {policy.sandbox_problem}"
         return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
         return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
@@ -67,12 +77,16 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     why = why_host_blocked(host)
     if why is None or host in policy.allowed_private_hosts:
         return None
-    return f"This session may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
+    who = "It is approved as confined, so it" if server.is_confined else "This session"
+    return (
+        f"{who} may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
+    )
 
 
 def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     for root in map(PurePath, policy.roots):
-        for own in map(PurePath, policy.protected):
+        others = (policy.package_folder,) if policy.package_folder else ()
+        for own in map(PurePath, (*policy.protected, *others)):
             if root == own or root in own.parents or own in root.parents:
                 return (
                     f"{root} overlaps with Holdfast's own files ({own}). Open the session in another folder."
@@ -101,6 +115,14 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
                 "there, install Holdfast elsewhere, and start it with python -P, so that it imports nothing from that folder."
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
+    for root in server.confinement.roots:
+        for name in sorted(top_level_names(root, server.confinement.executed)):
+            folder = root if name == "." else f"{root}/{name}"
+            text = (
+                f"It can read {folder} but not change it: Holdfast runs programs from there with your rights, because your own list "
+                'of servers or the PATH names them. To let it write there, add "writable": ["."] to its entry in your own list.'
+            )
+            yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:
         text = (
             f"It can read {root} but not change it: you approved a server that runs programs in this folder with your "
@@ -110,12 +132,10 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
 
 
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
-    if isinstance(server.transport, InProcess) and trust is Trust.SANDBOXED:
-        return replace(server, transport=replace(server.transport, read_only=_read_only_roots(policy)))
     if not isinstance(server.transport, Stdio):
         return server
     stdio = _choose_start_folder(server, server.transport, policy)
-    if trust is Trust.DIRECT:
+    if trust is Trust.DIRECT or server.confines_itself:
         env = {**_direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
     env = {**_confined_environment(policy.environ), **stdio.env}
@@ -124,8 +144,13 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         readable=stdio.readable,
         writable=stdio.writable,
         read_only=() if "." in stdio.writable else _read_only_roots(policy),  # "." is the user's grant
+        executed=() if "." in stdio.writable else policy.own_programs,
         protected=policy.protected,
         network=stdio.network,
+        scripts=None
+        if server.source is Source.CLIENT  # it could choose which of the user's folders to read
+        else named_scripts((stdio.command, *stdio.args)),
+        granted_paths=server.granted_paths,
         allowed_private_hosts=policy.allowed_private_hosts,
         quota=policy.quota,
     )

@@ -1,7 +1,7 @@
 """Summarize an entry for the user, who approves it or lists it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
@@ -25,6 +25,12 @@ class EntrySummary:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     host_variables: tuple[str, ...] = ()
     """The variables of the host's environment that the entry refers to."""
+    network: tuple[str, ...] = ()
+    """The hosts that it may reach while it is confined."""
+    readable: tuple[str, ...] = ()
+    """The paths that it may read while it is confined."""
+    is_confined: bool = False
+    """Whether the entry says that it runs confined only."""
 
 
 def summarize(entry: ServerEntry) -> EntrySummary:
@@ -36,15 +42,17 @@ def summarize(entry: ServerEntry) -> EntrySummary:
     whole = summarize_unmasked(entry)
     if entry.source is Source.PROJECT:
         return whole
-    return EntrySummary(
-        name=whole.name,
-        origin=whole.origin,
+    return mask_summary(whole)
+
+
+def mask_summary(whole: EntrySummary) -> EntrySummary:
+    """A summary in which secrets are masked, and all values of variables and headers that are no references."""
+    return replace(
+        whole,
         command=mask_command(whole.command),
-        cwd=whole.cwd,
         url=mask_listing(whole.url),
         env=_mask_values(whole.env),
         headers=_mask_values(whole.headers),
-        host_variables=whole.host_variables,
     )
 
 
@@ -60,6 +68,9 @@ def summarize_unmasked(entry: ServerEntry) -> EntrySummary:
         env=_mapping(value.get("env")),
         headers=_mapping(value.get("headers")),
         host_variables=tuple(sorted({name for text in _texts(value) for name in referenced_variables(text)})),
+        network=_words(value.get("network")) if entry.source is not Source.CLIENT else (),
+        readable=_words(value.get("readable")) if entry.source is not Source.CLIENT else (),
+        is_confined=value.get("confined") is True,
     )
 
 
@@ -77,6 +88,10 @@ def expand_command(words: Sequence[str], environ: Mapping[str, str]) -> list[str
         return [expander.expand(word) for word in words]
     except ExpandError:
         return [*words]
+
+
+def _words(value: Json) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _mapping(value: Json) -> dict[str, str]:

@@ -18,23 +18,31 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.reserved_variables import is_holdfast_variable
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
+from holdfast.model.trust import Trust
 
 
 def inject(
     resolution: Resolution, context: SessionContext, aliases: ContextAliases = NO_ALIASES
 ) -> Resolution:
     """Set the context variables. Ignore those that an entry sets itself, and warn about them once for each server."""
-    context_vars = {**aliases.env(context), **context_env(context)}
+    context_vars = _context_variables(context, aliases)
+    lowered = replace(context, trust_level=Trust.SANDBOXED)
+    confined_vars = _context_variables(lowered, aliases) if lowered != context else context_vars
     alias_names = {name.upper() for name in aliases.variables}
     servers: list[ServerSpec] = []
     warnings: list[SessionWarning] = []
     for server in resolution.servers:
-        injected, ignored = _inject_server(server, context_vars, alias_names)
+        variables = confined_vars if server.is_confined else context_vars
+        injected, ignored = _inject_server(server, variables, alias_names)
         servers.append(injected)
         if ignored:
             text = f"Its entry sets {', '.join(ignored)}, which only the host may set. The values in the entry are ignored."
             warnings.append(SessionWarning(server=server.name, stage=Stage.INJECT, text=text))
     return replace(resolution, servers=tuple(servers), warnings=(*resolution.warnings, *warnings))
+
+
+def _context_variables(context: SessionContext, aliases: ContextAliases) -> dict[str, str]:
+    return {**aliases.env(context), **context_env(context)}
 
 
 def _inject_server(

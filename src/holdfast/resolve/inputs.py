@@ -20,14 +20,17 @@ from holdfast.model.server import OWN_SOURCES, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.approval_store import SERVER_KEY_PREFIX, approved_program_folders
+from holdfast.resolve.admit import NO_APPROVALS, ServerApprovals
+from holdfast.resolve.approval_store import read_server_approvals
 from holdfast.resolve.confine import ConfinePolicy
+from holdfast.resolve.executed_paths import ExecutedPaths
 from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.own_code import OWN_CODE
+from holdfast.sandbox.sandbox import SandboxBackend
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
@@ -58,8 +61,8 @@ class ResolveInputs:
     builtins: tuple[BuiltinServer, ...] = ()
     app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed to `Host`, by name."""
-    sandbox_problem: str = ""
-    """Why the sandbox does not work on this machine; empty if it works."""
+    sandbox: SandboxBackend | None = None
+    """What confines the servers. None if no server is started."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
 
@@ -86,16 +89,19 @@ async def prepare_resolution(
 ) -> tuple[LoadedEntries, ResolvePolicy]:
     """Read the config files and approvals for one session. Later changes take effect in the next session."""
     loaded = await _load(inputs, context, given)
+    approvals = await _read_approvals(store, loaded)
     policy = ResolvePolicy(
         builtins=()
         if given.only_these
         else tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
-        approved=await _read_approved(store, loaded),
-        restrictions=_restrictions(workspace),
+        approvals=approvals,
+        restrictions=() if workspace is None else (workspace_restriction(workspace),),
         env_overrides=workspace.env if workspace is not None else {},
         aliases=inputs.settings.aliases,
-        confinement=await _confine_policy(inputs, store, context, workspace),
+        confinement=await _confine_policy(
+            inputs, store, context, workspace, confines=_confines_any(loaded, approvals, context)
+        ),
     )
     return loaded, policy
 
@@ -121,34 +127,49 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     return await _THREADS.run(_add_secrets, loaded, given.by_client, owner=context.cwd)
 
 
-async def _read_approved(store: Store, loaded: LoadedEntries) -> frozenset[str]:
-    """The digests of the approved entries. Only projects' entries need approval."""
+async def _read_approvals(store: Store, loaded: LoadedEntries) -> ServerApprovals:
+    """The user's answers about projects' servers. No other servers need approval."""
     if not any(entry.source is Source.PROJECT for entry in loaded.entries):
-        return frozenset()
-    approvals = await store.read(lambda tx: tx.approvals(SERVER_KEY_PREFIX))
-    return frozenset(approval.content_hash for approval in approvals)
+        return NO_APPROVALS
+    return await store.read(read_server_approvals)
+
+
+def _confines_any(loaded: LoadedEntries, approvals: ServerApprovals, context: SessionContext) -> bool:
+    """Whether a server of this session may run confined."""
+    return (
+        context.trust_level is Trust.SANDBOXED
+        or bool(approvals.confined)
+        or any(isinstance(entry.value, dict) and entry.value.get("confined") for entry in loaded.entries)
+    )
 
 
 async def _confine_policy(
-    inputs: ResolveInputs, store: Store, context: SessionContext, workspace: Workspace | None
+    inputs: ResolveInputs,
+    store: Store,
+    context: SessionContext,
+    workspace: Workspace | None,
+    *,
+    confines: bool,
 ) -> ConfinePolicy:
     policy = ConfinePolicy(
         roots=context.roots,
         quota=workspace.quota if workspace is not None else Quota(),
-        sandbox_problem=inputs.sandbox_problem,
         bytecode_folder=str(inputs.settings.data_dir / BYTECODE_FOLDER),
         allowed_private_hosts=inputs.settings.servers.reachable,
         environ=inputs.environ,
         extra_variables=inputs.settings.servers.pass_on,
     )
-    if context.trust_level is Trust.DIRECT:  # nothing is confined
+    if not confines:
         return policy
-    mounts = read_mounts()
+    executed = await ExecutedPaths(inputs.settings, inputs.app_servers, inputs.environ, store).find()
     return replace(
         policy,
+        sandbox_problem=(await inputs.sandbox.check()).reason if inputs.sandbox is not None else "",
         protected=paths_hidden_from_sandboxes(inputs.settings),
-        approved_folders=frozenset(with_bind_mounts(await store.read(approved_program_folders), mounts)),
-        own_code=with_bind_mounts(OWN_CODE, mounts),
+        approved_folders=executed.approved_folders,
+        own_programs=executed.programs_in(context.roots),
+        package_folder=str(inputs.settings.servers.packages.resolve()),
+        own_code=with_bind_mounts(OWN_CODE, read_mounts()),
     )
 
 
@@ -175,13 +196,10 @@ def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> Loade
     return replace(loaded, secrets=(*own, *from_client, *from_project), own_secrets=own)
 
 
-def _restrictions(workspace: Workspace | None) -> tuple[Restriction, ...]:
-    if workspace is None:
-        return ()
-    return (
-        Restriction(
-            imposed_by=f"the workspace {workspace.slug}",
-            servers=workspace.servers,
-            tool_names=workspace.tools,
-        ),
+def workspace_restriction(workspace: Workspace) -> Restriction:
+    """The servers and tools that a workspace allows."""
+    return Restriction(
+        imposed_by=f"the workspace {workspace.slug}",
+        servers=workspace.servers,
+        tool_names=workspace.tools,
     )

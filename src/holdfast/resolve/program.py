@@ -15,11 +15,13 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from holdfast.model.real_path import real_path
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
     MAX_WORDS,
     PACKAGE_FILES,
+    TASK_FILES,
     NamedFile,
     NamedModule,
     NamedPackage,
@@ -28,9 +30,12 @@ from holdfast.resolve.command_words import (
     imports_from_working_folder,
     launcher_files,
     package_name,
+    source_suffixes,
+    why_file_missing,
+    why_other_package,
 )
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
-from holdfast.resolve.package_json import mapped_files, package_scripts
+from holdfast.resolve.manifests import mapped_files, package_scripts, task_words, toml_scripts
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     UNCHECKED,
@@ -44,6 +49,16 @@ from holdfast.resolve.program_imports import (
 
 MAX_FILES = 500
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
+_MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
+_TOML_MANIFESTS = (
+    "pyproject.toml",
+    "setup.cfg",
+    "setup.py",
+    "hatch.toml",
+    "pixi.toml",
+    "Pipfile",
+    "poe_tasks.toml",
+)
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./@+-]+")
 _NAME_ONLY = "only the name is checked"
 # System updates change files in these folders. So if a link leads there, its path is hashed, not the file's content.
@@ -109,6 +124,7 @@ def read_program(
         return Program(files=reader.files, problem=f"{_shorten(error.filename)}: {error.strerror}")
     return Program(
         files=reader.files,
+        problem=why_other_package(argv) or ("" if reader.files else why_file_missing(argv)),
         stamps=frozenset(reader.stamps),
         is_partial=reader.is_partial,
         sibling_modules=frozenset(reader.sibling_modules),
@@ -139,30 +155,19 @@ class _Reader:
         self._approved = approved
         self._looked_up: set[str] = set()
         self._to_scan: deque[tuple[str, bytes]] = deque()
-        self._commands: deque[list[str]] = deque()
+        self._commands: deque[tuple[list[str], str]] = deque()
+        self._seen_commands: set[tuple[str, ...]] = set()
         self._packages: set[str] = set()
+        self._scripts: dict[str, dict[str, list[str]]] = {}
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
-        bases = [self._folder]
-        for word in base_folders(argv):
-            path = self._absolute(word)
-            self._include_outside_folder(word, path)
-            if self._is_folder_in_project(path):
-                bases.append(path)
-        for base in dict.fromkeys(bases):
-            self._add_named(argv, base)
-            for word in argv:
-                if word.startswith("@"):  # a file with more arguments
-                    more = self._read_start(self._absolute(word[1:], base))
-                    self._commands.append(more.decode(errors="replace").split()[:MAX_WORDS])
-            if imports_from_working_folder(argv):
-                self._add_sibling_modules(base)
+        bases = self._add_command(argv, self._folder)
         roots = [*bases, *(f"{base}/src" for base in bases)]
         roots += [_parent(path) for path, _ in self._to_scan]
         while self._commands or self._to_scan:
             if self._commands:
-                self._add_named(self._commands.popleft(), self._folder)
+                self._add_command(*self._commands.popleft())
                 continue
             path, start = self._to_scan.popleft()
             self._add_sibling_modules(_parent(path))
@@ -171,6 +176,57 @@ class _Reader:
             for imported in import_candidates(path, start, dict.fromkeys(roots)):
                 if not self._look_up(imported):
                     break
+
+    def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
+        """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
+        self.is_partial |= bool(why_other_package(argv))
+        bases = [folder]
+        for word in base_folders(argv):
+            path = self._absolute(word, folder)
+            self._include_outside_folder(word, path)
+            if self._is_folder_in_project(path):
+                bases.append(path)
+        bases = [*dict.fromkeys(bases)]
+        for base in bases:
+            self._add_named(argv, base)
+            for word in argv:
+                if word.startswith("@"):  # a file with more arguments
+                    self._run_later(
+                        self._read_start(self._absolute(word[1:], base)).decode(errors="replace").split(),
+                        base,
+                    )
+            if imports_from_working_folder(argv):
+                self._add_sibling_modules(base)
+            if suffixes := source_suffixes(argv):
+                self._add_sources(base, suffixes)
+        return bases
+
+    def _run_later(self, words: list[str], folder: str) -> None:
+        """Treat these words as a command of the program, too: it is in a script, a `#!` line or a file of arguments."""
+        self.is_partial |= len(words) > MAX_WORDS
+        words = words[:MAX_WORDS]
+        if (command := (folder, *words)) not in self._seen_commands and len(self._seen_commands) < MAX_FILES:
+            self._seen_commands.add(command)
+            self._commands.append((words, folder))
+
+    def _add_sources(self, folder: str, suffixes: tuple[str, ...]) -> None:
+        """Add all files with these suffixes in a folder and below it."""
+        entries = 0
+        for inner, folders, names in os.walk(folder):
+            folders[:] = sorted(
+                name for name in folders if not name.startswith(".") and name != "node_modules"
+            )
+            self._hashes.check_deadline(inner)
+            entries += len(folders) + len(names)
+            found = [f"{inner}/{name}" for name in names if name.endswith(suffixes)]
+            if entries > _MAX_SOURCE_ENTRIES or len(self.files) + len(found) > MAX_FILES:
+                raise UnusableFileError(
+                    errno.EFBIG,
+                    "too large to check all sources in it; build the server, and write the path of the built program",
+                    folder,
+                )
+            for path in sorted(found):
+                self._add(path)
 
     def _look_up(self, path: str) -> bool:
         """Add an imported file, if there is one at this path. False if too many paths were looked up."""
@@ -224,7 +280,10 @@ class _Reader:
         for name in launcher_files(argv):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
                 self._add(path)
+                if name in TASK_FILES:
+                    self._run_later(task_words(self._read_start(path)), base)
         for named in find_named_items(argv):
+            self._hashes.check_deadline(base)
             match named:
                 case NamedFile(path=path, is_program=is_program):
                     absolute = self._absolute(path, base)
@@ -238,7 +297,10 @@ class _Reader:
     def _add_named_file(self, path: str, *, is_program: bool) -> None:
         if not self._is_in_project(path):
             return
-        if is_program or PurePosixPath(path).suffix.lower() in CODE_SUFFIXES or os.access(path, os.X_OK):
+        if is_program:  # JavaScript runtimes add a suffix to the name, as they do for imports
+            for candidate in javascript_candidates(path):
+                self._look_up(candidate)
+        elif PurePosixPath(path).suffix.lower() in CODE_SUFFIXES or os.access(path, os.X_OK):
             self._add(path)
         venv = _parent(_parent(path))
         self._add(f"{venv}/pyvenv.cfg")  # if it is a virtual environment
@@ -274,18 +336,20 @@ class _Reader:
         package = self._read_start(f"{folder}/package.json")
         for text in package_scripts(package, name):
             self._add(f"{folder}/package.json")
-            for word in (text, *text.split()):
-                for path in javascript_candidates(self._absolute(word, folder)):
-                    if self._is_in_project(path) and _is_file(path):
-                        self._add(path)
-        script = re.search(
-            rb"^[ \t]*[\"']?" + re.escape(name).encode() + rb"[\"']?[ \t]*=[ \t]*[\"']([\w.]+):",
-            self._read_start(f"{folder}/pyproject.toml") if name else b"",
-            re.MULTILINE,
-        )
-        if script is not None:
-            self._add(f"{folder}/pyproject.toml")
-            self._add_module(script[1].decode("ascii", "replace"), folder)
+            for path in javascript_candidates(self._absolute(text, folder)):
+                if self._is_in_project(path) and _is_file(path):
+                    self._add(path)
+            self._run_later(text.split(), folder)
+        if name == "start":  # npm runs it if there is no script of this name
+            self._add(f"{folder}/server.js")
+        for manifest in _TOML_MANIFESTS if name else ():
+            path = f"{folder}/{manifest}"
+            if path not in self._scripts:
+                self._scripts[path] = toml_scripts(self._read_start(path))
+            if texts := self._scripts[path].get(name):
+                self._add(path)
+                for text in (" ".join(texts), *texts):
+                    self._run_later(text.split(), folder)
 
     def _add(self, path: str) -> None:
         """Hash a file of the project, if there is one at this path."""
@@ -297,14 +361,14 @@ class _Reader:
         if len(self.files) >= MAX_FILES:
             self.is_partial = True
             return
-        real = os.path.realpath(path)
+        real = real_path(path)
         if real.startswith(_SYSTEM_FOLDERS) and not self._is_under_project_folder(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])
             return
         start = self._hash(path, relative)
         if start.startswith(b"#!"):
-            self._commands.append(start[2:].partition(b"\n")[0].decode(errors="replace").split()[:MAX_WORDS])
+            self._run_later(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
         if may_be_source(path) and b"\0" not in start:
             # Python and Node look for imports in the folder of the link's target.
             for place in dict.fromkeys((path, real)):
@@ -341,11 +405,7 @@ class _Reader:
         joined = _join(base or self._folder, path)
         normal = os.path.normpath(joined)
         # For `link/..` the kernel follows the link first, but `normpath` just removes both names.
-        if (
-            ".." in path.split("/")
-            and _exists(joined)
-            and os.path.realpath(joined) != os.path.realpath(normal)
-        ):
+        if ".." in path.split("/") and _exists(joined) and real_path(joined) != real_path(normal):
             raise UnusableFileError(
                 errno.ELOOP, "reached by `..` after a symbolic link; write its path without `..`", path
             )
@@ -355,7 +415,7 @@ class _Reader:
         """Treat a folder outside of the project as part of it, if the command names it by a relative path."""
         if not path or word.startswith("/") or self._is_in_project(path) or not _exists(path):
             return
-        real = os.path.realpath(path)
+        real = real_path(path)
         folder = real if _is_folder(real) else _parent(real)
         if folder.count("/") > 1 and not real.startswith(_SYSTEM_FOLDERS):
             self._project_folders.append(folder)
@@ -363,7 +423,7 @@ class _Reader:
     def _is_in_project(self, path: str) -> bool:
         """Whether the path lies in the project, as it is written or after its links are followed."""
         return bool(path) and (
-            self._is_under_project_folder(path) or self._is_under_project_folder(os.path.realpath(path))
+            self._is_under_project_folder(path) or self._is_under_project_folder(real_path(path))
         )
 
     def _is_folder_in_project(self, path: str) -> bool:

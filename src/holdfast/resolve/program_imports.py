@@ -2,6 +2,7 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import PurePosixPath
@@ -12,8 +13,20 @@ _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
 _MAX_IMPORT_LIST_BYTES = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
 _PYTHON_IMPORT = re.compile(
-    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
+    r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
+)
+_CODING = re.compile(rb"^[ \t\f]*#[^\n]{0,200}?coding[:=][ \t]*([-\w.]{1,40})", re.MULTILINE)
+_USUAL_CODINGS = (
+    "utf-8",
+    "utf8",
+    "utf-8-sig",
+    "ascii",
+    "us-ascii",
+    "latin-1",
+    "iso-8859-1",
+    "iso-8859-15",
+    "cp1252",
 )
 # Any quoted relative path. It may not be an import, but hashing one file too many does no harm.
 _JAVASCRIPT_IMPORT = re.compile(rb"[\"'`](\.{1,2}(?:/[^\"'`\n]{0,500})?)[\"'`]")
@@ -21,7 +34,7 @@ _JAVASCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".
 _ADDED_SUFFIXES = (*_JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_SUFFIXES = (".py", ".pyw")
 _PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
-_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[^\W\d]\w*")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
 _MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
@@ -50,11 +63,12 @@ def import_candidates(path: str, source: bytes, roots: Iterable[str] = ()) -> It
         yield from _imported_by_javascript(folder, source)
     if suffix in ("", *_PYTHON_SUFFIXES):
         # For Python, a CR ends a line too, and a form feed is a space.
-        source = (
-            source.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\f", b" ").replace(b"\\\n", b" ")
-        )
+        text = _decode_python(source).replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
+        text = text.replace("\\\n", " ")
+        if "\ufffd" in text:  # in a name, it would stand for letters that are not known
+            yield UNCHECKED
         for root in dict.fromkeys((folder, *roots)):
-            yield from _imported_by_python(folder, root, source)
+            yield from _imported_by_python(folder, root, text)
 
 
 def python_module_candidates(folder: str, name: str) -> Iterator[str]:
@@ -110,22 +124,30 @@ def _module_candidates(path: str) -> Iterator[str]:
             yield f"{inner}{suffix}"
 
 
-def _imported_by_python(folder: str, root: str, source: bytes) -> Iterator[str]:
-    seen: set[bytes] = set()
+def _decode_python(source: bytes) -> str:
+    """The text of a Python source. Python compares names in their NFKC form."""
+    found = _CODING.search(source[:1000])
+    coding = found[1].decode("ascii").lower().replace("_", "-") if found is not None else "utf-8"
+    if coding not in _USUAL_CODINGS:
+        return "\ufffd"
+    text = source.decode(coding, "replace")
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
+    seen: set[str] = set()
     for found in _PYTHON_IMPORT.finditer(source):
         package, in_brackets, on_line, modules = found.groups()
         if found[0] in seen:
             continue
         seen.add(found[0])
         if modules is not None:
-            for module in modules.split(b","):
-                yield from python_module_candidates(
-                    root, module.split(b" as ")[0].strip().decode("ascii", "replace")
-                )
+            for module in modules.split(","):
+                yield from python_module_candidates(root, module.split(" as ")[0].strip())
             continue
-        if len(in_brackets or b"") == _MAX_IMPORT_LIST_BYTES:
+        if len(in_brackets or "") == _MAX_IMPORT_LIST_BYTES:
             yield UNCHECKED
-        name = package.decode("ascii", "replace")
+        name = "".join(package.split())
         prefix = name.lstrip(".")
         base = _folder_above(folder, len(name) - len(prefix) - 1) if name != prefix else root
         if prefix:
@@ -133,9 +155,24 @@ def _imported_by_python(folder: str, root: str, source: bytes) -> Iterator[str]:
         if prefix.count(".") >= _MAX_MODULE_DEPTH:
             continue
         inner = "/".join((base, *filter(None, prefix.split("."))))
-        for imported in dict.fromkeys(_NAME.findall(in_brackets or on_line or b"")):
-            if len(imported) <= _MAX_NAME_BYTES:
-                yield from _module_candidates(f"{inner}/{imported.decode()}")
+        imported = in_brackets or on_line or ""
+        if "*" in imported:
+            yield from _all_modules(inner)
+        for each in dict.fromkeys(_NAME.findall(imported)):
+            if len(os.fsencode(each)) <= _MAX_NAME_BYTES:
+                yield from _module_candidates(f"{inner}/{each}")
+
+
+def _all_modules(folder: str) -> Iterator[str]:
+    """All modules of a package: `from package import *` imports those that its `__all__` names."""
+    if os.path.isdir(folder):  # noqa: PTH112 - a name, not a path yet
+        for name in module_names(folder):
+            if name == UNCHECKED:
+                yield UNCHECKED
+            else:
+                yield from (
+                    _module_candidates(f"{folder}/{name}") if name.endswith("/") else (f"{folder}/{name}",)
+                )
 
 
 def _folder_above(folder: str, levels: int) -> str:

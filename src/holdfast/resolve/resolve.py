@@ -8,7 +8,7 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.resolve.admit import admit
+from holdfast.resolve.admit import NO_APPROVALS, ServerApprovals, admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.inject import inject
@@ -26,8 +26,7 @@ class ResolvePolicy:
     builtins: tuple[ServerSpec, ...] = ()
     reserved_names: Collection[str] = ()
     """The names of all built-in servers, including those that this session does not get."""
-    approved: Collection[str] = ()
-    """The digests of the approved entries."""
+    approvals: ServerApprovals = NO_APPROVALS
     restrictions: tuple[Restriction, ...] = ()
     env_overrides: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]], repr=False
@@ -52,7 +51,7 @@ def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolic
     """
     trust = context.trust_level
     resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)
-    resolution = admit(resolution, trust, policy.approved)
+    resolution = admit(resolution, trust, policy.approvals)
     resolution = expand_servers(resolution, policy.confinement.environ)
     resolution = select(resolution, *policy.restrictions, env_overrides=policy.env_overrides)
     resolution = inject(resolution, context, policy.aliases)

@@ -5,11 +5,9 @@ offered. After that, a tool that is new or has changed is withheld until a perso
 are removed unless a person approved its definition.
 """
 
-import asyncio
 import hashlib
 import json
 import re
-import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +18,13 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.visible_text import strip_invisible
+from holdfast.wire.loop_throttle import LoopThrottle, finish, finish_in_slices
 from holdfast.wire.mcp.tools import Tool
-from holdfast.wire.strict_json import StrictJsonError, check_json
+from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 
 MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
 MAX_SCHEMA_BYTES = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
-_SLICE_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,30 +93,14 @@ class ScreenedTools:
 
 def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
     """Offer the valid tools that are approved. Remove the hints and titles of those that no person approved."""
-    steps = _screening_steps(tools, approved)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+    return finish(_screening_steps(tools, approved))
 
 
-async def screen_tools_async(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
-    """Screen the tools like `screen_tools`, but sleep for a millisecond after every millisecond of work.
-
-    `asyncio.sleep(0)` would let other tasks run, but keep the GIL: the store's writer thread, which every session waits
-    for, would get it only after 5 ms.
-    """
-    steps = _screening_steps(tools, approved)
-    until = time.monotonic() + _SLICE_SECONDS
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        if time.monotonic() > until:
-            await asyncio.sleep(_SLICE_SECONDS)
-            until = time.monotonic() + _SLICE_SECONDS
+async def screen_tools_async(
+    tools: Sequence[Tool], approved: ApprovedTools, throttle: LoopThrottle | None = None
+) -> ScreenedTools:
+    """Screen the tools like `screen_tools`, but with pauses, so that other tasks can run."""
+    return await finish_in_slices(_screening_steps(tools, approved), throttle)
 
 
 def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generator[None, None, ScreenedTools]:
@@ -209,7 +191,7 @@ def _has_invisible_key(raw: Raw) -> bool:
     text = bytes(raw)
     if text.isascii() and b"\\" not in text:
         return False
-    values: list[Json] = [msgspec.json.decode(text)]
+    values: list[Json] = [decode_json(text)]
     while values:
         value = values.pop()
         if isinstance(value, dict):
@@ -256,7 +238,7 @@ def _clean_text(text: str | None, part: str, notes: set[str]) -> str | None:
 def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | UnsetType:
     if isinstance(raw, UnsetType):
         return UNSET
-    value = msgspec.json.decode(raw)
+    value = decode_json(raw)
     clean = _clean_strings(value, part, notes)
     return raw if clean == value else Raw(msgspec.json.encode(clean))
 

@@ -12,6 +12,8 @@ from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source,
 
 # Keys that have an effect only in entries from `OWN_SOURCES`. A project or a client cannot grant itself anything.
 OWN_SOURCE_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "cwd", "asks")
+# These of them have an effect in a project's entry, too: they are shown to the user who approves the server as confined.
+APPROVED_KEYS = ("network", "readable")
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
     '"elicitation".'
@@ -63,6 +65,7 @@ class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     kind: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
     headers: dict[str, str] = {}
     trust_level: str | None = None
+    confined: bool = False
     lifetime: Lifetime = Lifetime.SESSION
     network: list[str] = []
     readable: list[str] = []

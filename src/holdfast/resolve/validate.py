@@ -20,6 +20,7 @@ from holdfast.resolve.check_transport import RefusedEntryError, check_transport,
 from holdfast.resolve.expand import find_variables
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
+    APPROVED_KEYS,
     ASKS_HELP,
     OWN_SOURCE_KEYS,
     EntryFields,
@@ -51,6 +52,12 @@ def validate(
             continue
         warnings += _warnings(entry, fields)
     return Resolution(servers=tuple(servers), refusals=tuple(refusals), warnings=tuple(warnings))
+
+
+def is_granted_host(text: str) -> bool:
+    """Whether a text can be a network grant: `example.org` or `example.org:443`."""
+    matched = _HOST.fullmatch(text)
+    return matched is not None and 0 < int(matched["port"] or 443) <= _MAX_PORT
 
 
 def _check_name(entry: ServerEntry, reserved_names: Collection[str]) -> None:
@@ -92,6 +99,7 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         digest=entry.digest,
         transport=_transport(entry, fields),
         min_trust=_trust(fields) if is_trusted else Trust.DIRECT,
+        is_confined=fields.confined,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
         tools=_allowlist(fields.tools),
         allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
@@ -124,31 +132,31 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
         if entry.source in (Source.PROJECT, Source.CLIENT) and (why := risky_variable_reason(name)):
             raise RefusedEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
     for index, host in enumerate(fields.network):
-        matched = _HOST.fullmatch(host)
         if "*" in host:
             raise RefusedEntryError(
                 f"network[{index}] contains a *, but a grant names one host. List each host: api.example.org, example.org:443."
             )
-        if matched is None or not 0 < int(matched["port"] or 443) <= _MAX_PORT:
+        if not is_granted_host(host):
             raise RefusedEntryError(
                 f"network[{index}] is not a host name. Write example.org or example.org:443."
             )
     is_trusted = entry.source in OWN_SOURCES
+    is_granted = is_trusted or entry.source is Source.PROJECT  # a project's: if the user approves them
     return Stdio(
         command=command,
         args=tuple(fields.args),
         env=fields.env,
-        network=tuple(fields.network) if is_trusted else (),
-        readable=tuple(fields.readable) if is_trusted else (),
+        network=tuple(fields.network) if is_granted else (),
+        readable=tuple(fields.readable) if is_granted else (),
         writable=tuple(fields.writable) if is_trusted else (),
         cwd=fields.cwd if is_trusted else "",
     )
 
 
 def _trust(fields: EntryFields) -> Trust:
-    """The lowest trust of a session that may use the server. How the server runs depends on the session, not on this."""
+    """The lowest trust of a session that may use the server. Without `trust_level`, a confined server may be used by all."""
     if fields.trust_level is None:
-        return Trust.DIRECT
+        return Trust.SANDBOXED if fields.confined else Trust.DIRECT
     try:
         return parse_trust(fields.trust_level)
     except HoldfastError as error:
@@ -169,7 +177,10 @@ def _warnings(entry: ServerEntry, fields: EntryFields) -> list[SessionWarning]:
     if entry.source in OWN_SOURCES:
         return []
     defaults = EntryFields()
-    ignored = [key for key in OWN_SOURCE_KEYS if getattr(fields, key) != getattr(defaults, key)]
+    kept = APPROVED_KEYS if entry.source is Source.PROJECT else ()
+    ignored = [
+        key for key in OWN_SOURCE_KEYS if key not in kept and getattr(fields, key) != getattr(defaults, key)
+    ]
     if not ignored:
         return []
     text = (

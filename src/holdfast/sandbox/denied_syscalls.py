@@ -32,13 +32,13 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
-    "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277), "fcntl": (72, 25),
+    "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277), "fcntl": (72, 25), "io_setup": (206, 0),
 }  # fmt: skip
 SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
-    | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp", "fcntl"}
+    | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp", "fcntl", "io_setup"}
 )
-"""Calls that are denied only with some arguments, or that are always denied with ENOSYS (`clone3`, `openat2`).
+"""Calls that are denied only with some arguments, or that are always denied with ENOSYS (`clone3`, `openat2`, `io_setup`).
 
 The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """

@@ -11,13 +11,18 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from holdfast.model.confined_folders import RootLocks
+from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
-from holdfast.sandbox.opened_path import OpenedPath
+from holdfast.sandbox.opened_path import Identity, OpenedPath
 from holdfast.sandbox.placeholders import PlaceholderVersion, placeholder_version
 
 log = logging.getLogger(__name__)
@@ -32,10 +37,14 @@ _MOVED_FROM, _MOVED_TO, _DELETED, _DELETED_SELF, _MOVED_SELF, _ONLY_FOLDERS = (
 )
 _EVENTS = _MOVED_FROM | _MOVED_TO | _DELETED | _DELETED_SELF | _MOVED_SELF | _ONLY_FOLDERS
 _EVENT = struct.Struct("iIII")
-_READ_BYTES = 16 * 1024
+_OVERFLOW = -1  # in place of a watch
+_READ_BYTES = 64 * 1024  # about 2,000 events
 _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root costs little
 _CHECK_SECONDS = 1.0
 _CHECK_SECONDS_WITHOUT_EVENTS = 0.1
+_GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT))
+_MAX_LISTED = 5000
+_MAX_REPORTED = 20
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
 
 
@@ -52,51 +61,129 @@ class GuardedRoot:
         """`placeholders` and `others` are the guarded names. The `others` stay open, so that no new file gets their inodes."""
         self.path = root.path
         self._locks = locks
+        self._hidden_names = _hidden_names(root.fd)
         self._placeholders = dict(placeholders)
         self._lock = threading.Lock()
-        self._root = os.dup(root.fd)
-        self._others = {opened.name: os.dup(opened.fd) for opened in others}
+        with ExitStack() as opened:
+            self._root = _duplicate(root, opened)
+            self._others = {other.name: _duplicate(other, opened) for other in others}
+            self._opened = opened.pop_all()
 
     def watch(self, inotify: "_Inotify") -> int:
         """Watch the names in this root. Return the number of the watch; -1 if that is not possible."""
         with self._lock:
             return inotify.add(f"/proc/self/fd/{self._root}") if self._root >= 0 else -1
 
-    def find_problem(self) -> str:
-        """What has changed since the start; empty if nothing has. Blocks."""
+    @property
+    def names(self) -> Collection[str]:
+        """The guarded names."""
+        return (*self._placeholders, *self._others)
+
+    def find_problem(self, seen: "_Seen") -> str:
+        """What has changed since the start; empty if nothing has. Blocks. `seen` is shared by all servers that are checked."""
         with self._lock:
             if self._root < 0:
                 return ""
             for name, version in self._placeholders.items():
-                if placeholder_version(self._root, name) != version:
+                if seen.placeholder(self._root, name) != version:
                     return f"{self.path}/{name} was removed or replaced"
             for name, fd in self._others.items():
-                if not self._is_same(name, fd):
+                if seen.identity(self._root, name) != _identity(os.fstat(fd)):
                     return f"{self.path}/{name} was removed or replaced"
             return "" if self._locks.is_held() else "the locks of running servers were removed"
+
+    def report_new_names(self) -> None:
+        """Log which files and folders with a hidden name are new since the start: the user's programs may obey some of them."""
+        with self._lock:
+            new = sorted(_hidden_names(self._root) - self._hidden_names - {*GUARDED_NAMES})
+        if new:
+            level = logging.INFO if _GUARDED.isdisjoint(new) else logging.WARNING
+            extra = {"root": self.path, "names": new[:_MAX_REPORTED], "number": len(new)}
+            log.log(level, "hidden names appeared while a confined server ran; check them", extra=extra)
 
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:
-            for fd in (self._root, *self._others.values()):
-                os.close(fd)
+            self._opened.close()
             self._root = -1
 
-    def _is_same(self, name: str, fd: int) -> bool:
+
+class _Seen:
+    """The names in the roots, as they are during one check. Each is looked up once, even if many servers run in a root."""
+
+    def __init__(self) -> None:
+        self._placeholders: dict[tuple[Identity, str], PlaceholderVersion | None] = {}
+        self._identities: dict[tuple[Identity, str], Identity | None] = {}
+
+    def placeholder(self, root_fd: int, name: str) -> PlaceholderVersion | None:
+        key = _identity(os.fstat(root_fd)), name
+        if key not in self._placeholders:
+            self._placeholders[key] = placeholder_version(root_fd, name)
+        return self._placeholders[key]
+
+    def identity(self, root_fd: int, name: str) -> Identity | None:
+        key = _identity(os.fstat(root_fd)), name
+        if key not in self._identities:
+            try:
+                status = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+            except OSError:
+                self._identities[key] = None
+            else:
+                self._identities[key] = _identity(status)
+        return self._identities[key]
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+def _hidden_names(root_fd: int) -> frozenset[str]:
+    """The hidden and the guarded names in a folder. Empty if it cannot be read, or has too many names."""
+    try:
+        fd = os.open(f"/proc/self/fd/{root_fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return os.path.samestat(os.stat(name, dir_fd=self._root, follow_symlinks=False), os.fstat(fd))
-        except OSError:
-            return False
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in islice(entries, _MAX_LISTED + 1)]
+        finally:
+            os.close(fd)
+    except OSError:
+        return frozenset()
+    is_too_many = len(names) > _MAX_LISTED
+    return frozenset(
+        () if is_too_many else (name for name in names if name.startswith(".") or name in _GUARDED)
+    )
+
+
+def _duplicate(opened: OpenedPath, resources: ExitStack) -> int:
+    fd = os.dup(opened.fd)
+    resources.callback(os.close, fd)
+    return fd
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WatchedRoot:
+    """One root of a running server."""
+
+    child: Child
+    root: GuardedRoot
+    watch: int
+    """The number of its watch; -1 if it cannot be watched."""
 
 
 class GuardWatch:
-    """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes."""
+    """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes.
+
+    All servers in a root are checked together, and only if an event is about one of their guarded names.
+    """
 
     def __init__(self) -> None:
-        self._servers: dict[Child, _WatchedServer] = {}
+        self._roots: dict[str, list[_WatchedRoot]] = {}
+        self._checks: dict[str, asyncio.Task[None]] = {}
+        self._due: set[str] = set()
         self._inotify: _Inotify | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
+        self._all_checked = 0.0
 
     def add(self, child: Child, roots: Collection[GuardedRoot]) -> None:
         """Watch these roots until no process of the server is left. Kill the server if a guard in one of them vanishes."""
@@ -106,11 +193,11 @@ class GuardWatch:
             self._inotify = _Inotify()
             self._read_later()
             self._tick()
-        server = _WatchedServer(child, roots)
-        server.watches = {root.watch(self._inotify) for root in roots}
-        self._servers[child] = server
-        child.on_gone(partial(self._remove, child))
-        server.check_soon()
+        watched = [_WatchedRoot(child, root, root.watch(self._inotify)) for root in roots]
+        for each in watched:
+            self._roots.setdefault(each.root.path, []).append(each)
+            self._check_soon(each.root.path)
+        child.on_gone(partial(self._remove, watched))
 
     def close(self) -> None:
         """Stop watching."""
@@ -123,18 +210,21 @@ class GuardWatch:
             self._inotify.close()
             self._inotify = None
 
-    def _remove(self, child: Child) -> None:
-        server = self._servers.pop(child)
-        used = {watch for other in self._servers.values() for watch in other.watches}
+    def _remove(self, watched: Collection[_WatchedRoot]) -> None:
+        for each in watched:
+            others = self._roots[each.root.path]
+            others.remove(each)
+            if not others:
+                del self._roots[each.root.path]
         if self._inotify is not None:
-            for watch in server.watches - used:
+            used = {other.watch for others in self._roots.values() for other in others}
+            for watch in {each.watch for each in watched} - used:
                 self._inotify.remove(watch)
 
     def _tick(self) -> None:
         """Check all servers from time to time: a file system may report no events, or more than the queue can hold."""
         assert self._inotify is not None
-        for server in self._servers.values():
-            server.check_soon()
+        self._check_all()
         seconds = _CHECK_SECONDS if self._inotify.works else _CHECK_SECONDS_WITHOUT_EVENTS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
@@ -146,40 +236,56 @@ class GuardWatch:
     def _read(self) -> None:
         if self._inotify is None:
             return
-        changed = set(self._inotify.read())
-        for server in self._servers.values():
-            if not changed.isdisjoint(server.watches):
-                server.check_soon()
+        changed = self._inotify.read()
+        if _OVERFLOW in changed:
+            self._check_all()
+        for path, watched in self._roots.items():
+            if any(
+                not names.isdisjoint(("", *each.root.names))
+                for each in watched
+                if (names := changed.get(each.watch))
+            ):
+                self._check_soon(path)
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._inotify.fd)
         self._reading = loop.call_later(_PAUSE_SECONDS, self._read_later)
 
+    def _check_all(self) -> None:
+        now = time.monotonic()
+        if (
+            now < self._all_checked + _CHECK_SECONDS_WITHOUT_EVENTS / 2
+        ):  # a server can fill the queue again and again
+            return
+        self._all_checked = now
+        for path in self._roots:
+            self._check_soon(path)
 
-class _WatchedServer:
-    def __init__(self, child: Child, roots: Collection[GuardedRoot]) -> None:
-        self._child = child
-        self._roots = roots
-        self.watches: set[int] = set()
-        self._check: asyncio.Task[None] | None = None
-        self._is_due = False
+    def _check_soon(self, path: str) -> None:
+        self._due.add(path)
+        if path not in self._checks:
+            self._checks[path] = asyncio.get_running_loop().create_task(self._check(path))
 
-    def check_soon(self) -> None:
-        """Check the roots in a thread, because their file system may not respond. Kill the server if a guard has vanished."""
-        self._is_due = True
-        if self._check is None or self._check.done():
-            self._check = asyncio.get_running_loop().create_task(self._run_checks())
-
-    async def _run_checks(self) -> None:
-        while self._is_due:
-            self._is_due = False
-            for root in self._roots:
-                if problem := await _THREADS.run(root.find_problem, owner=root.path):
+    async def _check(self, path: str) -> None:
+        """Check a root in a thread, because its file system may not respond. Kill the servers whose guards have vanished."""
+        try:
+            while path in self._due:
+                self._due.remove(path)
+                watched = tuple(self._roots.get(path, ()))
+                if not watched:
+                    return
+                for each, problem in await _THREADS.run(_find_problems, watched, owner=path):
                     log.warning(
                         "a confined server was ended, because a guard vanished",
-                        extra={"server_pid": self._child.pid, "problem": problem},
+                        extra={"server_pid": each.child.pid, "problem": problem},
                     )
-                    self._child.kill()
-                    return
+                    each.child.kill()
+        finally:
+            del self._checks[path]
+
+
+def _find_problems(watched: Collection[_WatchedRoot]) -> list[tuple[_WatchedRoot, str]]:
+    seen = _Seen()
+    return [(each, problem) for each in watched if (problem := each.root.find_problem(seen))]
 
 
 class _Inotify:
@@ -201,17 +307,23 @@ class _Inotify:
         if self.fd >= 0 and watch >= 0:
             self._libc.inotify_rm_watch(self.fd, watch)
 
-    def read(self) -> Iterator[int]:
-        """The watch of each new event. After an overflow of the queue, one of them is -1."""
+    def read(self) -> dict[int, set[str]]:
+        """The names that new events are about, by watch; the name of the folder itself is empty.
+
+        After an overflow of the queue, there is also the key `_OVERFLOW`.
+        """
+        found: dict[int, set[str]] = {}
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
-            return
+            return found
         offset = 0
         while offset < len(data):
             watch, _, _, length = _EVENT.unpack_from(data, offset)
-            yield watch
             offset += _EVENT.size + length
+            name = data[offset - length : offset].rstrip(b"\0")
+            found.setdefault(watch, set()).add(os.fsdecode(name))
+        return found
 
     def close(self) -> None:
         if self.fd >= 0:

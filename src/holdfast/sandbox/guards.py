@@ -4,25 +4,25 @@ Each guarded name is mounted read-only on itself. Only names directly in a root 
 another server could replace a folder on the path of a deeper name.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.confined_folders import lock_root
+from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
+from holdfast.model.mounts import is_within
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES, Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
-from holdfast.sandbox.own_code import OWN_CODE, resolve_with_links
+from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
+from holdfast.sandbox.read_only_names import find_read_only_names
 
-_GIT_FILE_BYTES = 4096
-_MAX_FOLDER_ENTRIES = 2000
+_MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
+_MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
+_DESCRIPTORS_PER_ROOT = 6  # plus one for each folder above it, for a lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,80 +55,92 @@ class GuardPlan:
 def guard_roots(
     roots: Sequence[OpenedPath],
     confinement: Confinement,
-    opener: PathOpener,
+    resources: ExitStack,
     after_setup: ExitStack,
     after_exit: ExitStack,
     executed: Iterable[str] = OWN_CODE,
 ) -> GuardPlan:
     """Lock the roots, create placeholders for missing names, and return the guards.
 
-    `after_setup` and `after_exit` release the locks; `after_exit` also removes the placeholders. `executed` is what the host executes or imports; it is guarded, too. If a name can be neither opened nor created, the
-    whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
+    `resources` closes the opened names. `after_setup` and `after_exit` release the locks; `after_exit` also removes the
+    placeholders. `executed` is what the host executes or imports; it is guarded, too. If a name can be neither opened nor
+    created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
     """
+    _check_number(roots)
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
     if_present = tuple(name for name in GUARDED_IF_PRESENT if name not in confinement.writable)
-    linked = [path for root in roots for path in _link_targets(root.path, (*names, *if_present))]
-    not_writable = with_bind_mounts((*executed, *linked), read_mounts())
+    read_only = find_read_only_names([root.path for root in roots], executed, confinement.writable)
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
         after_exit.enter_context(locks.running)
         after_setup.enter_context(locks.setup)
+        opener = PathOpener(resources)
         placeholders: Mapping[str, PlaceholderVersion] = {}
         opened: list[OpenedPath | None] = []
-        whole_root_read_only = any(is_within(path, root.path) for path in confinement.read_only)
+        others = read_only[root.path]
+        _check_grants(root, others, confinement)
+        whole_root_read_only = "." in others or any(
+            is_within(path, root.path) for path in confinement.read_only
+        )
         if not whole_root_read_only:
             placeholders = after_exit.enter_context(keep_placeholders(root, names, locks))
             opened = [opener.child(root, name) for name in names]
             opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
-            opened += _open_names(root, top_level_names(root.path, not_writable), confinement, opener)
+            known = [child for child in opened if child is not None]
+            _check_kinds(known)
+            opened += _open_names(root, others.difference(child.name for child in known), opener)
             whole_root_read_only = None in opened
         if whole_root_read_only:
             guards += _guard_all_but(root, confinement.writable, opener)
             continue
         found = {child.path: child for child in opened if child is not None}
-        guards += _guard_names(root, found.values(), confinement)
-        others = [child for child in found.values() if child.name not in placeholders]
-        watched.append(GuardedRoot(root, locks, placeholders, others))
+        guards += _guard_names(found.values(), placeholders, opener)
+        bound = sum(not guard.is_placeholder for guard in guards)
+        if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
+            raise _too_many(roots)
+        not_placeholders = [child for child in found.values() if child.name not in placeholders]
+        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
         after_exit.callback(watched[-1].close)
+        after_exit.callback(watched[-1].report_new_names)
     return GuardPlan(guards=tuple(guards), watched=tuple(watched))
 
 
-def top_level_names(root: str, paths: Iterable[str]) -> frozenset[str]:
-    """The names directly in a root that contain one of the paths, or are one; `.` if a path contains the root, or is it."""
-    return frozenset(
-        "." if is_within(root, path) else path.removeprefix(root.rstrip("/") + "/").partition("/")[0]
-        for path in paths
-        if is_within(root, path) or is_within(path, root)
+def _check_number(roots: Sequence[OpenedPath]) -> None:
+    """Raise if the roots need so many descriptors that the rest of this process would have too few."""
+    needed = sum(_DESCRIPTORS_PER_ROOT + root.path.count("/") for root in roots)
+    if needed > max(descriptor_limit() // 3, 2 * _DESCRIPTORS_PER_ROOT + 64):
+        raise _too_many(roots)
+
+
+def _too_many(roots: Sequence[OpenedPath]) -> HoldfastError:
+    return HoldfastError(
+        codes.SPAWN_FAILED,
+        f"A confined server cannot be started with {len(roots)} folders: there is too much to make read-only in them. Use"
+        " fewer folders. If the limit of open files (ulimit -n) is low, raise it.",
     )
 
 
-def _open_names(
-    root: OpenedPath, names: Iterable[str], confinement: Confinement, opener: PathOpener
-) -> Iterator[OpenedPath | None]:
-    """Open these names. Yield None for a name that cannot be guarded: `.` (the whole root), a missing name, or a link."""
+def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confinement) -> None:
+    """Raise if the server may change a name that contains something to be executed, or that may contain it."""
     for name in names:
-        if name in confinement.writable and name != ".":
-            continue
-        opened = opener.child(root, name) if name != "." else None
+        if (
+            name in confinement.writable and name != "."
+        ):  # "." allows it to change a folder with approved programs
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"{f'{root.path}/{name}'!r} contains a repository, a hook or other code that your programs run: a link, or a .git"
+                f' file, leads there, or there are too many links to check. The server may change {name!r} ("writable" in its entry), so it could change that code.'
+                f' Remove {name!r} from "writable"; or add ".git", or the name with the link, if the server may change it as well.',
+            )
+
+
+def _open_names(root: OpenedPath, names: Iterable[str], opener: PathOpener) -> Iterator[OpenedPath | None]:
+    """Open these names. Yield None for a name that cannot be guarded: a missing name, or a link."""
+    for name in names:
+        opened = opener.child(root, name)
         yield opened if opened is not None and (opened.is_folder or opened.is_file) else None
-
-
-def _link_targets(root: str, names: Iterable[str]) -> Iterator[str]:
-    """The targets of links in guarded folders and in their `hooks`, such as `.git/hooks`, and the links on the way there.
-
-    If a folder has too many files to check, the root itself, so that all of it becomes read-only.
-    """
-    for folder in (f"{root}/{name}{below}" for name in names for below in ("", "/hooks")):
-        try:
-            with os.scandir(folder) as entries:
-                seen = list(islice(entries, _MAX_FOLDER_ENTRIES + 1))
-        except OSError:  # missing, or no folder
-            continue
-        if len(seen) > _MAX_FOLDER_ENTRIES:
-            yield root
-        yield from resolve_with_links(Path(entry.path) for entry in seen if entry.is_symlink())
 
 
 def _guard_all_but(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
@@ -140,7 +152,7 @@ def _guard_all_but(root: OpenedPath, writable: Iterable[str], opener: PathOpener
             yield Guard(target=opened, is_read_only=False)
 
 
-def _guard_names(root: OpenedPath, found: Iterable[OpenedPath], confinement: Confinement) -> Iterator[Guard]:
+def _check_kinds(found: Iterable[OpenedPath]) -> None:
     for opened in found:
         if not opened.is_folder and not opened.is_file:
             kind = "a symbolic link" if opened.is_link else "neither a file nor a folder"
@@ -149,29 +161,13 @@ def _guard_names(root: OpenedPath, found: Iterable[OpenedPath], confinement: Con
                 f"{opened.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
                 f' or folder, or add "writable": ["{opened.name}"] to the server\'s entry in your own list of servers.',
             )
-        if opened.name == ".git" and opened.is_file:
-            _check_git_file(root, opened, confinement)
-        yield Guard(target=opened, is_placeholder=is_placeholder(opened))
 
 
-def _check_git_file(root: OpenedPath, opened: OpenedPath, confinement: Confinement) -> None:
-    """Raise if a `.git` file points to a repository in a root that is not guarded: the server could change its hooks."""
-    fd = opened.open_to_read()
-    try:
-        text = os.read(fd, _GIT_FILE_BYTES).decode(errors="surrogateescape")
-    finally:
-        os.close(fd)
-    named = text.removeprefix("gitdir:").strip()
-    if "\0" in named:  # not a path, so git cannot use it either
-        return
-    target = os.path.realpath(os.path.join(root.path, named))  # noqa: PTH118 - not a path yet
-    guarded = [f"{folder}/{name}" for folder in confinement.roots for name in GUARDED_NAMES]
-    if any(is_within(target, folder) for folder in confinement.roots) and not any(
-        is_within(target, path) for path in guarded
-    ):
-        raise HoldfastError(
-            codes.SPAWN_FAILED,
-            f"{opened.path!r} names {target!r} as the repository. A confined server could change that repository and its"
-            ' hooks. Move the repository out of the folder, or add ".git" to "writable" in the server\'s entry in your own'
-            " list of servers.",
-        )
+def _guard_names(
+    found: Iterable[OpenedPath], placeholders: Mapping[str, PlaceholderVersion], opener: PathOpener
+) -> Iterator[Guard]:
+    for opened in found:
+        guard = Guard(target=opened, is_placeholder=is_placeholder(opened))
+        if guard.is_placeholder and opened.name in placeholders:  # only its path is needed
+            opener.close(opened)
+        yield guard

@@ -18,7 +18,7 @@ def list_limitations() -> tuple[str, ...]:
     as_root = os.geteuid() == 0
     limits = {name for group in plan_cgroups(Quota(), limit_processes=as_root) for name in group.limits}
     limitations: list[str] = []
-    if "memory.max" not in limits:
+    if limits.isdisjoint(("memory.max", "memory.limit_in_bytes")):
         limitations.append(
             "Holdfast cannot create a memory control group: a confined server's memory is limited per process,"
             " and the server is the OOM killer's first choice."

@@ -81,6 +81,17 @@ class OpenedPath:
         assert self.is_file or self.is_folder
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
+    def read_start(self, size: int) -> bytes:
+        """The beginning of a regular file; empty if it cannot be read."""
+        try:
+            descriptor = self.open_to_read()
+        except OSError:
+            return b""
+        try:
+            return os.read(descriptor, size)
+        finally:
+            os.close(descriptor)
+
 
 class PathOpener:
     """Opens paths, and keeps them open until `resources` is closed.
@@ -161,6 +172,10 @@ class PathOpener:
             return self.open_below(folder, (name,))
         except OSError:
             return None
+
+    def close(self, opened: OpenedPath) -> None:
+        """Close a path before `resources` is closed."""
+        self._close(opened)
 
     def _root(self) -> OpenedPath:
         fd = self._open_fd("/", "/")

@@ -6,11 +6,12 @@ once, when this module is imported, before any confined server runs.
 
 import os
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.mounts import is_within
+from holdfast.model.real_path import StepBudget, TooMuchWorkError, follow_links, real_path
 
 SYSTEM_FOLDERS = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr"),
@@ -18,33 +19,20 @@ SYSTEM_FOLDERS = (
     *("/opt/homebrew", "/home/linuxbrew/.linuxbrew", "/Applications"),
 )
 """Folders of the system and of installed programs. They are never roots, so no confined server can put a program there."""
-_MAX_STEPS = 1000  # links may form a loop
-
-
-def links_in_path(path: Path) -> Iterator[str]:
-    """The path of each symbolic link that is followed on the way to a path."""
-    names = deque(path.absolute().parts[1:])
-    here = Path("/")
-    for _ in range(_MAX_STEPS):
-        if not names:
-            return
-        name = names.popleft()
-        step = here.parent if name == ".." else here / name
-        if not step.is_symlink():
-            here = step
-            continue
-        yield str(step)
-        target = step.readlink()
-        here = Path("/") if target.is_absolute() else here
-        names.extendleft(reversed([part for part in target.parts if part != "/"]))
+_MAX_STEPS = 100_000  # more than any path has that the kernel opens
 
 
 def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The real paths, and the symbolic links on the way to them. A program that can change such a link can redirect it."""
+    """The real paths, and what decides them, such as links. A program that can change a link can redirect the path."""
     found: dict[str, None] = {}
-    for path in paths:
-        found[str(path.resolve())] = None
-        found.update(dict.fromkeys(links_in_path(path)))
+    for path in map(str, (path.absolute() for path in paths)):
+        try:
+            followed = follow_links(path, StepBudget(_MAX_STEPS))
+        except TooMuchWorkError:
+            found[path] = None
+            continue
+        found[followed.real or path] = None
+        found.update(dict.fromkeys(followed.passed))
     return tuple(found)
 
 
@@ -54,12 +42,16 @@ def system_path() -> str:
     The full `PATH` may contain the environment of a project, where a confined server could put a program named `bwrap`.
     """
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    folders = (os.path.realpath(folder) for folder in entries if os.path.isabs(folder))  # noqa: PTH117 - names, not paths yet
-    return os.pathsep.join(
-        dict.fromkeys(
-            folder for folder in folders if any(is_within(folder, system) for system in SYSTEM_FOLDERS)
-        )
-    )
+    folders: dict[str, None] = {}
+    for entry in entries:
+        with suppress(OSError):  # a folder of a project may have become an endless link
+            if entry.startswith("/") and _is_system_folder(real := real_path(entry)):
+                folders[real] = None
+    return os.pathsep.join(folders)
+
+
+def _is_system_folder(folder: str) -> bool:
+    return any(is_within(folder, system) for system in SYSTEM_FOLDERS)
 
 
 def _find_own_code() -> tuple[str, ...]:

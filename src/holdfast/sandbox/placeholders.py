@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,6 @@ _IGNORE_TEXT = b"# Holdfast created this folder, and removes it when the last co
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_MAX_SET_ASIDE = 100
 
 PlaceholderVersion = tuple[int, int, int]
 """Device, inode and change time of a placeholder's `.gitignore`. They identify the placeholder."""
@@ -131,29 +131,54 @@ def _set_aside(root: str, root_fd: int, name: str) -> None:
     """
     if not _exists(root_fd, name) or _is_unused_placeholder(root_fd, name):
         return
-    numbered = (f"{name}.from-sandbox-{number}" for number in range(1, _MAX_SET_ASIDE))
-    new_name = next((free for free in numbered if not _exists(root_fd, free)), "")
-    with contextlib.suppress(OSError):
-        os.rename(name, new_name, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+    new_name = f"{name}.from-sandbox-{secrets.token_hex(4)}"  # the server cannot create all of these names
+    try:
+        with _writable(root_fd):
+            outcome = _rename_or_disable(root_fd, name, new_name)
+    except OSError as error:
+        outcome = f"could not be renamed: {error.strerror}"
     log.warning(
-        "a guarded name appeared while a confined server ran, and was renamed",
-        extra={"root": root, "guarded_name": name, "new_name": new_name},
+        "a guarded name appeared while a confined server ran",
+        extra={"root": root, "guarded_name": name, "outcome": outcome},
     )
+
+
+def _rename_or_disable(root_fd: int, name: str, new_name: str) -> str:
+    """Rename a file or folder. If that fails, as on a full disk, delete the file, or take all rights to the folder away."""
+    try:
+        os.rename(name, new_name, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+    except OSError:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=root_fd, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=root_fd)
+            return "it was deleted"
+        with _opened(name, _OPEN_FOLDER, root_fd) as fd:
+            os.fchmod(fd, 0)
+        return "its mode was set to 0"
+    return f"it was renamed to {new_name}"
 
 
 def _remove_all(root_fd: int) -> None:
     """Remove all placeholders, even if the server took away the owner's permission to write to the root."""
-    mode = stat.S_IMODE(os.fstat(root_fd).st_mode)
     left = [name for name in GUARDED_NAMES if not _remove(root_fd, name)]
     if not left:
         return
-    with contextlib.suppress(OSError):
-        os.fchmod(root_fd, mode | stat.S_IRWXU)
-        try:
-            for name in left:
-                _remove(root_fd, name)
-        finally:
-            os.fchmod(root_fd, mode)
+    with contextlib.suppress(OSError), _writable(root_fd):
+        for name in left:
+            _remove(root_fd, name)
+
+
+@contextmanager
+def _writable(root_fd: int) -> Iterator[None]:
+    """Give the owner of the root all rights to it during the block. The server may have taken them away."""
+    mode = stat.S_IMODE(os.fstat(root_fd).st_mode)
+    if mode & stat.S_IRWXU == stat.S_IRWXU:
+        yield
+        return
+    os.fchmod(root_fd, mode | stat.S_IRWXU)
+    try:
+        yield
+    finally:
+        os.fchmod(root_fd, mode)
 
 
 def _remove(root_fd: int, name: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
+from holdfast.model.real_path import real_path
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
@@ -83,7 +84,11 @@ def _check_path(path: str) -> None:
 
 def _open_error(path: str, error: OSError) -> HoldfastError:
     if error.errno == errno.ELOOP:
-        text = f"{path!r} is, or contains, a symbolic link. Use the real path: {os.path.realpath(path)!r}."
+        try:
+            advice = f"Use the real path: {real_path(path)!r}."
+        except OSError:
+            advice = "Use a path without links."
+        text = f"{path!r} is, or contains, a symbolic link. {advice}"
     else:
         reason = (error.strerror or "unknown error").lower()
         text = f"{path!r} cannot be opened: {reason}. Use another path."

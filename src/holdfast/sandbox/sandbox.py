@@ -1,8 +1,10 @@
 """The interface of the sandbox backends, and the choice between them."""
 
+import asyncio
 import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +12,9 @@ from typing import Protocol
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+
+_RETRY_SECONDS = 5.0
+_RETRY_FACTOR = 10  # a check that takes long is repeated less often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,8 @@ class PreparedProcess:
     """The pipe to the sandbox. The server is executed once something is written to it, or once it is closed."""
     guarded_roots: tuple[GuardedRoot, ...] = ()
     """The roots to watch while the server runs. `after_exit` closes them."""
+    visible: tuple[str, ...] = ()
+    """The paths of the machine that the process sees."""
     after_setup: ExitStack = field(default_factory=ExitStack)
     """What to close once the sandbox is set up or has failed. Closing it blocks."""
     after_exit: ExitStack = field(default_factory=ExitStack)
@@ -53,29 +60,36 @@ class SandboxBackend(Protocol):
         ...
 
     async def check(self) -> Availability:
-        """Test whether it works on this machine. Later calls return the same result."""
+        """Test whether it works on this machine. A success is remembered; a failure is only for some seconds."""
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         """Build the request that starts this process confined. `spec.confinement` must be set. Blocks: call it in a thread."""
         ...
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectedSandbox:
-    """The sandbox of this machine, or the reason why there is none."""
-
-    sandbox: SandboxBackend | None
-    reason: str = ""
+    def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
+        """The paths outside of its roots and of the system that it would mount for the program of this process. Blocks."""
+        ...
 
 
-async def detect_sandbox(engine: str = "", image: str = "") -> DetectedSandbox:
-    """Create the sandbox that the settings select, and check that it works."""
-    sandbox = make_sandbox(engine, image)
-    availability = await sandbox.check()
-    if not availability.works:
-        return DetectedSandbox(sandbox=None, reason=availability.reason)
-    return DetectedSandbox(sandbox=sandbox)
+class CheckedOnce:
+    """Remembers the result of a check that succeeded. After a failure, checks again later: its cause may have been brief."""
+
+    def __init__(self, check: Callable[[], Awaitable[Availability]]) -> None:
+        self._check = check
+        self._lock = asyncio.Lock()
+        self._result: Availability | None = None
+        self._check_again = 0.0
+
+    async def result(self) -> Availability:
+        """The result of the last check, or of a new one."""
+        async with self._lock:
+            if self._result is None or (not self._result.works and time.monotonic() > self._check_again):
+                begun = time.monotonic()
+                self._result = await self._check()
+                now = time.monotonic()
+                self._check_again = now + max(_RETRY_SECONDS, _RETRY_FACTOR * (now - begun))
+        return self._result
 
 
 def make_sandbox(engine: str = "", image: str = "") -> SandboxBackend:

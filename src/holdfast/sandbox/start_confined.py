@@ -20,11 +20,14 @@ from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.sandbox import PreparedProcess, SandboxBackend
+from holdfast.sandbox.view import SandboxView
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
-_DESCRIPTORS_EACH = 120  # what one start uses until it is done; most are files that are being mounted
+_DESCRIPTORS_EACH = (
+    200  # what one start uses until it is done, with the most names in one root that are mounted
+)
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
 _cleanups: set[asyncio.Task[None]] = set()
 
@@ -69,12 +72,18 @@ async def _start_now(
 ) -> Child:
     prepared = await _prepare(sandbox, spec)
     clean_up = partial(_run_in_thread, prepared.after_exit, _owner(spec))
-    proxy = EgressProxy(spec.confinement) if spec.confinement and prepared.egress_channel else None
+    view = SandboxView(prepared.visible)
+    proxy = (
+        EgressProxy(spec.confinement, on_refused=view.add_refused)
+        if spec.confinement and prepared.egress_channel
+        else None
+    )
     child: Child | None = None
     try:
         with prepared.resources:
             child = await _start(starter, sandbox, prepared.request)
             child.on_gone(clean_up)
+            child.view = view
         await _wait_until_ready(prepared, child, _owner(spec))
         watch.add(child, prepared.guarded_roots)
         if proxy is not None and prepared.egress_channel is not None:
@@ -106,6 +115,19 @@ async def _start_now(
         _close_channels(prepared)
         _run_in_thread(prepared.after_setup, _owner(spec))
     return child
+
+
+async def find_program_paths(sandbox: SandboxBackend, spec: ProcessSpec) -> tuple[str, ...]:
+    """The paths that the sandbox would mount for a program, found in a thread."""
+    try:
+        async with asyncio.timeout(_PREPARE_SECONDS):
+            return await _THREADS.run(sandbox.program_paths, spec, owner=_owner(spec))
+    except TimeoutError:
+        raise HoldfastError(
+            codes.TIMEOUT,
+            f"The files of {_program(spec)!r} could not be found within {_PREPARE_SECONDS:g} seconds."
+            " Check that the file systems of its folders answer.",
+        ) from None
 
 
 async def wait_for_cleanups() -> None:

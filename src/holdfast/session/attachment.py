@@ -1,4 +1,4 @@
-"""A door on a live session: what an editor, a terminal or a program uses to watch the session and to prompt in it."""
+"""A door's attachment to a live session, through which an editor or a terminal gets its events and sends prompts."""
 
 from collections.abc import Sequence
 

@@ -1,12 +1,14 @@
-"""A session's tool calls: each is recorded, permitted, made, and recorded again with its result."""
+"""A session's tool calls: each is recorded, checked for permission, made, and recorded again with its result."""
 
 import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Raw, UnsetType
 
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import CatalogTool
@@ -16,13 +18,19 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
-from holdfast.model.json import Json
+from holdfast.model.ids import new_call_id
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import ON_LOOP_BUDGET, SMALL_BYTES
+from holdfast.model.permission import Access
 from holdfast.session.permission import PermissionPolicy, tool_kind, tool_label
 from holdfast.session.record import Record
 from holdfast.session.servers import ServerDeps, Servers
+from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
+    decode_json,
     describe_decode_error,
     exceeds_budget,
     has_more_values,
@@ -36,9 +44,12 @@ CLOSED = replace(
     failed_result(HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")), outcome=Outcome.CANCELLED
 )
 
+_REQUESTS = frozenset({"resources/read", "resources/list", "prompts/get", "prompts/list"})
+_ONLY_READS = Raw(b'{"readOnlyHint": true}')
+
 
 class Calls:
-    """Makes the calls of one session, and ends those that run when the session is closed."""
+    """Makes the calls of one session, and cancels the running ones when the session is closed."""
 
     def __init__(
         self, servers: Servers, record: Record, permission: PermissionPolicy, deps: ServerDeps
@@ -51,12 +62,15 @@ class Calls:
         self._is_closing = False
         self._all_ended: asyncio.Future[None] | None = None
         self._described: dict[str, tuple[CatalogTool, str, str]] = {}
-        """The label and the kind of each tool that was called."""
+        """The tool, its label and its kind, for each name that was called."""
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Make a call, if the session's policy permits it. A refusal and a failure are results, too."""
+        """Make a call, if the session's policy permits it. A refusal or a failure is returned as a result, too.
+
+        `tool_call.tool` is the full name, `server.tool`. `tool_call.server` is not used to find the tool.
+        """
         if self._is_closing:
             raise _closed_error()
         running = _RunningCall()
@@ -72,6 +86,54 @@ class Calls:
             self._running.discard(running)
             if self._all_ended is not None and not self._running and not self._all_ended.done():
                 self._all_ended.set_result(None)
+
+    async def request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
+        """Send a request such as `resources/read`, and return its result. It is permitted and recorded like a call.
+
+        For permission rules and other limits, it counts as a call of a tool that has the method's name and only reads.
+        """
+        tool_call = ToolCall(
+            call_id=new_call_id(),
+            server=server,
+            tool=f"{server}.{method}",
+            arguments=encode_arguments(params),
+            method=method,
+        )
+        result = await self.perform(tool_call, timeout=self._deps.options.list_seconds)
+        if not result.ok:
+            raise HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+        answer = result.result.structured_content
+        if isinstance(answer, UnsetType):
+            return {}
+        throttle = self._servers.scope_of_caller().throttle
+        decoded: Json = (
+            await run_in_parse_thread(decode_json, answer, throttle=throttle)
+            if len(answer) > LONG_BYTES
+            else decode_json(answer)
+        )
+        return decoded if isinstance(decoded, dict) else {}
+
+    async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
+        """List what a server has of one kind, if that is permitted. Nothing is recorded, as when tools are listed."""
+        tool = self._find_request(server, method)
+        decision = self._permission.decide(tool)
+        if decision.access is Access.REFUSED:
+            raise HoldfastError(codes.NOT_PERMITTED, decision.reason)
+        return await self._servers.list_all(server, method, key)
+
+    def _find_request(self, server: str, method: str) -> CatalogTool:
+        """A request other than `tools/call`, as a tool that permission rules apply to. Raise if the session may not send it."""
+        if method not in _REQUESTS:
+            raise HoldfastError(codes.BAD_ARGUMENT, f"A session cannot send {method[:80]!r} to a server.")
+        spec = self._servers.spec(server)
+        if not spec.allows_tool(method):
+            raise HoldfastError(
+                codes.NOT_PERMITTED,
+                f"Only some tools of {server!r} may be used in this session, and {method!r} is not among them.",
+                hint=f"Add {method!r} to the tools that the session, the workspace or the server's entry allows.",
+            )
+        definition = Tool(name=method, annotations=_ONLY_READS)
+        return CatalogTool(server=spec, definition=definition, name=f"{server}.{method}", model_name="")
 
     async def cancel_all(self) -> None:
         """Cancel all running calls, because the session is being closed, and wait until each has ended."""
@@ -89,15 +151,19 @@ class Calls:
         progress: OnProgress | None,
         running: "_RunningCall",
     ) -> ToolResult:
-        scope = self._servers.run_scope()
+        scope = self._servers.scope_of_caller()
         scope.session_scope.check_open()
         began = time.monotonic()
         try:
-            tool = await self._servers.find(tool_call.tool)
+            tool = (
+                self._find_request(tool_call.server, tool_call.method)
+                if tool_call.method
+                else await self._servers.find(tool_call.tool)
+            )
             decoded = self._decode_arguments(tool_call)
         except HoldfastError as error:
             result = failed_result(error)
-            await self._record.add_unknown_tool(tool_call, result)
+            await self._record.audit_rejected_call(tool_call, result)
             return result
         tool_call = ToolCall(
             call_id=tool_call.call_id,
@@ -105,6 +171,7 @@ class Calls:
             tool=tool.definition.name,
             arguments=tool_call.arguments,
             meta=tool_call.meta,
+            method=tool_call.method,
         )
         result = CANCELLED
         try:
@@ -112,10 +179,14 @@ class Calls:
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
             refused = await self._find_obstacle(scope, tool_call, tool, decoded)
             if refused is None:
-                refused = await self._permission.check(tool_call, tool)
+                refused = await self._permission.check(
+                    tool_call, tool, partial(self._preview, scope, tool, tool_call)
+                )
+            if refused is None and not tool_call.method and not self._servers.is_current(tool):
+                refused = _changed_result(tool)
             if refused is None:
                 await self._record.add_start(tool_call)  # otherwise a crash would leave no trace of the call
-            result = refused or await call(
+            answer = refused or await call(
                 self._deps.links,
                 scope,
                 tool,
@@ -123,6 +194,9 @@ class Calls:
                 timeout=self._deps.options.call_seconds if timeout is None else timeout,
                 on_progress=progress,
             )
+            if refused is None:
+                await self._deps.mask_secret_files(answer.size)
+            result = answer
             if result.state_lost:  # the server was restarted, and may be another version now
                 self._servers.refresh_tools(tool.server.name)
         except HoldfastError as error:
@@ -137,6 +211,11 @@ class Calls:
             await self._record.add_end(tool_call, result, time.monotonic() - began)
         return result
 
+    async def _preview(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> ToolResult:
+        """The change that a call of a built-in file tool would make."""
+        seconds = self._deps.options.call_seconds
+        return await call(self._deps.links, scope, tool, replace(tool_call, is_preview=True), timeout=seconds)
+
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
         """The tool's label and its kind."""
         known = self._described.get(tool.name)
@@ -147,7 +226,7 @@ class Calls:
     async def _find_obstacle(
         self, scope: Scope, tool_call: ToolCall, tool: CatalogTool, decoded: Json
     ) -> ToolResult | None:
-        """The result of a call that would fail anyway, so that the user is not asked about it; else None."""
+        """If the call would fail anyway, the result with the reason, so that the user is not asked about it. Else None."""
         error = self._deps.links.restart_error(scope, tool.server)
         if error is None:
             quota_key = scope.context.session_id
@@ -157,20 +236,20 @@ class Calls:
         return None if error is None else replace(failed_result(error), outcome=Outcome.REFUSED)
 
     def _decode_arguments(self, tool_call: ToolCall) -> Json:
-        """The arguments, decoded once for all that follows; None if that takes long, and is better done in a thread.
+        """The arguments, decoded once for all later steps. None if they are too large to decode on the event loop.
 
-        Refuse arguments with so many values that storing them would delay other sessions.
+        Raises TOO_LARGE if they have more values than `wire.values` allows, and BAD_ARGUMENT if decoding fails.
         """
         if len(tool_call.arguments) > SMALL_BYTES:
             values = self._deps.options.limits.values
             if has_more_values(tool_call.arguments, values):
                 raise HoldfastError(
-                    codes.TOO_LARGE, f"The arguments have more than {values} values. Nothing was called."
+                    codes.TOO_LARGE, f"The arguments have more than {values} JSON values. Nothing was called."
                 )
             if exceeds_budget(tool_call.arguments, ON_LOOP_BUDGET):
                 return None
         try:
-            decoded: Json = msgspec.json.decode(tool_call.arguments)
+            decoded = decode_json(tool_call.arguments)
         except DECODE_ERRORS as error:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
@@ -180,7 +259,7 @@ class Calls:
 
 
 class _RunningCall:
-    """A call that the current task makes."""
+    """A call that is running in the current task."""
 
     __slots__ = ("_cancels_before", "_is_cancelled", "_task")
 
@@ -202,9 +281,18 @@ class _RunningCall:
         return self._is_cancelled and self._task.cancelling() == self._cancels_before + 1
 
     def end(self) -> None:
-        """Let the task continue after a call that `cancel` has ended, as `asyncio.timeout` does."""
+        """Undo the task's cancellation by `cancel`, so that the task can continue, as `asyncio.timeout` does."""
         if self._is_cancelled:
             self._task.uncancel()
+
+
+def _changed_result(tool: CatalogTool) -> ToolResult:
+    error = HoldfastError(
+        codes.NOT_PERMITTED,
+        f"{tool.name} was changed or withdrawn, or the session's trust was lowered, before the call was permitted. Nothing "
+        "was called. If the tool is still offered, call it again.",
+    )
+    return replace(failed_result(error), outcome=Outcome.REFUSED)
 
 
 def _closed_error() -> HoldfastError:
@@ -217,5 +305,5 @@ def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
         return msgspec.json.encode(dict(arguments or {}))
     except (TypeError, ValueError) as error:
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"The arguments cannot be written as JSON: {error}."
+            codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."
         ) from None

@@ -1,4 +1,4 @@
-"""The doors that are attached to a live session: where its questions go, and which editor opens its files."""
+"""The doors that are attached to a live session: who is asked its questions, and through whom it reads and writes files."""
 
 import asyncio
 import logging
@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
-from holdfast.model.door import Door, DoorCapabilities
+from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _NONE_ATTACHED = "No terminal or editor that may answer is attached to this session."
-_ALL_LEFT = "Each terminal and editor that was asked has left without an answer."
+_ALL_LEFT = "Every terminal and editor that was asked has left without answering."
 
 
 class AttachedDoor:
@@ -93,30 +92,36 @@ class Doors:
             write_files=files is not None and files.capabilities.write_files,
         )
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        """Ask whether this call may run. Raises NO_ANSWER if no door is left to ask, or a door's error."""
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        """Ask whether a call may run.
+
+        If no door is left that could answer, raises the error of a door that failed, or else NO_ANSWER.
+        """
         return await self._ask(
             _Question(
                 can_answer=lambda can: can.permission,
-                ask=lambda door: door.request_permission(call, title, can_remember=can_remember),
-                shown_before=self._events.last,
+                ask=lambda door: door.request_permission(question),
+                after_seq=self._events.last,
                 wait_seconds=self._wait_seconds,
             )
         )
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask for input that a server needs. Raises NO_ANSWER if no door is left to ask, or a door's error."""
+        """Ask for input that a server needs.
+
+        If no door is left that could answer, raises the error of a door that failed, or else NO_ANSWER.
+        """
         return await self._ask(
             _Question(
                 can_answer=lambda can: can.elicitation,
                 ask=lambda door: door.elicit(params),
-                shown_before=self._events.last,
+                after_seq=self._events.last,
                 wait_seconds=self._wait_seconds,
             )
         )
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Let the model of the first door that has one answer a server."""
+        """Answer a server's sampling request with the model of the first attached door that has a model."""
         for attached in self._attached:
             if attached.door.capabilities.sampling:
                 return await attached.door.sample(params)
@@ -131,7 +136,7 @@ class Doors:
         await self._require_files_door().write_text(path, text)
 
     def _files_door(self) -> Door | None:
-        """The first attached door that can open files. If an editor opened the session, it is the editor's door."""
+        """The first attached door that can read or write files, usually the editor that opened the session."""
         for attached in self._attached:
             capabilities = attached.door.capabilities
             if capabilities.read_files or capabilities.write_files:
@@ -141,7 +146,7 @@ class Doors:
     def _require_files_door(self) -> Door:
         door = self._files_door()
         if door is None:
-            raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached editor opens files.")
+            raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached editor can read or write files.")
         return door
 
     async def _ask(self, question: "_Question[T]") -> T:
@@ -152,7 +157,7 @@ class Doors:
             return await question.wait()
         finally:
             self._questions.discard(question)
-            # The others' questions are off their screens before the session continues.
+            # Remove the question from the other doors' screens before the session continues.
             await run_to_completion(question.withdraw_all())
 
 
@@ -164,12 +169,13 @@ class _Question(Generic[T]):
         *,
         can_answer: Callable[[DoorCapabilities], bool],
         ask: Callable[[Door], Awaitable[T]],
-        shown_before: int,
+        after_seq: int,
         wait_seconds: float,
     ) -> None:
+        """A door is asked when it has shown the events up to the number `after_seq`."""
         self._can_answer = can_answer
         self._ask_door = ask
-        self._shown_before = shown_before
+        self._after_seq = after_seq
         self._wait_seconds = wait_seconds
         self._asked: dict[AttachedDoor, asyncio.Task[T]] = {}
         self._error: HoldfastError | None = None
@@ -202,12 +208,12 @@ class _Question(Generic[T]):
             await asyncio.wait(tasks)
 
     async def wait(self) -> T:
-        """Wait for the first answer. Raises NO_ANSWER, or a door's error, if there will be none."""
+        """Wait for the first answer, or until no door is left that could answer."""
         self._give_up_if_none_is_asked()
         return await self._answer
 
     async def _ask(self, attached: AttachedDoor) -> T:
-        await attached.wait_handled(self._shown_before)  # the user sees what the question is about
+        await attached.wait_handled(self._after_seq)  # so that the user sees what the question is about
         return await self._ask_door(attached.door)
 
     def _on_done(self, attached: AttachedDoor, task: "asyncio.Task[T]") -> None:

@@ -1,4 +1,4 @@
-"""The first events of a session that is being opened: that it is open, and which servers it did not get."""
+"""The events with which the opening of a session is stored: that it was opened, and which servers were refused."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,10 @@ from holdfast.store.types import Hold
 
 
 class OpeningEvents:
-    """The events, with the audit records of the refusals. Those of a new session are written in the commit that creates it."""
+    """The events of one opening, with the audit records of the refusals.
+
+    The commit that creates a new session stores its opening events, too: it calls `write`.
+    """
 
     def __init__(
         self,
@@ -30,15 +33,17 @@ class OpeningEvents:
     ) -> None:
         opened = SessionOpened(cwd=context.cwd, roots=context.roots, trust_level=context.trust_level)
         self.resolved: ServersResolved | None = None
-        """The state of the servers, as it is stored. None if servers are to be started and none was refused."""
+        """The state of the servers before any has started: none is available, and these were refused.
+
+        None if there are servers to start and none was refused: there is nothing to store about them yet.
+        """
         self.events: list[tuple[Event, OnAppend | None]] = [(opened, None)]
         """Each event with what to write in the same commit. Secrets are not masked yet."""
         self._mask = mask
         if resolution.refusals or not resolution.servers:
             self.resolved = ServersResolved(servers=(), refusals=resolution.refusals)
-        if self.resolved is not None and (
-            resolution.refusals or not is_new
-        ):  # a new session begins without servers
+        # A new session has no servers in the store until an event lists them, so without refusals it needs no event.
+        if self.resolved is not None and (resolution.refusals or not is_new):
             records = refusal_records(context, resolution.refusals, at=at)
             self.events.append((self.resolved, audit.append_all_callback(records, mask)))
 

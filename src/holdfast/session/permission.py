@@ -1,8 +1,9 @@
-"""Asks the user whether a call may run, where the permission rules and the session's mode require it."""
+"""Asks the user whether a call may run, if the permission rules or the session's mode require it."""
 
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -12,12 +13,20 @@ from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.door import Door
+from holdfast.model.door import Door, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Outcome
-from holdfast.model.json import JsonObject
-from holdfast.model.permission import Access, DoorKind, Mode
-from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.model.event_text import FileChange, read_change
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.permission import (
+    Access,
+    DoorKind,
+    Mode,
+    ToolPattern,
+    lowest_mode,
+    parse_tool_patterns,
+)
+from holdfast.model.server import FILES_SERVER, Http, InProcess, ServerSpec, Source, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.session.permission_rules import (
     NO_RULES,
@@ -40,21 +49,45 @@ class PermissionPolicy:
     """Decides whether a session's calls may run, and asks the user if the rules or the mode require it."""
 
     def __init__(
-        self, record: Record, door: Door, rules: PermissionRules = NO_RULES, *, mode: Mode = Mode.ASK
+        self,
+        record: Record,
+        door: Door,
+        rules: PermissionRules = NO_RULES,
+        *,
+        mode: Mode = Mode.ASK,
+        parent: "PermissionPolicy | None" = None,
     ) -> None:
-        self.mode = mode
+        """`parent` is the policy of the session that this one was started in, if any."""
+        self._mode = mode
+        self._parent = parent
         self._record = record
         self._door = door
         self.rules = rules
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
-        """The decision about each tool, and what it was made from."""
+        """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
         self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
+    @property
+    def mode(self) -> Mode:
+        """The mode. It is never higher than that of the session that this one was started in."""
+        return self._mode if self._parent is None else lowest_mode(self._mode, self._parent.mode)
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode = mode
+
     async def change_mode(self, mode: Mode, door: DoorKind | None = None) -> None:
-        """Use another mode from now on, and when the session is resumed. Raises an error if `door` may not choose it."""
+        """Change the mode, now and for when the session is resumed. Raises NOT_PERMITTED if it may not be chosen."""
         if door is not None:
             check_mode(mode, door, self.rules)
+        if self._parent is not None and lowest_mode(mode, self._parent.mode) is not mode:
+            raise HoldfastError(
+                codes.NOT_PERMITTED,
+                f"The mode {mode} is not allowed here: the mode of the session that this one was started in is "
+                f"{self._parent.mode}.",
+                hint=f"Use the mode {self._parent.mode}, or change the mode of that session first.",
+            )
         await self._record.add_mode(mode)
         self.mode = mode
 
@@ -67,19 +100,28 @@ class PermissionPolicy:
         self._decided[tool.name] = (tool, self.mode, self.rules, decision)
         return decision
 
-    async def check(self, tool_call: ToolCall, tool: CatalogTool) -> ToolResult | None:
-        """Return None if the call may run, else a result that says why not."""
+    async def check(
+        self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]
+    ) -> ToolResult | None:
+        """Return None if the call may run, else a result that says why not.
+
+        `preview` returns the change that a call of a built-in file tool would make, or its failure.
+        """
         decision = self.decide(tool)
         if decision.access is not Access.MUST_ASK:
             return _refusal(decision)
-        async with self._asking[tool_key(tool)]:  # the first answer may be for all calls of this tool
+        async with self._asking[tool_key(tool)]:  # one question at a time: the answer may be *always*
             try:
                 decision = self.decide(tool)
-                if (
-                    decision.access is Access.MUST_ASK
-                    and await self._ask(tool_call, tool, decision) is Decision.REJECT
-                ):
-                    return _refused_result(f"{tool.name} was not permitted.")
+                if decision.access is Access.MUST_ASK:
+                    change: FileChange | None = None
+                    if _can_preview(tool):
+                        result = await preview()
+                        if not result.ok:  # do not ask about a call that would fail
+                            return replace(result, outcome=Outcome.REFUSED)
+                        change = await self._shown_change(result)
+                    if await self._ask(tool_call, tool, decision, change) is Decision.REJECT:
+                        return _refused_result(f"{tool.name} was not permitted.")
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
                     return _refused_result(_no_answer(tool, decision, error.message))
@@ -90,11 +132,17 @@ class PermissionPolicy:
                 )
         return _refusal(self.decide(tool))  # the mode may have changed
 
-    async def _ask(self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision) -> Decision:
-        await self._record.flush()  # the user sees what the question is about
-        answer = await self._door.request_permission(
-            await self._shown_call(tool_call), permission_title(tool), can_remember=decision.can_remember
+    async def _ask(
+        self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision, change: FileChange | None
+    ) -> Decision:
+        await self._record.flush()  # so that the user sees what the question is about
+        question = PermissionQuestion(
+            call=await self._shown_call(tool_call),
+            title=permission_title(tool),
+            can_remember=decision.can_remember,
+            change=change,
         )
+        answer = await self._door.request_permission(question)
         if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
             answer = Decision.ALLOW_ONCE
         await self._record.add_decision(tool_call, answer)
@@ -104,11 +152,22 @@ class PermissionPolicy:
         return answer
 
     async def _shown_call(self, tool_call: ToolCall) -> ToolCall:
-        """The call with its arguments as they will be sent, but for the user's secrets.
+        """The call as a question shows it: with the arguments that will be sent, but with the user's secrets masked.
 
-        Nothing is masked because of its name: the server chooses the names of its parameters.
+        No argument is masked because of its name: the server chooses the names of its parameters.
         """
         return replace(tool_call, arguments=await self._record.mask_for_question(tool_call.arguments))
+
+    async def _shown_change(self, preview: ToolResult) -> FileChange | None:
+        """The change as a question shows it, with the user's secrets masked. None if it is too large to be shown."""
+        change = read_change(preview.data)
+        if change is None:
+            return None
+        try:
+            masked = await self._record.mask_for_question(msgspec.json.encode(change))
+        except HoldfastError:
+            return None
+        return msgspec.json.decode(masked, type=FileChange)
 
 
 def stored_mode(settings: JsonObject) -> Mode:
@@ -119,16 +178,42 @@ def stored_mode(settings: JsonObject) -> Mode:
         return Mode.ASK
 
 
+def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
+    """The groups of patterns in a stored session's settings. A group that cannot be read matches no tool."""
+    groups = settings.get("tools", [])
+    return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
+
+
+def stored_limits(mode: Mode, tools: Sequence[Sequence[ToolPattern]]) -> JsonObject:
+    """The mode and the groups of patterns that a session is opened with, as they are stored for when it is resumed.
+
+    A mode above `ask` is not stored: whoever resumes the session is asked, unless the user chose that mode in the session.
+    """
+    limits: JsonObject = {}
+    if mode is Mode.READ_ONLY:
+        limits["mode"] = mode
+    if tools:
+        limits["tools"] = [[str(pattern) for pattern in group] for group in tools]
+    return limits
+
+
+def _read_patterns(group: Json) -> tuple[ToolPattern, ...]:
+    try:
+        return parse_tool_patterns(group)
+    except ValueError:
+        return ()
+
+
 def permission_title(tool: CatalogTool) -> str:
-    """What a permission question is about: which tool of which server, where it runs, and the server's own title."""
+    """The title of a permission question: the server and the tool, where the server runs, and its own title for the tool."""
     return tool_label(tool, f" ({_where_it_runs(tool.server)})")
 
 
 def tool_label(tool: CatalogTool, after_name: str = "") -> str:
-    """`server.tool`, then in quotation marks the server's own title for it, if there is one.
+    """`server.tool`, then `after_name`, then the server's own title for the tool, if there is one, in quotation marks.
 
-    A server's name that contains other characters than letters, digits, _ and - is quoted, so that it cannot
-    pose as the name of another server's tool.
+    A server name with characters other than letters, digits, _ and - is quoted, so that it cannot pose as the name of
+    another server's tool.
     """
     server = (
         tool.server.name
@@ -164,6 +249,15 @@ def tool_kind(tool: CatalogTool) -> str:
     return "read" if is_read_only(tool) else "other"
 
 
+def _can_preview(tool: CatalogTool) -> bool:
+    """Whether the tool can tell what it would change: the built-in tools that change files can."""
+    return (
+        tool.server.name == FILES_SERVER
+        and tool.server.source is Source.BUILTIN
+        and tool_kind(tool) == "edit"
+    )
+
+
 class _Meta(msgspec.Struct):
     kind: str = msgspec.field(default="other", name="dev.holdfast/kind")
 
@@ -174,7 +268,7 @@ def _refusal(decision: AccessDecision) -> ToolResult | None:
 
 def _no_answer(tool: CatalogTool, decision: AccessDecision, why: str) -> str:
     needed = f"{tool.name} needs permission. {why}"
-    if decision.rule is not None:  # it holds in every mode
+    if decision.rule is not None:  # the rule applies in every mode
         return f"{needed} {decision.reason} Answer at a terminal or in an editor."
     return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
 

@@ -1,22 +1,23 @@
 """Decides whether a tool may be called: by rules, by remembered answers, and by the session's mode. Pure functions.
 
-The host makes the rules once, and each session restricts them when it opens:
+The host makes the rules once. A session in a workspace restricts them when it opens:
 
     rules = rules_from_settings(settings.permission)
     rules = rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}")
 
-`Session.perform` decides before each call, and once more after a question was answered, since the mode may have changed:
+`PermissionPolicy.check` decides before each call:
 
     decision = decide(tool, mode, rules, remembered)
 
-- `ALLOWED`: make the call.
-- `REFUSED`: answer with `decision.reason`.
-- `MUST_ASK`: ask, and show `decision.reason` with the question. Add `tool_key(tool)` to `remembered` if the answer is *always*
-  and `decision.can_remember` (false after an `ask` rule). If no door can answer within `permission.wait`, refuse.
-  After a yes, decide again: refuse the call if the access is now `REFUSED`, else make it.
+- `ALLOWED`: the call is made.
+- `REFUSED`: the call is refused, with `decision.reason`.
+- `MUST_ASK`: the user is asked. The call is refused if the user says no, or if no attached door can answer and none is
+  attached within `permission.wait`. After a yes, `check` decides again, because the mode may have changed, and refuses the call
+  only if the access is now `REFUSED`. If the answer is *always* and `decision.can_remember` (false after an `ask` rule),
+  `tool_key(tool)` is added to `remembered`.
 
-A call by a sub-agent or for a client is decided with `rules.restrict(...)`: that can only tighten. A door that changes the mode
-calls `check_mode` first; a restored mode and the default mode pass through `limit_mode`.
+`check_mode` raises an error if a door may not choose a mode. `limit_mode` lowers the mode that a session is opened with and, when
+a door joins a live session, the mode of that session.
 """
 
 from collections.abc import Mapping
@@ -46,13 +47,13 @@ ToolKey = tuple[str, str]
 """The names of a server and of its tool."""
 SETTINGS = "the settings"
 _NOTHING_REMEMBERED: frozenset[ToolKey] = frozenset()
-# A project's server runs only if a person approved it. A client brings servers under names of its choice, and nobody
-# approves them: one named `github` must not profit from the rules for the user's own `github`.
+# A project's server runs only if a person approved it. A client chooses the names of the servers that it supplies, and nobody
+# approves them: a rule for the user's own `github` must not allow the tools of a client's server of the same name.
 _SOURCES_FOR_ALLOW_RULES = frozenset({Source.BUILTIN, *OWN_SOURCES, Source.PROJECT})
 
 
 class Step(StrEnum):
-    """What decided about a call, in the order in which it is considered."""
+    """What decided about a call. The members are in the order in which they are considered."""
 
     DENY = "deny rule"
     ASK = "ask rule"
@@ -63,7 +64,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A pattern of tools, and who made the rule, for messages: `the workspace 'blog'`."""
+    """A pattern of tools, and who imposed the rule, as messages name it: `the workspace 'blog'`."""
 
     pattern: ToolPattern
     imposed_by: str
@@ -79,7 +80,7 @@ class AccessDecision:
     rule: Rule | None = None
     """The rule, if one decided."""
     by: str = ""
-    """What decided if it was no rule, in a few words: `mode ask`."""
+    """What decided instead of a rule, in a few words: `mode ask`."""
 
     @property
     def summary(self) -> str:
@@ -90,7 +91,7 @@ class AccessDecision:
 
     @property
     def can_remember(self) -> bool:
-        """Whether *always* is an answer to the question: an `ask` rule requires permission for every call."""
+        """Whether the user may answer *always*. Not after an `ask` rule, which requires permission for every call."""
         return self.access is Access.MUST_ASK and self.step is Step.MODE
 
 
@@ -100,25 +101,26 @@ def _no_limits() -> Mapping[DoorKind, Mode]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionRules:
-    """The rules of a session, and the highest mode that it can have from each door."""
+    """The rules of a session, and the highest mode that each kind of door can choose."""
 
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
     door_modes: Mapping[DoorKind, Mode] = field(default_factory=_no_limits, hash=False)
     max_mode: Mode = Mode.AUTO
-    """The lowest limit of all restrictions. It holds for every call."""
+    """The lowest mode limit of all restrictions. It applies to every call, whichever door chose the mode."""
     max_mode_imposed_by: str = ""
 
     def restrict(self, restriction: PermissionRestriction, imposed_by: str) -> "PermissionRules":
-        """These rules and the restriction. The result never allows more."""
+        """These rules with the restriction added. The result never allows more than these rules."""
         if restriction == NO_RESTRICTION:
             return self
         lowers = lowest_mode(self.max_mode, restriction.max_mode) is not self.max_mode
         return replace(
             self,
-            deny=(*self.deny, *_make_rules(restriction.deny, imposed_by)),
-            ask=(*self.ask, *_make_rules(restriction.ask, imposed_by)),
+            # Without duplicates: the rules of a session inside another one may contain this restriction already.
+            deny=tuple(dict.fromkeys((*self.deny, *_make_rules(restriction.deny, imposed_by)))),
+            ask=tuple(dict.fromkeys((*self.ask, *_make_rules(restriction.ask, imposed_by)))),
             max_mode=restriction.max_mode if lowers else self.max_mode,
             max_mode_imposed_by=imposed_by if lowers else self.max_mode_imposed_by,
         )
@@ -155,8 +157,8 @@ def decide(
 ) -> AccessDecision:
     """Decide about a call: by `deny` rules, `ask` rules, remembered answers (*always allow*), `allow` rules, then the mode.
 
-    The mode `read-only` refuses what would be asked about: neither an `ask` rule nor a remembered answer makes a call
-    possible that `allow` rules and mode refuse.
+    What the mode `read-only` refuses stays refused, whatever `ask` rules and remembered answers say. Only an `allow` rule
+    permits it.
     """
     if denied := _find_rule(rules.deny, tool):
         return AccessDecision(
@@ -185,13 +187,13 @@ def tool_key(tool: CatalogTool) -> ToolKey:
     return tool.server.name, tool.definition.name
 
 
-def is_for_allow_rules(server: ServerSpec) -> bool:
-    """Whether `allow` rules apply to the tools of this server: not if a client brought it."""
+def allow_rules_apply_to(server: ServerSpec) -> bool:
+    """Whether `allow` rules apply to the tools of this server. They do not if a client supplied it."""
     return server.source in _SOURCES_FOR_ALLOW_RULES
 
 
 def is_read_only(tool: CatalogTool) -> bool:
-    """Whether the tool's definition says that it changes nothing, and does not say that it destroys something.
+    """Whether the tool's hints say that it only reads, and do not also say that it is destructive.
 
     Screening has removed the hints of definitions that are not approved.
     """
@@ -216,13 +218,13 @@ def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
         who, what = SETTINGS, f"permission.max_mode.{door}"
     raise HoldfastError(
         codes.NOT_PERMITTED,
-        f"The mode {mode} is not possible here: {what} of {who} allows at most {limit}.",
+        f"The mode {mode} is not allowed here: {what} of {who} allows at most {limit}.",
         hint=f"Use the mode {limit}, or change {what}.",
     )
 
 
 def limit_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> Mode:
-    """The mode, or the door's highest if that is lower: for a mode that is restored, and for the default."""
+    """The mode, or the highest mode that the door can choose, whichever is lower."""
     return lowest_mode(mode, rules.max_mode_of(door))
 
 
@@ -240,7 +242,7 @@ def _find_rule(rules: tuple[Rule, ...], tool: CatalogTool) -> Rule | None:
 
 def _decide_by_allow_rule(tool: CatalogTool, rules: PermissionRules) -> AccessDecision | None:
     rule = _find_rule(rules.allow, tool)
-    if rule is None or not is_for_allow_rules(tool.server):
+    if rule is None or not allow_rules_apply_to(tool.server):
         return None
     reason = f"The rule '{rule.pattern}' of {rule.imposed_by} allows it."
     return AccessDecision(access=Access.ALLOWED, step=Step.ALLOW, reason=reason, rule=rule)
@@ -264,8 +266,8 @@ def _decide_by_mode(tool: CatalogTool, mode: Mode, rules: PermissionRules) -> Ac
         )
     reason, by = f"{tool.name} may change something, and {why}.", f"mode {limited}"
     if (rule := _find_rule(rules.allow, tool)) is not None:
-        reason += f" The rule '{rule.pattern}' of {rule.imposed_by} does not allow it, as the client brought the server."
-        by += f", as allow rule '{rule.pattern}' is not for servers that a client brings"
+        reason += f" The rule '{rule.pattern}' of {rule.imposed_by} does not apply, because a client supplied the server."
+        by += f"; allow rule '{rule.pattern}' does not apply to a client's server"
     if limited is Mode.ASK:
         return AccessDecision(access=Access.MUST_ASK, step=Step.MODE, reason=reason, by=by)
     return AccessDecision(access=Access.REFUSED, step=Step.MODE, reason=f"{reason} {fix}", by=by)

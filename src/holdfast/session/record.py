@@ -14,7 +14,6 @@ from holdfast.audit.record import (
     AuditKind,
     AuditRecord,
     Subject,
-    hash_arguments,
     limit_arguments,
     make_record,
     omit_arguments,
@@ -56,16 +55,20 @@ from holdfast.store.appender import OnAppend, PendingEvent
 from holdfast.store.interrupted import missing_ends
 from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import Hold, SessionChange
-from holdfast.wire.strict_json import exceeds_budget
+from holdfast.wire.strict_json import decode_json, exceeds_budget
 
 log = logging.getLogger(__name__)
 
 _WINDOW = 1024
-"""How many events may be on their way to the disk."""
-_SMALL = 200  # about the size of an event without a text
+"""How many events may be waiting to be stored."""
+_SHORT_EVENT_BYTES = 200
+"""About the size of an event without a text."""
+_LARGE_EVENT_BYTES = 512 * 1024
+"""The least that the end of a call with a large result counts for: a few bytes of JSON may be thousands of objects in memory."""
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
-_MAX_COMMANDS_ON_LOOP = 4 * 1024
+_SHORT_PROMPT_BYTES = 4 * 1024
+"""A prompt up to this size is always masked on the event loop."""
 
 _RESULT_NOT_STORED: tuple[JsonObject, ...] = (
     {"type": "text", "text": "The result could not be stored when it arrived, and was not kept."},
@@ -97,15 +100,16 @@ class Record:
         self._message_masker = MessageMasker(mask)
         self.events = EventFeed(hold.session_id, store)
         """Publishes the events, once they are stored."""
-        # Masked here, once, so that the published event equals the stored one.
+        # Without a mask: this class masks each event once, so that the published event equals the stored one.
         self._appender = store.appender(hold, window=_WINDOW, mask=None, feed=self.events)
         self._store = store
         self._running_calls: dict[str, PendingEvent] = {}
         self._turns = 0
         self._is_interrupted = False
+        """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
         self._is_closed = False
         self.is_released = False
-        """Whether the last event has ended the hold."""
+        """Whether the hold was released with the last event."""
         self._recovering = asyncio.Lock()
 
     def set_context(self, context: SessionContext) -> None:
@@ -127,10 +131,10 @@ class Record:
         await (await self.append(event)).wait_durable()
 
     async def add_together(self, *events: tuple[Event, OnAppend | None]) -> None:
-        """Append events in one commit, and wait until they are durable."""
+        """Append events, normally in one commit, and wait until they are durable. If one fails, so do all later ones."""
         await self.recover()
         pending = [await self.append(event, on_append) for event, on_append in events]
-        await pending[-1].wait_durable()  # if an earlier one fails, so does this one
+        await pending[-1].wait_durable()  # then the earlier ones are durable, too
 
     async def append(self, event: Event, on_append: OnAppend | None = None) -> PendingEvent:
         """Append an event without waiting for the disk. A prompt that is slow to mask is masked in a thread."""
@@ -149,7 +153,7 @@ class Record:
         *,
         size: int,
     ) -> PendingEvent:
-        """Append an event after the delayed text of messages. `size` is about how many bytes it has."""
+        """Append an event. If it ends a message, append the delayed text of the message first. `size` is about how many bytes it has."""
         self._check_open()
         if self._message_masker.has_pending and isinstance(event, ENDS_OF_MESSAGES):
             await self._append_pending()
@@ -166,7 +170,7 @@ class Record:
         *,
         depends_on: PendingEvent | None = None,
         origin: Origin = OWN_AGENT,
-        size: int = _SMALL,
+        size: int = _SHORT_EVENT_BYTES,
     ) -> PendingEvent:
         if self._appender.is_broken:
             raise self._appender.error or AssertionError("A broken stream has an error.")
@@ -176,16 +180,18 @@ class Record:
 
     @property
     def _loop_budget(self) -> Budget:
-        """What may be masked without occupying the event loop for too long."""
-        share = 1 + self.mask.size // 100
+        """How much may be masked on the event loop. The more secrets the mask has, the less."""
+        divisor = 1 + self.mask.size // 100
         return (
             ON_LOOP_BUDGET
-            if share == 1
-            else Budget(bytes=ON_LOOP_BUDGET.bytes // share, values=max(1, ON_LOOP_BUDGET.values // share))
+            if divisor == 1
+            else Budget(
+                bytes=ON_LOOP_BUDGET.bytes // divisor, values=max(1, ON_LOOP_BUDGET.values // divisor)
+            )
         )
 
     async def append_piece(self, event: Replied | Thought) -> None:
-        """Append a piece of a message. Its end waits for the next piece while a known secret may begin there."""
+        """Append a piece of a message. If a known secret may begin at its end, that part is delayed until the next piece."""
         self._check_open()
         for shown in self._message_masker.feed(event):
             await self._queue(shown, size=len(shown.text))
@@ -205,7 +211,7 @@ class Record:
             self._turns = max(0, self._turns - 1)
 
     async def recover(self) -> None:
-        """Accept events again after a failed write (on a full disk, say).
+        """Accept events again after a failed write (on a full disk, for example).
 
         Interrupted turns and calls are ended first, as after a crash.
         """
@@ -235,29 +241,30 @@ class Record:
     def _missing_end_writes(self, tx: ReadTx, running: Set[str]) -> "list[_EventWrite]":
         """The ends to write for turns and calls that have none and are not running.
 
-        An end that the store has deferred may be among them. It is written only once, as both have the same key.
+        The store may be about to write one of them, too, as a postponed write. It is stored only once, because both
+        writes have the same event key.
         """
         return [
-            _EventWrite(end.event, self._audit_interrupted(end.call), end.origin)
+            _EventWrite(end.event, self._audit_interrupted_callback(end.call), end.origin)
             for end in missing_ends(tx, self._context.session_id)
             if end.call is None or end.call.call_id not in running
         ]
 
-    def _audit_interrupted(self, call: ToolCalled | None) -> OnAppend | None:
+    def _audit_interrupted_callback(self, call: ToolCalled | None) -> OnAppend | None:
         return None if call is None else lambda tx: self._audit.append_interrupted(tx, self._context, call)
 
     async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
         """Store which servers are available and which were refused; each new refusal is audited in the same commit."""
         await self.recover()
-        await (await self.append(resolved, self.audit_refusals(new))).wait_durable()
+        await (await self.append(resolved, self.audit_refusals_callback(new))).wait_durable()
 
-    def audit_refusals(self, new: Sequence[Refusal]) -> OnAppend:
-        """Return an `on_append` callback that writes an audit record for each of these refusals."""
+    def audit_refusals_callback(self, new: Sequence[Refusal]) -> OnAppend:
+        """An `on_append` callback that writes an audit record for each of these refusals."""
         records = refusal_records(self._context, new, at=self._store.now())
         return self._audit.append_all_callback(records, self.mask)
 
     async def add_mode(self, mode: str) -> None:
-        """Store the mode, for now and for when the session is resumed."""
+        """Store that the mode was changed. The session is resumed in this mode."""
         hold = self.hold
 
         def on_append(tx: Tx) -> None:
@@ -273,7 +280,7 @@ class Record:
     ) -> None:
         """Append the request for a call, without waiting for the disk: later events of the call are stored after it.
 
-        `decoded` are its arguments, if they are decoded already.
+        `decoded` is its arguments, or None if they are not decoded yet.
         """
         if self._is_broken:
             await self.recover()
@@ -282,7 +289,10 @@ class Record:
         if size <= SMALL_BYTES:
             event = self._call_event(tool_call, decoded, title, kind)
         elif exceeds_budget(arguments, STORED_BUDGET):
-            event, size = self._call_event(tool_call, omit_arguments(arguments), title, kind), _SMALL
+            event, size = (
+                self._call_event(tool_call, omit_arguments(arguments), title, kind),
+                _SHORT_EVENT_BYTES,
+            )
         elif exceeds_budget(arguments, self._loop_budget):
             owner = self._context.session_id
             event = await _MASK_THREADS.run(self._call_event, tool_call, None, title, kind, owner=owner)
@@ -296,9 +306,9 @@ class Record:
         self._running_calls[tool_call.call_id] = pending
 
     def _call_event(self, tool_call: ToolCall, decoded: Json, title: str, kind: str) -> Event:
-        """The masked event of a call. Its arguments are decoded if they are not yet."""
+        """The masked event of a call. Decodes the arguments if `decoded` is None."""
         if decoded is None:
-            decoded = msgspec.json.decode(tool_call.arguments)
+            decoded = decode_json(tool_call.arguments)
         event = ToolCalled(
             call_id=tool_call.call_id,
             server=tool_call.server,
@@ -321,8 +331,8 @@ class Record:
     async def add_decision(self, tool_call: ToolCall, decision: Decision) -> None:
         """Store the user's decision about a call, with its audit record."""
         record = structs.replace(
-            self._record(AuditKind.PERMISSION, tool_call, outcome=decision),
-            arguments_hash=hash_arguments(tool_call.arguments),
+            self._audit_record(AuditKind.PERMISSION, tool_call, outcome=decision),
+            arguments_hash=self._audit.hash_arguments(tool_call.arguments),
         )
         event = PermissionDecided(call_id=tool_call.call_id, decision=decision)
         await run_to_completion(
@@ -330,11 +340,13 @@ class Record:
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
-        """Store that a call starts. When this returns, the call may run: a crash would leave a trace of it."""
+        """Store that a call starts. The call is made only after this has returned, so that a crash leaves a trace of it."""
         self._check_open()
         called, started = self._running_calls[tool_call.call_id], ToolStarted(call_id=tool_call.call_id)
         if self._appender.can_append_now:
-            pending = self._appender.append_now(started, depends_on=called, size=_SMALL, waits_for_next=True)
+            pending = self._appender.append_now(
+                started, depends_on=called, size=_SHORT_EVENT_BYTES, waits_for_next=True
+            )
         else:
             pending = await self._queue(started, depends_on=called)
         await pending.wait_durable()
@@ -359,13 +371,10 @@ class Record:
     async def _add_end_at_once(
         self, tool_call: ToolCall, result: ToolResult, seconds: float, size: int
     ) -> None:
-        """Queue the end of a call without waiting for anything, and wait until it is stored.
-
-        A call needs no task for this, unlike `_add_end_in_task`.
-        """
+        """Queue the end of a call at once, then wait until it is stored. Unlike `_add_end_in_task`, this needs no task."""
         event, on_append = (
             self._end_event(tool_call, result, size),
-            self._audit_call(tool_call, result, seconds),
+            self._audit_call_callback(tool_call, result, seconds),
         )
         kept = min(size, STORED_BUDGET.bytes)
         pending = self._appender.append_now(event, on_append, size=kept, waits_for_next=True)
@@ -381,22 +390,22 @@ class Record:
     async def _add_end_in_task(
         self, tool_call: ToolCall, result: ToolResult, seconds: float, called: PendingEvent | None
     ) -> None:
-        event = (
-            await _MASK_THREADS.run(
-                self._end_event, tool_call, result, result.size, owner=self._context.session_id
-            )
-            if result.exceeds(self._loop_budget)
-            else self._end_event(tool_call, result, result.size)
-        )
+        size = result.size
+        if result.exceeds(self._loop_budget):
+            owner = self._context.session_id
+            event = await _MASK_THREADS.run(self._end_event, tool_call, result, size, owner=owner)
+            size = max(size, _LARGE_EVENT_BYTES)
+        else:
+            event = self._end_event(tool_call, result, size)
         if called is not None and await called.wait_settled():
-            on_append = self._audit_call(tool_call, result, seconds)
-            size = min(result.size, STORED_BUDGET.bytes)
-            await self._write_or_postpone(_EventWrite(event, on_append, size=size))
+            on_append = self._audit_call_callback(tool_call, result, seconds)
+            write = _EventWrite(event, on_append, size=min(size, STORED_BUDGET.bytes))
+            await self._write_or_postpone(write)
         else:  # the request was not stored, so the call was not made
             record = self._call_record(tool_call, result, seconds)
             await self._audit.write(record, self.mask, self.hold)
 
-    def _audit_call(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> OnAppend:
+    def _audit_call_callback(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> OnAppend:
         return self._audit.append_callback(self._call_record(tool_call, result, seconds), self.mask)
 
     def _call_record(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> AuditRecord:
@@ -414,14 +423,14 @@ class Record:
             outcome=result.outcome,
             reason=result.code,
             duration_ms=round(seconds * 1000, 3),
-            arguments_hash=hash_arguments(tool_call.arguments),
-            arguments=self._audit_arguments(tool_call),
+            arguments_hash=self._audit.hash_arguments(tool_call.arguments),
+            arguments=self._arguments_for_audit(tool_call),
         )
 
     async def close(self, reason: str, *last: tuple[Event, OnAppend | None]) -> None:
-        """End the record with these events and the end of the session, which ends the hold, too.
+        """Store these last events and the end of the session, and release the hold.
 
-        If they cannot be stored now, the store writes them later.
+        If the events cannot be stored now, the store writes them later.
         """
         closed = mask_event(SessionClosed(reason=reason), self.mask)
         writes = [
@@ -509,20 +518,22 @@ class Record:
         )
         return mask_event(event, self.mask)
 
-    async def add_unknown_tool(self, tool_call: ToolCall, result: ToolResult) -> None:
-        """Audit a call of a tool that this session does not have."""
+    async def audit_rejected_call(self, tool_call: ToolCall, result: ToolResult) -> None:
+        """Audit a call that has no events: its tool is unknown, or its arguments are invalid or too large."""
         record = structs.replace(
-            self._record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
-            arguments_hash=hash_arguments(tool_call.arguments),
-            arguments=self._audit_arguments(tool_call),
+            self._audit_record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
+            arguments_hash=self._audit.hash_arguments(tool_call.arguments),
+            arguments=self._arguments_for_audit(tool_call),
         )
         await run_to_completion(self._audit.write(record, self.mask, self.hold))
 
-    def _record(self, kind: AuditKind, tool_call: ToolCall, *, outcome: str, reason: str = "") -> AuditRecord:
+    def _audit_record(
+        self, kind: AuditKind, tool_call: ToolCall, *, outcome: str, reason: str = ""
+    ) -> AuditRecord:
         at = self._store.now()
         return make_record(kind, self._context, _subject(tool_call), at=at, outcome=outcome, reason=reason)
 
-    def _audit_arguments(self, tool_call: ToolCall) -> JsonObject | None:
+    def _arguments_for_audit(self, tool_call: ToolCall) -> JsonObject | None:
         return limit_arguments(tool_call.arguments) if self._audit.keeps_arguments else None
 
 
@@ -533,7 +544,7 @@ class _EventWrite:
     event: Event
     on_append: OnAppend | None
     origin: Origin = OWN_AGENT
-    size: int = _SMALL
+    size: int = _SHORT_EVENT_BYTES
 
 
 def _without_result(event: Event) -> Event:
@@ -546,11 +557,11 @@ def _without_result(event: Event) -> Event:
 
 
 def _shorten_block(block: BlockStart, mask: Mask) -> JsonObject:
-    """The beginning of a text block, or the type of another block."""
+    """The beginning of a text block. Of any other block, only its type."""
     if block.type != "text":
         return {"type": "text", "text": f"({block.type}; too large to be kept)"}
     if len(block.text) <= _MAX_TEXT:
-        return {"type": "text", "text": block.text}  # not the block: its other members may be large
+        return {"type": "text", "text": block.text}  # not the whole block: its other members may be large
     return {
         "type": "text",
         "text": f"{mask.mask_start(block.text, _MAX_TEXT)}… ({block.size} bytes; the rest was not kept)",
@@ -562,14 +573,14 @@ def _text_size(event: Event) -> int:
         case Replied(text=text) | Thought(text=text):
             return len(text)
         case Planned(entries=entries):
-            return _SMALL * len(entries)
+            return _SHORT_EVENT_BYTES * len(entries)
         case _:
-            return _SMALL
+            return _SHORT_EVENT_BYTES
 
 
 def _is_slow_prompt(text: bytes, budget: Budget) -> bool:
-    """Whether masking a prompt takes long. Each line of one with a `/call` is looked at."""
-    return len(text) > _MAX_COMMANDS_ON_LOOP and (b"/call" in text or exceeds_budget(text, budget))
+    """Whether a prompt takes long to mask. One that contains `/call` is split into commands, and their JSON is parsed."""
+    return len(text) > _SHORT_PROMPT_BYTES and (b"/call" in text or exceeds_budget(text, budget))
 
 
 def _subject(tool_call: ToolCall) -> Subject:
@@ -577,5 +588,5 @@ def _subject(tool_call: ToolCall) -> Subject:
 
 
 def _mask_arguments(arguments: bytes, mask: Mask) -> bytes:
-    value: Json = msgspec.json.decode(arguments)
+    value = decode_json(arguments)
     return msgspec.json.encode(mask.mask_known_in_json(value))

@@ -20,7 +20,7 @@ _RETRY_SECONDS = 2.0
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools]]
-OnListed: TypeAlias = Callable[[], Awaitable[None]]
+OnListed: TypeAlias = Callable[[ServerSpec], Awaitable[None]]
 
 
 class ServerTools:
@@ -30,6 +30,8 @@ class ServerTools:
         self.spec = spec
         self.screened: ScreenedTools | None = None
         """The tools, screened; None until the first listing has succeeded."""
+        self.number = 0
+        """How many tools the server has listed, including those that are withheld."""
         self.refusal: Refusal | None = None
         self._last_logged = ""
         """The last reason that was logged, so that a repeated failure is logged once."""
@@ -42,7 +44,7 @@ class ServerTools:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the first listing has not ended yet."""
+        """True until the first listing has ended."""
         return self.screened is None and self.refusal is None
 
     def mark_changed(self) -> None:
@@ -60,7 +62,7 @@ class ServerTools:
         if not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
-            self._up_to_date.set()  # here, too: the task may not have begun
+            self._up_to_date.set()  # the task sets it when it ends, but not if it never began
 
     async def wait_cancelled(self) -> None:
         """Wait until the task has ended after `cancel`."""
@@ -69,18 +71,20 @@ class ServerTools:
     async def _run(self) -> None:
         try:
             await self._list_once()
-            pause = _MIN_PAUSE_SECONDS  # the first listing includes the server's start, so its duration does not count
+            took = 0.0  # the first listing includes the server's start, so its duration does not count
             while True:
-                await self._on_listed()
+                began = time.monotonic()
+                await self._on_listed(self.spec)
+                took += time.monotonic() - began
                 self._up_to_date.set()
                 if self._relist_requested.is_set():
                     self._up_to_date.clear()
-                await asyncio.sleep(pause)
+                await asyncio.sleep(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * took))
                 await self._relist_requested.wait()
                 self._relist_requested.clear()
                 began = time.monotonic()
                 await self._list_once()
-                pause = max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began))
+                took = time.monotonic() - began
         finally:
             self._up_to_date.set()
 
@@ -92,14 +96,17 @@ class ServerTools:
             if is_transient(error):  # on a full disk, for example: try again without waiting for a change
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._relist_requested.set)
         except Exception:
-            log.exception("tools not listed", extra={"server": self.spec.name})
-            reason = "Its tools could not be listed: an unexpected error, see the log."
+            log.exception("could not list the tools of a server", extra={"server": self.spec.name})
+            reason = "Its tools could not be listed because of an unexpected error. See the log."
         else:
             self._last_logged = ""
             return
         if self.screened is not None:  # the tools of the last successful listing stay
             if reason != self._last_logged:
-                log.warning("tools not listed again", extra={"server": self.spec.name, "reason": reason})
+                log.warning(
+                    "could not update the tools of a server; the last list stays in use",
+                    extra={"server": self.spec.name, "reason": reason},
+                )
             self._last_logged = reason
         else:
             self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)

@@ -6,36 +6,41 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
 
 from holdfast.connect.argument_check import ArgumentChecker
-from holdfast.connect.catalog import Catalog, CatalogTool, build_catalog, could_belong_to
+from holdfast.connect.call import build_meta
+from holdfast.connect.catalog import (
+    Catalog,
+    CatalogTool,
+    catalog_steps,
+    could_belong_to,
+    group_servers,
+)
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.link_pool import LinkPool
-from holdfast.connect.scope import Scope, current_scope
+from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ServersResolved, TrustLowered
-from holdfast.model.json import Json, JsonObject
+from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
-from holdfast.model.server import Lifetime, ServerSpec
+from holdfast.model.server import Lifetime, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.screen_tools import ScreenedTools, ToolWithoutHints, WithheldTool
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.server_tools import ServerTools
 from holdfast.store.appender import OnAppend
-from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.loop_throttle import LoopThrottle, finish_in_slices
 from holdfast.wire.mcp.tools import Tool
-from holdfast.wire.parse_threads import run_in_parse_thread
 
 log = logging.getLogger(__name__)
 
 Resolve = Callable[[SessionContext], Awaitable[Resolution]]
-Screen = Callable[[ServerSpec, Sequence[Tool]], Awaitable[ScreenedTools]]
+Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[ScreenedTools]]
+MAX_TOOLS = 5000
+"""How many tools all servers of a session may list together, not counting the built-in ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +51,11 @@ class ServerDeps:
     options: ConnectOptions
     arguments: ArgumentChecker
     resolve: Resolve
-    """Resolves the session's servers again, when its trust was lowered."""
+    """Resolves the session's servers again, after its trust was lowered."""
     screen: Screen
-    """Screens the tools that a server lists."""
+    """Screens the tools that a server lists, within the session's share of the event loop's time."""
+    mask_secret_files: Callable[[int], Awaitable[None]]
+    """Masks the secrets in Holdfast's own files, if they have changed. A tool may have read them. Gets the size of its result."""
 
 
 class Servers:
@@ -60,10 +67,14 @@ class Servers:
         self._record = record
         self._deps = deps
         self._servers: dict[str, ServerTools] = {}
+        self._groups: dict[str, tuple[str, ...]] = {}
+        self._catalogs: dict[tuple[str, ...], Catalog] = {}
+        """The catalog of each group of servers, so that a new list of one server's tools costs no more than its group."""
         self._catalog = Catalog()
+        self._building = asyncio.Lock()
         self._lowering = asyncio.Lock()
         self._lowering_unfinished = False
-        """Whether the trust was lowered but could not be stored yet, as on a full disk."""
+        """Whether the trust was lowered, but that is not stored yet: it is about to be, or the disk is full, for example."""
         self._stored_refusals: list[Refusal] = []
         self._stored_resolution: ServersResolved | None = None
         self._storing = asyncio.Lock()
@@ -75,7 +86,6 @@ class Servers:
 
     @property
     def starting(self) -> tuple[str, ...]:
-        """The servers that are still starting."""
         return tuple(name for name, server in self._servers.items() if server.is_starting)
 
     @property
@@ -101,12 +111,12 @@ class Servers:
 
     @property
     def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        """The tools that are offered without their hints and titles, which no person approved, by server."""
+        """By server: the tools whose hints and titles are withheld, because no person approved the tools' definitions."""
         return {name: screened.offered_without_hints for name, screened in self._screened()}
 
     @property
     def tools(self) -> tuple[CatalogTool, ...]:
-        """The tools of the servers that are available by now."""
+        """The tools of the servers that are available now."""
         return self._catalog.tools
 
     def spec(self, name: str) -> ServerSpec:
@@ -117,7 +127,7 @@ class Servers:
         return known.spec
 
     def start(self, resolved: ServersResolved | None) -> None:
-        """Start all servers at once; `wait_ready` waits for them. `resolved` is their state if it is stored already."""
+        """Start all servers at once; `wait_ready` waits for them. `resolved` is their stored state, if there is one."""
         if resolved is not None:
             self._stored_refusals = [*resolved.refusals]
             self._stored_resolution = resolved
@@ -128,13 +138,13 @@ class Servers:
         for server in [*self._servers.values()]:
             await server.wait_ready()
 
-    async def wait_and_store(self) -> None:
-        """Wait for all servers, then store which are available and which were refused."""
+    async def wait_ready_and_store(self) -> None:
+        """Like `wait_ready`, then store which servers are available and which were refused."""
         await self.wait_ready()
         await self._store_servers()
 
     async def stored_refusals(self) -> tuple[Refusal, ...]:
-        """The refusals that are on disk by now."""
+        """The refusals that are stored. If some are being stored now, wait for that."""
         async with self._storing:
             return tuple(self._stored_refusals)
 
@@ -159,16 +169,20 @@ class Servers:
         if known is not None:
             known.mark_changed()
 
-    async def lower_trust(self) -> None:
-        """Lower the session's trust: close all links, and start the servers that it may still use in the sandbox."""
-        async with self._lowering:
-            context = self._scope.context
-            if context.trust_level is Trust.SANDBOXED and not self._lowering_unfinished:
-                return
+    def begin_lowering(self) -> None:
+        """Lower the session's trust at once: no server of the old resolution can be connected to any more."""
+        context = self._scope.context
+        if context.trust_level is not Trust.SANDBOXED:
             self._lowering_unfinished = True
-            # First, so that servers of the old resolution cannot be connected to any more.
             self._scope.update_context(replace(context, trust_level=Trust.SANDBOXED))
             self._record.set_context(self._scope.context)
+
+    async def lower_trust(self) -> None:
+        """Make the session sandboxed: close all links, then start the servers that a sandboxed session may use."""
+        self.begin_lowering()
+        async with self._lowering:
+            if not self._lowering_unfinished:
+                return
             await self.stop_listing()
             self._resolution = replace(self._resolution, servers=())
             self._start_all()
@@ -178,59 +192,50 @@ class Servers:
             self._resolution = await self._deps.resolve(self._scope.context)
             self._stored_refusals = []  # they belong to the old resolution
             self._start_all()
-            await self.wait_and_store()
+            await self.wait_ready_and_store()
 
     def cancel_listing(self) -> None:
-        """Begin to stop listing the tools of the servers."""
+        """Tell the tasks that list the servers' tools to end; `stop_listing` also waits for them."""
         for server in self._servers.values():
             server.cancel()
 
     async def stop_listing(self) -> None:
-        """Stop listing the tools of the servers."""
+        """End the tasks that list the servers' tools, and wait for them."""
         self.cancel_listing()
         for server in self._servers.values():
             await server.wait_cancelled()
 
     async def unstored_events(self) -> list[tuple[Event, OnAppend | None]]:
-        """The events about the servers that are not stored yet, at the end of the session."""
+        """The events about the servers that must still be stored when the session is closed."""
         events: list[tuple[Event, OnAppend | None]] = []
         async with self._storing:
             resolved, new = self._unstored()
             if new or resolved != self._stored_resolution:
-                events.append((resolved, self._record.audit_refusals(new)))
+                events.append((resolved, self._record.audit_refusals_callback(new)))
         if self._lowering_unfinished:
             events.append((TrustLowered(trust_level=Trust.SANDBOXED), None))
         return events
 
-    def run_scope(self) -> Scope:
-        """The scope of the agent run (`host.run()`) that this code is part of, or else the session's own scope."""
-        scope = current_scope()
-        return scope if scope is not None and scope.session_scope is self._scope else self._scope
+    def scope_of_caller(self) -> Scope:
+        """The scope of the agent run (`host.run()`) that the caller is part of, or else the session's own scope."""
+        return self._scope.of_caller()
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
-        """List everything that a server has of one kind, page by page. `key` is the field of the pages that has the items."""
-        scope, spec = self.run_scope(), self.spec(server)
+        """List everything that a server has of one kind, page by page. `key` is the field of a page that contains the items."""
+        scope, spec = self.scope_of_caller(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
         quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
-        with link.use(), self._list_timeout(server, key):
+        meta = build_meta(scope, spec, self._deps.links.aliases)
+        with link.use(), self._translate_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
-                return await connection.list_all(method, key, quota_key=quota_key)
+                return await connection.list_all(method, key, meta=meta, quota_key=quota_key)
 
-    async def request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
-        """Send a request to a server, and return its result."""
-        scope, spec = self.run_scope(), self.spec(server)
-        link, connection = await self._deps.links.connect(scope, spec)
-        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
-        with link.use():
-            raw = await connection.request(
-                method, params, timeout=self._deps.options.list_seconds, quota_key=quota_key
-            )
-        result: Json = (
-            await run_in_parse_thread(msgspec.json.decode, raw, throttle=scope.throttle)
-            if len(raw) > LONG_BYTES
-            else msgspec.json.decode(raw)
+    def is_current(self, tool: CatalogTool) -> bool:
+        """Whether the tool is still offered with the same definition, by the same server."""
+        now = self._catalog.get(tool.name)
+        return now is tool or (
+            now is not None and (now.definition, now.server) == (tool.definition, tool.server)
         )
-        return result if isinstance(result, dict) else {}
 
     def _screened(self) -> Iterator[tuple[str, ScreenedTools]]:
         for name, server in self._servers.items():
@@ -238,6 +243,8 @@ class Servers:
                 yield name, server.screened
 
     def _start_all(self) -> None:
+        self._groups = group_servers(spec.name for spec in self._resolution.servers)
+        self._catalogs = {self._groups[spec.name]: Catalog() for spec in self._resolution.servers}
         self._catalog = Catalog()
         self._servers = {
             spec.name: ServerTools(spec, self._list_tools, self._on_listed)
@@ -249,16 +256,30 @@ class Servers:
         if not is_opening and not links.is_connected(self._scope, spec):
             raise HoldfastError(
                 codes.CONNECTION_CLOSED,
-                f"{spec.name!r} has ended. Its tools are listed again when a call has started it.",
+                f"{spec.name!r} is not running. Its tools will be listed again after a call has restarted it.",
             )
         link, connection = await links.connect(self._scope, spec, at_once=is_opening)
-        with link.use(), self._list_timeout(spec.name, "tools"):
+        with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
-                tools = await connection.list_tools()
-        return await self._deps.screen(spec, tools)
+                tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
+        self._check_number(spec, len(tools))
+        return await self._deps.screen(spec, tools, self._scope.throttle)
+
+    def _check_number(self, spec: ServerSpec, number: int) -> None:
+        """Raise if this server has more tools than the other servers of the session have left for it."""
+        if spec.source is Source.BUILTIN:
+            return
+        others = sum(server.number for name, server in self._servers.items() if name != spec.name)
+        if others + number > MAX_TOOLS:
+            raise HoldfastError(
+                codes.TOO_LARGE,
+                f"It has {number} tools, and the other servers of this session have {others}. Together, the servers of a "
+                f"session can have {MAX_TOOLS} tools. Open the session with fewer servers.",
+            )
+        self._servers[spec.name].number = number
 
     @contextmanager
-    def _list_timeout(self, server: str, what: str) -> Iterator[None]:
+    def _translate_timeout(self, server: str, what: str) -> Iterator[None]:
         try:
             yield
         except TimeoutError:
@@ -267,21 +288,27 @@ class Servers:
                 codes.TIMEOUT, f"{server!r} did not list its {what} within {seconds:g} s."
             ) from None
 
-    async def _on_listed(self) -> None:
-        self._catalog = build_catalog(
-            (self._servers[name].spec, screened.offered) for name, screened in self._screened()
-        )
+    async def _on_listed(self, spec: ServerSpec) -> None:
+        group = self._groups[spec.name]
+        async with self._building:
+            listed = [
+                (server.spec, server.screened.offered)
+                for server in (self._servers[name] for name in group)
+                if server.screened is not None
+            ]
+            self._catalogs[group] = await finish_in_slices(catalog_steps(listed), self._scope.throttle)
+            self._catalog = Catalog.merge(self._catalogs.values())
         try:
             await self._store_servers(final=False)
         except HoldfastError as error:
-            # They are stored when the session is closed, at the latest.
-            log.warning("refusals not stored yet", extra={"reason": error.message})
+            # At the latest, the refusals are stored when the session is closed.
+            log.warning("could not store the refused servers yet", extra={"reason": error.message})
 
     async def _store_servers(self, *, final: bool = True) -> None:
         """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
         if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
             return
-        # It runs to its end even if the caller is cancelled, because `_stored_refusals` must match the disk.
+        # Finish even if the caller is cancelled, because `_stored_refusals` must match what is stored.
         await run_to_completion(self._store_servers_now(final=final))
 
     async def _store_servers_now(self, *, final: bool) -> None:

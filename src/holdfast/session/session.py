@@ -1,7 +1,7 @@
 """One live session: its servers, calls, turns, events, permission policy and attached doors."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +44,8 @@ class SessionConfig:
     wait_seconds: float = 0.0
     """How long a question waits for a door that can answer it."""
     has_title: bool = False
+    parent: "Session | None" = None
+    """The session that this one was started in. This one never gets more rights, even if those of the parent get lower."""
 
 
 class Session:
@@ -58,19 +60,29 @@ class Session:
         config: SessionConfig,
         resources: AsyncExitStack,
     ) -> None:
-        """`resources` are what the session holds in its host; they are released at the end of `close`."""
+        """`resources` undoes what the host set up for the session, such as its hold. It is exited at the end of `close`."""
         self.scope = scope
         self.record = record
         """Where the session's events are written."""
         self.doors = Doors(record.events, wait_seconds=config.wait_seconds)
         """The attached doors."""
-        self.permission = PermissionPolicy(record, self.doors, config.rules, mode=config.mode)
-        """Decides whether calls may run. It has the mode and the remembered answers."""
-        self.is_left = False
-        """Whether the editor that opened the session has left it to other doors. The last of them closes it."""
+        self._parent = config.parent
+        self._children: set[Session] = set()
+        if self._parent is not None:
+            self._parent._children.add(self)
+        self.permission = PermissionPolicy(
+            record,
+            self.doors,
+            config.rules,
+            mode=config.mode,
+            parent=None if self._parent is None else self._parent.permission,
+        )
+        """Decides whether calls may run. It also has the mode and the remembered answers."""
+        self.opener_has_left = False
+        """Whether the editor that opened the session left while others were attached. The last of them closes the session."""
         self._servers = Servers(scope, resolution, record, deps)
         self._calls = Calls(self._servers, record, self.permission, deps)
-        self._turns = Turns(record, config.agent, self._new_turn_context, has_title=config.has_title)
+        self._turns = Turns(scope, record, config.agent, self._new_turn_context, has_title=config.has_title)
         self._links = deps.links
         self._resources = resources
         self._closing: asyncio.Task[None] | None = None
@@ -91,9 +103,9 @@ class Session:
         self._turns.agent = agent
 
     async def open(self, first: OpeningEvents, *, stored_seq: int | None) -> None:
-        """Start all of the session's servers at once; `wait_ready` waits for them.
+        """Store the first events, then start all servers at once; `wait_ready` waits for them.
 
-        The first events are stored before, unless they are stored already; then `stored_seq` is the number of the last one.
+        If the first events are already stored, `stored_seq` is the number of the last one.
         """
         if stored_seq is None:
             await self.record.add_together(*first.events)
@@ -109,11 +121,11 @@ class Session:
         return Attachment(attached, self.doors, self.record.events, self._turns)
 
     def subscribe(self, after: int = 0) -> Subscription:
-        """All events after this number: those that are stored already, then each new one."""
+        """All events after this number: first those that are already stored, then each new one."""
         return self.record.events.subscribe(after)
 
     async def prompt(self, blocks: Sequence[JsonObject]) -> TurnResult:
-        """Let the agent answer a prompt, after those that wait already. Returns when the whole answer is stored."""
+        """Let the agent answer a prompt, after those that are already waiting. Returns when the whole answer is stored."""
         return await self._turns.run(Prompt(blocks=blocks, message_id=new_message_id()))
 
     @property
@@ -136,7 +148,8 @@ class Session:
         on_progress: OnProgress | None = None,
         meta: JsonObject | None = None,
     ) -> ToolResult:
-        """Call `server.tool`. The result is stored before it is returned; a refusal or a failure is a result, too."""
+        """Call `server.tool`. The result is stored before it is returned. A refusal or a failure is returned as a result, too."""
+        # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
         )
@@ -145,7 +158,10 @@ class Session:
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Make a tool call, if the session's permission policy allows it."""
+        """Make a tool call, if the session's permission policy allows it.
+
+        `tool_call.tool` is the full name, `server.tool`. `tool_call.server` is not used to find the tool.
+        """
         return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
 
     # Servers
@@ -157,7 +173,6 @@ class Session:
 
     @property
     def starting(self) -> tuple[str, ...]:
-        """The servers that are still starting."""
         return self._servers.starting
 
     @property
@@ -167,7 +182,7 @@ class Session:
 
     @property
     def warnings(self) -> tuple[SessionWarning, ...]:
-        """Warnings about servers that were not refused: about their entries and about the definitions of their tools."""
+        """Warnings about the entries of servers that were not refused, and about the definitions of their tools."""
         return self._servers.warnings
 
     @property
@@ -177,16 +192,16 @@ class Session:
 
     @property
     def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        """The tools that are offered without their hints and titles, which no person approved, by server."""
+        """By server: the tools whose hints and titles are withheld, because no person approved the tools' definitions."""
         return self._servers.offered_without_hints
 
     @property
     def available_tools(self) -> tuple[CatalogTool, ...]:
-        """The tools of the servers that are available by now."""
+        """The tools of the servers that are available now."""
         return self._servers.tools
 
     async def tools(self) -> tuple[CatalogTool, ...]:
-        """Every tool the session may call, once every server is available or has failed."""
+        """Wait until every server is available or has failed, then return every tool that the session may call."""
         await self.wait_ready()
         return self.available_tools
 
@@ -198,12 +213,12 @@ class Session:
         """Wait until every server is available or has failed; each has a timeout."""
         await self._servers.wait_ready()
 
-    async def wait_for_servers(self) -> None:
-        """Wait for all servers, then store which are available and which were refused."""
-        await self._servers.wait_and_store()
+    async def wait_ready_and_store(self) -> None:
+        """Like `wait_ready`, then store which servers are available and which were refused."""
+        await self._servers.wait_ready_and_store()
 
     async def stored_refusals(self) -> tuple[Refusal, ...]:
-        """The refusals that are on disk by now."""
+        """The refusals that are stored. If some are being stored now, wait for that."""
         return await self._servers.stored_refusals()
 
     def refresh_tools(self, server: str) -> None:
@@ -211,28 +226,42 @@ class Session:
         self._servers.refresh_tools(server)
 
     async def list_resources(self, server: str) -> list[dict[str, Any]]:
-        """List a server's resources."""
-        return await self._servers.list_all(server, "resources/list", "resources")
+        return await self._calls.list_all(server, "resources/list", "resources")
 
     async def read_resource(self, server: str, uri: str) -> dict[str, Any]:
-        """Read one resource."""
-        return await self._servers.request(server, "resources/read", {"uri": uri})
+        return await self._calls.request(server, "resources/read", {"uri": uri})
 
     async def list_prompts(self, server: str) -> list[dict[str, Any]]:
-        """List a server's prompts."""
-        return await self._servers.list_all(server, "prompts/list", "prompts")
+        return await self._calls.list_all(server, "prompts/list", "prompts")
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Get one prompt, filled in with the arguments."""
-        return await self._servers.request(
+        """Get one of a server's prompts, filled in with the arguments."""
+        return await self._calls.request(
             server, "prompts/get", {"name": name, "arguments": dict(arguments or {})}
         )
 
     async def lower_trust(self) -> None:
-        """Make the session sandboxed for good: its links are closed, and the servers it may still use restart in the sandbox."""
-        await self._servers.lower_trust()
+        """Make the session sandboxed, permanently: its links are closed, and the servers it may still use are restarted.
+
+        The same happens to the sessions that were started in it.
+        """
+        inside = [*self._sessions_inside()]
+        for session in (self, *inside):
+            session._servers.begin_lowering()
+        # The servers of a session that is being closed are not started again.
+        lowered = [self, *(session for session in inside if not session.is_closing)]
+        lowering = (session._servers.lower_trust() for session in lowered)
+        for result in await asyncio.gather(*lowering, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    def _sessions_inside(self) -> "Iterator[Session]":
+        """The sessions that were started in this one, and those that were started in them."""
+        for child in self._children:
+            yield child
+            yield from child._sessions_inside()
 
     # Closing
 
@@ -253,6 +282,8 @@ class Session:
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:
         async with self._resources:
+            if self._parent is not None:
+                self._resources.callback(self._parent._children.discard, self)
             await self._turns.close(wait=wait_for_turns)
             self._servers.cancel_listing()
             await self._links.close_scope(self.scope)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -16,11 +16,12 @@ from holdfast.store.types import StoredEvent
 MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
 MAX_BATCH = 512
+_BATCH_BYTES = 512 * 1024  # further events are left for the next batch
 _STORE_BATCH = 256
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """The pauses before a read of the store is repeated."""
 _TRANSIENT = (codes.STORE_BUSY, codes.STORE_FAILED, codes.STORE_FULL, codes.STORE_UNREADABLE)
-"""Errors of a read that may not occur when it is repeated: a lock, a short I/O error, no free memory or descriptor."""
+"""Errors after which a repeated read may succeed: a lock, a short I/O error, no free memory or descriptor."""
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 class EventFeed:
     """The newest events of a live session, in memory. Subscribers that need older ones read the store.
 
-    The events in memory have consecutive numbers. After a gap (the store wrote a deferred event, for example), only
+    The events in memory have consecutive numbers. After a gap (the store wrote a postponed event, for example), only
     events after the gap are kept in memory. While there is no subscription, none are kept.
     """
 
@@ -52,16 +53,16 @@ class EventFeed:
 
     @property
     def has_subscribers(self) -> bool:
-        """Whether events are to be published. If not, `advance` is enough."""
+        """Whether events have to be passed to `publish`. If not, `advance` is enough."""
         return self.subscriptions > 0
 
     def subscribe(self, after: int = 0) -> "Subscription":
-        """All events after this number: those that are stored already, then each new one."""
+        """All events after this number: first those that are already stored, then each new one."""
         return Subscription(self, after)
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Pass on events that have just been stored: in order, each with its size in bytes."""
-        if not events or events[-1].seq <= self.last:  # a later number is known: subscribers read the store
+        if not events or events[-1].seq <= self.last:  # `advance` has passed them: subscribers read the store
             return
         if events[0].seq != self.last + 1:
             self._forget_recent()
@@ -91,13 +92,17 @@ class EventFeed:
         self._wake()
 
     def recent(self, after: int) -> Sequence[StoredEvent]:
-        """The events after this number, at most `MAX_BATCH`; empty if the first of them is not in memory."""
-        count, recent = self.last - after, self._recent
-        if recent is None or not 0 < count <= len(recent):
+        """The events after this number, at most `MAX_BATCH`, fewer if they are large; empty if the first is not in memory."""
+        count, recent, sizes = self.last - after, self._recent, self._sizes
+        if recent is None or sizes is None or not 0 < count <= len(recent):
             return ()
+        if self._bytes > _BATCH_BYTES:
+            sums = accumulate(sizes[-index] for index in range(count, max(0, count - MAX_BATCH), -1))
+            fitting = 1 + sum(1 for _ in takewhile(lambda total: total < _BATCH_BYTES, sums))
+            return [recent[-index] for index in range(count, max(0, count - fitting), -1)]
         if count == len(recent):
             return [*islice(recent, MAX_BATCH)]
-        # From the end: there an index into a deque is fast.
+        # Indexed from the end, because access is fast near the ends of a deque.
         return [recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
 
     async def read_stored(self, after: int) -> Sequence[StoredEvent]:
@@ -126,7 +131,7 @@ class EventFeed:
 
 
 class Subscription:
-    """A position in a session's events. One task reads from it; a slow reader delays nothing but itself."""
+    """A position in a session's events. One task reads from it; a slow reader delays only itself."""
 
     def __init__(self, feed: EventFeed, after: int = 0) -> None:
         self._feed = feed
@@ -183,7 +188,7 @@ class Subscription:
         return self._is_closed
 
     def hide_prompt(self, message_id: str) -> None:
-        """Leave out the prompt with this id: the reader sent it, and shows it already."""
+        """Leave out the prompt with this id: the reader sent it, and already shows it."""
         self._hidden_prompts.add(message_id)
 
     def close(self) -> None:
@@ -196,7 +201,7 @@ class Subscription:
             self._change.set_result(None)
 
     async def _read_stored(self) -> Sequence[StoredEvent]:
-        """Read the next events from the store. If that fails for a moment, try again for some seconds."""
+        """Read the next events from the store. If that fails temporarily, try again for a few seconds."""
         for seconds in RETRY_SECONDS:
             try:
                 return await self._feed.read_stored(self.position)
@@ -211,7 +216,7 @@ class Subscription:
         return await self._feed.read_stored(self.position)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for so long, or until this is closed."""
+        """Wait for this many seconds, or until the subscription is closed."""
         loop = asyncio.get_running_loop()
         self._change = change = loop.create_future()
         timer = loop.call_later(seconds, lambda: change.done() or change.set_result(None))
@@ -230,7 +235,7 @@ class Subscription:
             self._change = None
 
     def _set_handled(self, seq: int | None) -> None:
-        """Wake those who wait for an event up to this number; with None, all."""
+        """Wake the tasks that wait for events up to this number; with None, wake all of them."""
         if seq is not None:
             self._handled = seq
         if self._until_handled:

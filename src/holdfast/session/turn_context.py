@@ -43,11 +43,12 @@ class SessionTurnContext:
         self.usage = usage
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments)
         )
         result = await self._calls.perform(tool_call)
-        self._message_id = new_message_id()  # a reply after a call is another message
+        self._message_id = new_message_id()  # a reply after a call is a new message
         return result
 
     async def tools(self) -> tuple[CatalogTool, ...]:

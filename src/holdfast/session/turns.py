@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
+from holdfast.connect.scope import Scope, enter_scope
 from holdfast.masking.mask import Mask
 from holdfast.masking.prompts import mask_prompts
 from holdfast.model import codes
@@ -29,7 +30,7 @@ BeforeTurn = Callable[[], Awaitable[str]]
 """Runs at the beginning of a turn; the text that it returns is sent before the agent's reply."""
 MAX_WAITING_PROMPTS = 16
 _TITLE_LENGTH = 80
-_TITLE_SOURCE = 4 * 1024  # characters of each text that are masked for the title
+_TITLE_SOURCE = 4 * 1024  # the title is made from at most this many characters of each text
 _TITLE_BLOCKS = 20
 _current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
 INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
@@ -52,16 +53,23 @@ class Prompt:
     message_id: str
     before: BeforeTurn | None = None
     is_cancelled: bool = False
-    """Whether the user has cancelled it already. Then it is stored, but not answered."""
+    """Whether the user has already cancelled it. If so, it is stored but not answered."""
 
 
 class Turns:
     """Runs a session's turns one at a time, in the order of their prompts."""
 
     def __init__(
-        self, record: Record, agent: Agent, new_context: Callable[[], SessionTurnContext], *, has_title: bool
+        self,
+        scope: Scope,
+        record: Record,
+        agent: Agent,
+        new_context: Callable[[], SessionTurnContext],
+        *,
+        has_title: bool,
     ) -> None:
         self.agent = agent
+        self._scope = scope
         self._record = record
         self._new_context = new_context
         self._has_title = has_title
@@ -81,11 +89,12 @@ class Turns:
         if len(self._pending) > MAX_WAITING_PROMPTS:
             raise HoldfastError(
                 codes.BUSY,
-                f"{MAX_WAITING_PROMPTS} prompts already wait in this session. Wait for an answer, or cancel.",
+                f"{MAX_WAITING_PROMPTS} prompts are already waiting in this session. Wait for an answer, or cancel.",
             )
         if has_more_values(msgspec.json.encode(prompt.blocks), STORED_BUDGET.values):
             raise HoldfastError(
-                codes.TOO_LARGE, f"The prompt has more than {STORED_BUDGET.values} values. Send less at once."
+                codes.TOO_LARGE,
+                f"The prompt has more than {STORED_BUDGET.values} JSON values. Split it into several prompts.",
             )
         pending = _PendingPrompt(prompt, sender)
         task = asyncio.create_task(self._run_in_order(pending))
@@ -99,7 +108,10 @@ class Turns:
             raise
 
     def cancel(self, sender: object = None) -> None:
-        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`; without a sender, all."""
+        """Cancel the running turn, even if another sender prompted it, and the waiting prompts of `sender`.
+
+        Without a sender, cancel all waiting prompts.
+        """
         for pending in self._pending.values():
             if sender is None or pending.is_running or pending.sender is sender:
                 pending.cancel()
@@ -112,7 +124,7 @@ class Turns:
     async def close(self, *, wait: bool = True) -> None:
         """Cancel every turn, wait until each has ended, and accept no more prompts.
 
-        A turn that closes its own session cannot wait for itself; it is then stored as interrupted.
+        A turn that closes its own session cannot wait for itself (`wait` is False), and is stored as interrupted.
         """
         self._is_closed = True
         self.cancel()
@@ -152,7 +164,8 @@ class Turns:
         try:
             if prompt.before is not None and (text := await prompt.before()):
                 await record.append(Replied(message_id=new_message_id(), text=text))
-            return await self.agent.run_turn(prompt.blocks, context)
+            with enter_scope(self._scope.of_caller()):  # what the agent starts is part of this session
+                return await self.agent.run_turn(prompt.blocks, context)
         except HoldfastError as error:
             await record.append(
                 Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
@@ -194,9 +207,12 @@ class _PendingPrompt:
 
 
 def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
-    """The beginning of the prompt. It is masked before it is cut, since half a secret would not be recognised."""
+    """The beginning of the prompt, with secrets masked.
+
+    The title is cut to its length after masking, because part of a secret would not be recognised.
+    """
     texts = (
-        _cut(str(block.get("text", "")), mask)
+        _limit_text(str(block.get("text", "")), mask)
         for block in blocks[:_TITLE_BLOCKS]
         if block.get("type") == "text"
     )
@@ -204,8 +220,8 @@ def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
     return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"
 
 
-def _cut(text: str, mask: Mask) -> str:
-    """The beginning of a long text, without the beginning of a secret at its end."""
+def _limit_text(text: str, mask: Mask) -> str:
+    """The text, or the beginning of a long text. If that ends with what may be part of a secret, that part is removed."""
     if len(text) <= _TITLE_SOURCE:
         return text
     start = text[:_TITLE_SOURCE]

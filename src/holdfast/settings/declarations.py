@@ -36,6 +36,12 @@ def _user_servers_file() -> Path:
     return user_config_path("holdfast") / "mcp.json"
 
 
+def _packages_folder() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("holdfast") / "packages"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """What is logged, and in which format."""
@@ -85,6 +91,21 @@ class ServerSettings:
             "help": "Exceptions to the ban on private addresses: hosts that confined servers may connect to, and that remote servers"
             " of sandboxed sessions or of clients may run on, although their address is private. A confined server also needs"
             " the host in the `network` of its entry. There are no wildcards: name each host."
+        },
+    )
+    registries: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Hosts that package runners (`npx`, `uvx`, `bunx`, `pipx run`) may fetch packages from for confined servers. The"
+            " servers themselves do not reach them."
+        },
+    )
+    packages: Path = field(
+        default_factory=_packages_folder,
+        metadata={
+            "help": "Where the packages of confined servers are kept, in a folder for each server. By default"
+            " `~/.cache/holdfast/packages` on Linux.",
+            "default": "your cache folder",
         },
     )
     pin_tools: Pinning = field(
@@ -175,6 +196,37 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageSettings:
+    """The browser that sessions can use."""
+
+    enabled: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether sessions get the built-in server [`stage`](stage.md), which drives a browser, if Chromium or Chrome is"
+            " installed. It adds 27 tools, about 6,000 tokens."
+        },
+    )
+    browser: str = field(
+        default="",
+        metadata={
+            "help": "The path of the browser's program. If it is not set, Chromium or Chrome is searched for in the system's folders."
+        },
+    )
+    hosts: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "The hosts that the browser of a sandboxed session may reach, such as `example.org` or `example.org:8080`; `*` for every"
+            " host on the internet. Private addresses must also be in `servers.reachable`. Without hosts, sandboxed sessions do"
+            " not get the browser."
+        },
+    )
+    allow_eval: bool = field(
+        default=False,
+        metadata={"help": "Whether the browser's tool `evaluate` is offered, which runs scripts in pages."},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaxModeSettings:
     """The highest mode that a session can have in an editor, in a chat, in `holdfast call` and in a program."""
 
@@ -226,6 +278,21 @@ class PermissionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """How long sessions are kept."""
+
+    keep_days: int = field(
+        default=0,
+        metadata={
+            "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts. Audit records are"
+            " kept. 0 means that sessions are kept for ever.",
+            "min": 0,
+            "max": 36_500,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
     """What the audit stores about a call."""
 
@@ -263,7 +330,9 @@ class Settings:
     links: LinkSettings
     permission: PermissionSettings
     sandbox: SandboxSettings
+    stage: StageSettings
     audit: AuditSettings
+    sessions: SessionSettings
     trust_ceiling: Trust = field(
         default=Trust.DIRECT,
         metadata={"help": "The highest trust that any session can have: `direct` or `sandboxed`."},

@@ -1,17 +1,14 @@
 """Encode events as a kind and a JSON object that later versions can still decode."""
 
-from typing import Any
-
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import KINDS, Event, UnknownEvent
+from holdfast.wire.strict_json import make_decoder
 
 _encoder = msgspec.json.Encoder()
-_decoders: dict[str, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(event_type) for kind, event_type in KINDS.items()
-}
+_decoders = {kind: make_decoder(event_type) for kind, event_type in KINDS.items()}
 _kinds: dict[type[Event], str] = {event_type: kind for kind, event_type in KINDS.items()}
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -30,11 +27,11 @@ def encode_event(event: Event) -> tuple[str, bytes]:
 
 def decode_event(kind: str, body: bytes) -> Event:
     """The event with this kind and these fields; an `UnknownEvent` if this version does not know the kind."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
+    decode = _decoders.get(kind)
+    if decode is None:
         return UnknownEvent(kind=kind, body=body)
     try:
-        event: Event = decoder.decode(body)
+        event: Event = decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise HoldfastError(
             codes.STORE_CORRUPT, f"An event of the kind {kind} is damaged: {error}."

@@ -12,7 +12,15 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, ToolCalled, ToolEnded
+from holdfast.model.event import (
+    OWN_AGENT,
+    Event,
+    Origin,
+    ServersResolved,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.model.ids import SessionId
 from holdfast.store import clock
 from holdfast.store.anchor import Anchor, MemoryAnchor
@@ -234,6 +242,7 @@ class _MemoryTx:
             and query.parent in (None, session.context.parent_session_id)
             and query.state in (None, session.state)
             and set(query.tags) <= set(session.tags)
+            and (query.updated_before is None or session.updated < query.updated_before)
         }
         return self._page(found, query, _size)
 
@@ -261,6 +270,13 @@ class _MemoryTx:
             if isinstance(stored.event, ServersResolved):
                 return stored.event
         return None
+
+    def used_servers(self, session_id: SessionId) -> frozenset[str]:
+        events = [stored.event for stored in self._db.events.get(session_id, [])]
+        started = {event.call_id for event in events if isinstance(event, ToolStarted)}
+        return frozenset(
+            event.server for event in events if isinstance(event, ToolCalled) and event.call_id in started
+        )
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
         found: dict[str, StoredEvent] = {}
@@ -358,6 +374,10 @@ class _MemoryTx:
         self._db.drop(self._db.by_key, session_id)
         self._db.drop(self._db.order, session_id)
         self._db.drop(self._db.leases, session_id)
+
+    def delete_part(self, hold: Hold) -> bool:
+        self._check_writable(hold)
+        return False
 
     def append(
         self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT

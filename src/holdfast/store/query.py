@@ -6,6 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 
 import msgspec
@@ -47,6 +48,7 @@ class SessionQuery:
     source: str | None = None
     parent: SessionId | None = None
     state: SessionState | None = None
+    updated_before: datetime | None = None
     limit: int = 50
     cursor: str | None = None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BATCH_SIZE = 1000
+_MIN_PAUSE_SECONDS = 0.01  # between two parts of a session that is deleted
 _NO_SECRETS = Mask()
 _submitted: set["asyncio.Future[Any]"] = set()  # asyncio itself does not keep running tasks
 
@@ -60,7 +62,7 @@ class ReadTx(Protocol):
     def events(
         self, session_id: SessionId, after: int = 0, limit: int = _BATCH_SIZE
     ) -> tuple[StoredEvent, ...]:
-        """The events after number `after`, oldest first."""
+        """The events after number `after`, oldest first: at most `limit`, and fewer if they are large, but at least one."""
         ...
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
@@ -69,6 +71,10 @@ class ReadTx(Protocol):
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
         """The `ToolCalled` events of the session's calls without an end, oldest first."""
+        ...
+
+    def used_servers(self, session_id: SessionId) -> frozenset[str]:
+        """The names of the servers that got a call in this session."""
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
@@ -130,6 +136,13 @@ class Tx(ReadTx, Protocol):
 
     def delete(self, hold: Hold) -> None:
         """Delete the session and its events, but not its audit records."""
+        ...
+
+    def delete_part(self, hold: Hold) -> bool:
+        """Delete as many of the session's last events as take a short time. Return whether events are left for `delete`.
+
+        A store that deletes a large session in a short time may do nothing, and return False.
+        """
         ...
 
     def append(
@@ -262,6 +275,15 @@ class Store(ABC):
         """
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
+    async def delete_rest(self, hold: Hold) -> None:
+        """Delete a session of which `delete_part` has left events. Other processes can write between two parts."""
+        is_left = True
+        while is_left:
+            began = time.monotonic()
+            is_left = await self.write(lambda tx: tx.delete_part(hold))
+            await asyncio.sleep(max(_MIN_PAUSE_SECONDS, time.monotonic() - began))
+        await self.write(lambda tx: tx.delete(hold))
+
     async def session(self, session_id: SessionId) -> StoredSession | None:
         """The session, or None if there is none with this id."""
         return await self.read(lambda tx: tx.session(session_id))
@@ -276,14 +298,10 @@ class Store(ABC):
         return await self.read(lambda tx: tx.search(query))
 
     async def events(self, session_id: SessionId, *, after: int = 0) -> AsyncIterator[StoredEvent]:
-        """All events after number `after`, oldest first. Reads a thousand at a time."""
-        while True:
-            start = after
-            batch = await self.read(lambda tx, start=start: tx.events(session_id, start, _BATCH_SIZE))
+        """All events after number `after`, oldest first. Reads up to a thousand at a time."""
+        while batch := await self.read(lambda tx, start=after: tx.events(session_id, start, _BATCH_SIZE)):
             for stored in batch:
                 yield stored
-            if len(batch) < _BATCH_SIZE:
-                return
             after = batch[-1].seq
 
     async def acquire(self, session_id: SessionId) -> Hold:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shlex
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.model.untrusted_file import (
     read_descriptor,
     read_untrusted_file,
 )
+from holdfast.token.jws import encode_base64url
 from holdfast.token.keys import Key, generate_key, private_jwks, public_jwks, read_private
 
 _PRIVATE_NAME = "context-keys.json"
@@ -115,6 +117,17 @@ class KeyFile:
             yield
         finally:
             os.close(lock)
+
+
+def secrets_in_key_folder(folder: Path) -> Iterator[str]:
+    """The private keys in the folder, as they are written in the file and in other usual notations. None if it cannot be read."""
+    try:
+        keys = read_private(read_untrusted_file(folder / _PRIVATE_NAME, limit=_MAX_FILE_BYTES))
+    except (OSError, HoldfastError):
+        return
+    for key in keys:
+        if key.secret is not None:
+            yield from (encode_base64url(key.secret), b64encode(key.secret).decode(), key.secret.hex())
 
 
 def _file_version(found: os.stat_result) -> FileVersion:

@@ -23,13 +23,18 @@ from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.call import Call, current_session
+from holdfast.toolkit.completion import Completion
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
 from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import ToolError
+from holdfast.toolkit.given import Given
 from holdfast.toolkit.guards import Guard, direct_only, needs_session
+from holdfast.toolkit.message import Message
 from holdfast.toolkit.observers import Observation, Observer
 from holdfast.toolkit.operation import Annotations, Operation
+from holdfast.toolkit.paging import Page, paginate
 from holdfast.toolkit.parameter import Header
+from holdfast.toolkit.sampling import Root, Sample
 from holdfast.toolkit.tool import ToolDefinition, define_tool
 from holdfast.toolkit.toolbox import Toolbox
 
@@ -38,18 +43,24 @@ __all__ = [
     "Audio",
     "Call",
     "Code",
+    "Completion",
     "Content",
     "ContextAliases",
+    "Given",
     "Guard",
     "Header",
     "Image",
+    "Message",
     "Meta",
     "Observation",
     "Observer",
     "Operation",
+    "Page",
     "Reply",
     "Resource",
     "ResourceLink",
+    "Root",
+    "Sample",
     "SessionContext",
     "SessionManager",
     "Text",
@@ -62,4 +73,5 @@ __all__ = [
     "define_tool",
     "direct_only",
     "needs_session",
+    "paginate",
 ]

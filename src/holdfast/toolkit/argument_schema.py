@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.json_values import is_finite
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
@@ -32,8 +33,12 @@ class BadArgumentsError(Exception):
 class ArgumentSchema:
     """The arguments that a tool takes. Makes the JSON Schema that clients see, and decodes the arguments of each call."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[Parameter], *, lax: bool = False) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
+        self._is_lax = lax
+        self._made_defaults = tuple(
+            (parameter.name, parameter.make_default) for parameter in parameters if parameter.make_default
+        )
         self._pydantic_parameters = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
         self._has_optional = any(not parameter.required for parameter in parameters)
         self._struct = msgspec.defstruct(
@@ -45,10 +50,10 @@ class ArgumentSchema:
 
     @cached_property
     def _decode(self) -> Any:
-        return msgspec.json.Decoder(self._struct).decode
+        return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode the arguments of a call and return those that were sent, by name.
+        """Decode the arguments of a call and return them by name: those that were sent, and defaults that are made anew.
 
         Raises `BadArgumentsError` with every issue.
         """
@@ -59,10 +64,15 @@ class ArgumentSchema:
             values, issues = self._decode_each(raw)
         if self._has_optional:
             values = {name: value for name, value in values.items() if value is not UNSET}
+        if self._is_lax:
+            issues += self._find_non_finite(values)
         if self._pydantic_parameters:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
+        for name, make in self._made_defaults:
+            if name not in values:
+                values[name] = make()
         return values
 
     def _decode_each(self, raw: Raw | bytes) -> tuple[dict[str, Any], list[Issue]]:
@@ -83,7 +93,7 @@ class ArgumentSchema:
                 values[name] = (
                     given[name]
                     if parameter.uses_pydantic
-                    else msgspec.json.decode(given[name], type=parameter.annotation)
+                    else msgspec.json.decode(given[name], type=parameter.annotation, strict=not self._is_lax)
                 )
             except DECODE_ERRORS as error:
                 issues.append(_issue_from_msgspec(name, describe_decode_error(error)))
@@ -106,6 +116,14 @@ class ArgumentSchema:
                 issues += found
         return issues
 
+    def _find_non_finite(self, values: dict[str, Any]) -> list[Issue]:
+        """The issues with texts such as "nan", which become numbers that JSON does not have."""
+        return [
+            _issue(name, "value", "Expected a number, not NaN or an infinity.")
+            for name, value in values.items()
+            if not isinstance(value, Raw) and not is_finite(value)
+        ]
+
     @cached_property
     def json_schema(self) -> JsonObject:
         """The JSON Schema of the arguments."""
@@ -126,11 +144,12 @@ class ArgumentSchema:
             assert isinstance(argument_schema, dict)
             argument_schema |= parameter.schema_default()
         schema.pop("title", None)
+        drop_repeated_titles(definitions)
         if not schema["required"]:
             del schema["required"]  # JSON Schema draft 4 does not allow an empty list
         if definitions:
             schema["$defs"] = definitions
-        _add_enum_types(schema)
+        add_enum_types(schema)
         return schema
 
     @cached_property
@@ -149,6 +168,13 @@ def find_param_headers(schema: JsonObject) -> tuple[ParamHeader, ...]:
         for name, argument in properties.items()
         if isinstance(argument, dict) and isinstance(header := argument.get(PARAM_HEADER_KEY), str)
     )
+
+
+def drop_repeated_titles(definitions: JsonObject) -> None:
+    """Remove the titles of types that only repeat the names of the types."""
+    for name, definition in definitions.items():
+        if isinstance(definition, dict) and definition.get("title") == name:
+            del definition["title"]
 
 
 def _issue(field: str, code: str, message: str) -> Issue:
@@ -180,11 +206,11 @@ def _normalize_name(name: str) -> str:
     return "".join(letter for letter in folded if letter.isalpha())
 
 
-def _add_enum_types(schema: Json) -> None:
+def add_enum_types(schema: Json) -> None:
     """Add `"type": "string"` to enums of strings: some model APIs require it."""
     if isinstance(schema, list):
         for part in schema:
-            _add_enum_types(part)
+            add_enum_types(part)
     if not isinstance(schema, dict):
         return
     choices = schema.get("enum")
@@ -195,4 +221,4 @@ def _add_enum_types(schema: Json) -> None:
     ):
         schema["type"] = "string"
     for part in schema.values():
-        _add_enum_types(part)
+        add_enum_types(part)

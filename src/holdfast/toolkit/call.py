@@ -1,10 +1,9 @@
 """One call of a tool, as its handler sees it."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -12,9 +11,16 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext, current_context, use_context
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
+from holdfast.toolkit.client_requests import NO_CLIENT, ClientRequests
 from holdfast.toolkit.errors import ToolError
-from holdfast.wire.frame import Id
+from holdfast.wire.frame import Id, Raw
 from holdfast.wire.mcp.server import Notify
+
+if TYPE_CHECKING:
+    from holdfast.toolkit.message import Messages
+    from holdfast.toolkit.sampling import Root, Sample, SampleOptions
+
+T = TypeVar("T")
 
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -40,9 +46,12 @@ class ResultMeta(msgspec.Struct):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One call of a tool: its caller, its workspace, and how to notify the client while it runs."""
+    """One call of a tool, or one request for a resource or a prompt: its caller, its workspace, and how to notify the client while it runs."""
 
     tool: str
+    """The name of the tool or the prompt, or the URI template of the resource."""
+    uri: str = ""
+    """The URI of the resource that is read; empty for tools and prompts."""
     call_id: Id = 0
     session: SessionContext | None = None
     """The caller's session; None for anonymous callers."""
@@ -62,6 +71,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     level: int = SILENT
     """The lowest level of log messages that the client wants."""
     result_meta: ResultMeta = msgspec.field(default_factory=ResultMeta)
+    client_requests: ClientRequests = NO_CLIENT
+    """Sends the requests of `ask`, `sample` and `roots`."""
+    state: Any = None
+    """What the lifespan of the box yielded; None if it has no lifespan."""
 
     @property
     def owner(self) -> str:
@@ -78,9 +91,59 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             )
         return owner
 
+    @overload
+    async def ask(self, question: str, kind: type[T], *, key: str = "") -> T: ...
+
+    @overload
+    async def ask(self, question: str, kind: object, *, key: str = "") -> Any: ...
+
+    @overload
+    async def ask(self, question: str, *, url: str, key: str = "") -> None: ...
+
+    async def ask(self, question: str, kind: Any = None, *, url: str = "", key: str = "") -> Any:
+        """Ask the user, and return the answer: a `str`, `int`, `float`, `bool`, `Literal`, or a dataclass with such fields.
+
+        With `url`, ask the user to open a page instead, for passwords and logins; return when the user agreed to.
+        Raises DECLINED if the user declines, and MISSING_CAPABILITY if the client cannot ask.
+        The `key` names the question in the modern era; by default questions are numbered.
+        """
+        from holdfast.toolkit.question import make_form, read_answer
+
+        if url:
+            params: JsonObject = {
+                "mode": "url",
+                "message": question,
+                "url": url,
+                "elicitationId": token_hex(16),
+            }
+            read_answer(await self._request("elicitation/create", params, "elicitation.url", key))
+            return None
+        form = make_form(kind)
+        params = {"message": question, "requestedSchema": form.schema}
+        raw = await self._request("elicitation/create", params, "elicitation.form", key)
+        return form.parse(read_answer(raw))
+
+    async def sample(
+        self, messages: "Messages", *, key: str = "", **options: "Unpack[SampleOptions]"
+    ) -> "Sample":
+        """Let the client's model answer. Raises MISSING_CAPABILITY if the client does not offer its model."""
+        from holdfast.toolkit.sampling import read_sample, sample_params
+
+        params = sample_params(messages, options)
+        return read_sample(await self._request("sampling/createMessage", params, "sampling", key))
+
+    async def roots(self, *, key: str = "") -> "list[Root]":
+        """The folders that the client lets this server use. Raises MISSING_CAPABILITY if the client has no roots."""
+        from holdfast.toolkit.sampling import read_roots
+
+        return read_roots(await self._request("roots/list", {}, "roots", key))
+
+    async def _request(self, method: str, params: JsonObject, needs: str, key: str) -> Raw:
+        return await self.client_requests.request(method, params, needs=needs, key=key)
+
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Send the client a progress notification, if it asked for progress."""
-        token = self.meta.get("progressToken")
+        token = self.client_requests.progress_token(self.meta)
         if not isinstance(token, str | int):
             return
         params: dict[str, Any] = {"progressToken": token, "progress": done}
@@ -112,18 +175,25 @@ def current_session() -> SessionContext | None:
     return current_context()
 
 
-@contextmanager
-def bind_call(call: Call) -> Iterator[Call]:
+class bind_call:  # noqa: N801  (a class, because a generator would take longer, for every call)
     """Make this the current call, and its session the current session, while the block runs."""
-    token = _current.set(call)
-    try:
-        if call.session is None:
-            yield call
-        else:
-            with use_context(call.session):
-                yield call
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_call", "_context", "_token")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._context = None if call.session is None else use_context(call.session)
+
+    def __enter__(self) -> Call:
+        self._token = _current.set(self._call)
+        if self._context is not None:
+            self._context.__enter__()
+        return self._call
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+        _current.reset(self._token)
 
 
 def _rename_reserved(fields: dict[str, Json]) -> dict[str, Json]:

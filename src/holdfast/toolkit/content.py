@@ -1,15 +1,24 @@
 """Content that a tool can return besides its data: text, images, audio, resources."""
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeGuard, cast
+
+import msgspec
 
 from holdfast.model.json import JsonObject
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-@dataclass(frozen=True, slots=True)
-class Text:
+    T = TypeVar("T", default=object)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Text(msgspec.Struct, frozen=True):
     """Text for the model."""
 
     text: str
@@ -18,8 +27,7 @@ class Text:
         return {"type": "text", "text": self.text}
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """An image."""
 
     data: bytes
@@ -29,8 +37,7 @@ class Image:
         return {"type": "image", "data": _base64(self.data), "mimeType": self.mime_type}
 
 
-@dataclass(frozen=True, slots=True)
-class Audio:
+class Audio(msgspec.Struct, frozen=True):
     """An audio clip."""
 
     data: bytes
@@ -40,8 +47,7 @@ class Audio:
         return {"type": "audio", "data": _base64(self.data), "mimeType": self.mime_type}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceLink:
+class ResourceLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link to a resource."""
 
     uri: str
@@ -54,8 +60,7 @@ class ResourceLink:
         return link | _without_empty(description=self.description, mimeType=self.mime_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource with its content."""
 
     uri: str
@@ -72,12 +77,24 @@ class Resource:
 Content: TypeAlias = Text | Image | Audio | ResourceLink | Resource
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A handler's result with content blocks. A handler that has only data returns the data itself."""
+CONTENT_TYPES = (Text, Image, Audio, ResourceLink, Resource)
 
-    content: tuple[Content, ...] | list[Content] = ()
-    data: Mapping[str, Any] | object = None
+
+class Reply(msgspec.Struct, Generic[T], frozen=True):
+    """A handler's result with content blocks. A handler that has only data returns the data itself.
+
+    `-> Reply[Size]` declares the type of the data.
+    """
+
+    content: Sequence[Content] = ()
+    data: T | None = None
+
+
+def has_content(returned: object) -> TypeGuard[Sequence[object]]:
+    """Whether a list or tuple has content blocks among its items."""
+    return isinstance(returned, list | tuple) and any(
+        isinstance(item, CONTENT_TYPES) for item in cast("list[object]", returned)
+    )
 
 
 def _base64(data: bytes) -> str:

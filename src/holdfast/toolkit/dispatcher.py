@@ -2,58 +2,67 @@
 
 import asyncio
 import hashlib
+import inspect
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.model import codes
-from holdfast.model.call import CallStats, Envelope, Failed, Ok
 from holdfast.model.errors import HoldfastError
-from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.argument_schema import BadArgumentsError
+from holdfast.toolkit import envelope, meta_envelope
 from holdfast.toolkit.call import Call, bind_call
-from holdfast.toolkit.content import Content, Reply
-from holdfast.toolkit.envelope import encode_result, to_data
+from holdfast.toolkit.client_requests import NO_CLIENT
+from holdfast.toolkit.envelope import Result
 from holdfast.toolkit.errors import CodeRegistry, ToolError
 from holdfast.toolkit.eval_gate import check_keywords
+from holdfast.toolkit.failures import to_failure, unexpected_failure
 from holdfast.toolkit.guards import check_guards, needs_session
 from holdfast.toolkit.observers import Observation, Observer, notify_observers
 from holdfast.toolkit.operation import Operation
+from holdfast.toolkit.outcome import CallStats, Envelope, Failed, Ok
+from holdfast.toolkit.return_type import EnvelopeKind
+from holdfast.toolkit.server_state import ServerState
 from holdfast.toolkit.signature import WORKSPACE
+from holdfast.toolkit.threads import run_in_thread
 from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.workspace import WorkspaceLookup, resolve_workspace
-from holdfast.wire.frame import EMPTY_OBJECT, Raw
+from holdfast.wire.frame import EMPTY_OBJECT, Raw, encode
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _NULL = Raw(b"null")
-_MAX_THREADS = 128
-_THREADS_PER_CALLER = 64  # at most; fewer while other callers need threads
-_THREADS = WorkerThreads("tool", threads=_MAX_THREADS, per_owner=_THREADS_PER_CALLER)
+_SUCCESS_ENCODERS = {"content": envelope.encode_success, "meta": meta_envelope.encode_success}
+_FAILURE_ENCODERS = {"content": envelope.encode_failure, "meta": meta_envelope.encode_failure}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchOptions:
+class DispatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that apply to every call; times are in seconds."""
 
     workspaces: WorkspaceLookup
     allow_eval: bool = False
     deadline: float = 120.0
     slow_after: float = 1.0
+    envelope: EnvelopeKind = "content"
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchResult:
-    """The envelope of a call, and the encoded result of `tools/call` that contains it."""
+class DispatchResult(msgspec.Struct, frozen=True):
+    """The envelope of a call, and the members of the result of `tools/call` that contains it."""
 
     envelope: Envelope
-    result: Raw
+    members: Result
+
+    @property
+    def result(self) -> Raw:
+        """The whole result as JSON."""
+        return Raw(encode(self.members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class Dispatcher:
     codes: CodeRegistry
     options: DispatchOptions
     observers: Sequence[Observer] = field(default=())
+    server_state: ServerState = field(default_factory=ServerState)
 
     async def dispatch(self, call: Call, arguments: Raw = EMPTY_OBJECT) -> DispatchResult:
         """Run a call. Raises only when the calling task is cancelled."""
@@ -71,30 +81,61 @@ class Dispatcher:
         if call.session is not None:
             call.result_meta.session_id = call.session.session_id
         tool = self.tools.get(call.tool)
-        result: DispatchResult | None = None
-        envelope: Envelope
         try:
             if tool is None:
                 raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.")
             with bind_call(call):
-                data, content = _split_content(await self._run(tool, call, arguments))
-            envelope = Ok(data=data, stats=_stats(call, start))
-            result = DispatchResult(envelope, encode_result(envelope, self.codes, content))
-        except BadArgumentsError as error:
-            envelope = _argument_failure(call, error)
-        except HoldfastError as error:
-            self._log_if_undeclared(tool, error)
-            envelope = _expected_failure(error)
-        except asyncio.CancelledError:
-            if _is_task_cancelled():
-                raise
-            envelope = _unexpected_failure(call, tool)
-        except (Exception, SystemExit):
-            envelope = _unexpected_failure(call, tool)
-        if result is None:
-            result = self._encode_failure(call, replace(envelope, stats=_stats(call, start)))
+                returned = await self._run(tool, call, arguments)
+            stats = _stats(call, start)
+            encode_success = _SUCCESS_ENCODERS[self.options.envelope]
+            data, members = encode_success(tool.return_type, returned, stats)
+            outcome: DispatchResult | Failed = DispatchResult(Ok(data=data, stats=stats), members)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = msgspec.structs.replace(to_failure(error, call.tool, tool), stats=_stats(call, start))
+        # The failure is encoded here so that an error in its details is not logged together with the handler's.
+        result = self._encode_failure(call, outcome) if isinstance(outcome, Failed) else outcome
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
+
+    async def perform(
+        self,
+        tool: Tool,
+        call: Call,
+        sent: bytes | Raw,
+        parse: Callable[[], dict[str, Any]],
+        convert: Callable[[object], T],
+    ) -> T | Failed:
+        """Run the handler of a resource, a prompt or a completion, with the guards, context and limits of a tool.
+
+        `sent` is what the caller sent, for observers. Returns what `convert` makes of the handler's result, or the failure.
+        Raises only when the calling task is cancelled.
+        """
+        started_at, start = time.time(), time.perf_counter()
+        if call.session is not None:
+            call.result_meta.session_id = call.session.session_id
+        outcome: T | Failed
+        try:
+            with bind_call(call):
+                outcome = convert(await self._invoke(tool, call, parse()))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = to_failure(error, call.tool, tool)
+        stats = _stats(call, start)
+        envelope = (
+            msgspec.structs.replace(outcome, stats=stats) if isinstance(outcome, Failed) else Ok(stats=stats)
+        )
+        self._observe(tool, call, sent, envelope, started_at)
+        return outcome
+
+    async def check(self, tool: Tool, call: Call, address: str = "") -> None:
+        """Raise unless this caller may use a resource or a prompt: its guards, and the workspace with this address."""
+        guards = tool.definition.guards
+        with bind_call(call):
+            call = await self._with_state(tool, call)
+            # Without guards, a caller who has no workspace yet may still complete its name.
+            if tool.signature.workspace and (guards or address):
+                workspace = self._resolve_workspace(tool, call, address)
+                call = msgspec.structs.replace(call, workspace=workspace)
+            await check_guards(guards, call)
 
     async def _run(self, tool: Tool, call: Call, arguments: Raw) -> object:
         raw = EMPTY_OBJECT if arguments == _NULL else arguments
@@ -105,6 +146,12 @@ class Dispatcher:
             raise ToolError(
                 codes.EVAL_DISABLED, f"{tool.name} runs only when the server was started with --allow-eval."
             )
+        return await self._invoke(tool, call, values)
+
+    async def _invoke(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+        """Check the guards and run the handler, with what it needs besides the arguments of the caller."""
+        if tool.definition.lifespan is not None:
+            call = await self._with_state(tool, call)
         if tool.signature.workspace:
             values[WORKSPACE] = workspace = self._resolve_workspace(tool, call, values.get(WORKSPACE, ""))
             call = msgspec.structs.replace(call, workspace=workspace)
@@ -117,6 +164,19 @@ class Dispatcher:
         if tool.signature.call:
             values[tool.signature.call.name] = call
         return await self._run_handler(tool, call, values)
+
+    async def _with_state(self, tool: Tool, call: Call) -> Call:
+        lifespan = tool.definition.lifespan
+        if lifespan is None:
+            return call
+        try:
+            async with asyncio.timeout(self.options.deadline):
+                state = await self.server_state.start(lifespan)
+        except TimeoutError:
+            raise HoldfastError(
+                codes.TIMEOUT, f"The lifespan did not begin within {self.options.deadline:g} s."
+            ) from None
+        return msgspec.structs.replace(call, state=state)
 
     def _resolve_workspace(self, tool: Tool, call: Call, address: str) -> Workspace | None:
         try:
@@ -133,33 +193,45 @@ class Dispatcher:
         handler = tool.definition.handler
         seconds = self.options.deadline if tool.definition.deadline is None else tool.definition.deadline
         deadline = asyncio.timeout(seconds)
+        if call.client_requests is not NO_CLIENT:
+            call.client_requests.deadline = deadline
         try:
             async with deadline:
+                if tool.signature.given:
+                    async with AsyncExitStack() as stack:
+                        values |= await self.server_state.provide(tool.signature.given, call, stack)
+                        return await self._call_handler(tool, call, values)
                 if tool.is_async:
                     return await handler(**values)
-                owner = call.session.session_id if call.session is not None else call.connection
-                return await _THREADS.run(_call_handler, handler, values, owner=owner)
+                return await self._call_handler(tool, call, values)
         except TimeoutError:
             if not deadline.expired():
                 raise  # raised by the handler itself
             raise HoldfastError(codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} s.") from None
 
-    def _encode_failure(self, call: Call, envelope: Envelope) -> DispatchResult:
-        try:
-            return DispatchResult(envelope, encode_result(envelope, self.codes))
-        except Exception:  # the details cannot be encoded as JSON
-            generic = replace(_unexpected_failure(call, None), stats=envelope.stats)
-            return DispatchResult(generic, encode_result(generic, self.codes))
+    async def _call_handler(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+        if tool.is_async:
+            return await tool.definition.handler(**values)
+        owner = call.session.session_id if call.session is not None else call.connection
+        returned = await run_in_thread(tool.definition.handler, values, owner=owner)
+        # A decorator may hide that a handler is async.
+        return await returned if inspect.isawaitable(returned) else returned
 
-    def _log_if_undeclared(self, tool: Tool | None, error: HoldfastError) -> None:
-        if tool is not None and error.code not in tool.codes:
-            log.warning("undeclared code", extra={"tool": tool.name, "code": error.code.name})
+    def _encode_failure(self, call: Call, envelope: Failed) -> DispatchResult:
+        encode_failure = _FAILURE_ENCODERS[self.options.envelope]
+        try:
+            return DispatchResult(envelope, encode_failure(envelope, self.codes))
+        except Exception as error:  # the details cannot be encoded as JSON
+            generic = msgspec.structs.replace(
+                unexpected_failure(error, call.tool, None), stats=envelope.stats
+            )
+            return DispatchResult(generic, encode_failure(generic, self.codes))
 
     def _observe(
-        self, tool: Tool | None, call: Call, arguments: Raw, envelope: Envelope, started_at: float
+        self, tool: Tool | None, call: Call, arguments: bytes | Raw, envelope: Envelope, started_at: float
     ) -> None:
         elapsed_ms = envelope.stats.elapsed_ms
-        if elapsed_ms > self.options.slow_after * 1000:
+        if elapsed_ms - call.client_requests.waited * 1000 > self.options.slow_after * 1000:
             log.warning("slow call", extra={"tool": call.tool[:80], "elapsed_ms": elapsed_ms})
         if not self.observers:
             return
@@ -178,62 +250,7 @@ class Dispatcher:
         notify_observers(self.observers, observation)
 
 
-def _split_content(returned: object) -> tuple[Any, Sequence[Content]]:
-    """Split what a handler returned into its data and its content blocks."""
-    if isinstance(returned, Reply):
-        return to_data(returned.data), tuple(returned.content)
-    if isinstance(returned, Content):
-        return {}, (returned,)
-    return to_data(returned), ()
-
-
 def _stats(call: Call, start: float) -> CallStats:
     return CallStats(
         elapsed_ms=round((time.perf_counter() - start) * 1000, 3), session_id=call.result_meta.session_id
     )
-
-
-def _argument_failure(call: Call, error: BadArgumentsError) -> Failed:
-    named = ", ".join(repr(issue["field"]) for issue in error.issues if issue["field"])
-    message = f"Bad arguments for {call.tool}: see {named}." if named else f"Bad arguments for {call.tool}."
-    return Failed(
-        code=codes.BAD_ARGUMENT.name, message=message, details={"issues": cast("list[Any]", error.issues)}
-    )
-
-
-def _expected_failure(error: HoldfastError) -> Failed:
-    return Failed(
-        code=error.code.name,
-        message=_replace_surrogates(error.message),
-        next_actions=error.next_actions if isinstance(error, ToolError) else (),
-        details=error.details,
-    )
-
-
-def _unexpected_failure(call: Call, tool: Tool | None) -> Failed:
-    """A failure without details. The traceback is logged, unless it could contain the code of an eval tool."""
-    error = sys.exc_info()[1]
-    if tool is not None and tool.operation is Operation.EVAL:
-        log.error("tool crashed", extra={"tool": call.tool, "exception": type(error).__name__})
-    else:
-        log.error("tool crashed", exc_info=error, extra={"tool": call.tool})
-    return Failed(code=codes.INTERNAL_ERROR.name, message=f"{call.tool} failed unexpectedly.")
-
-
-def _is_task_cancelled() -> bool:
-    """Whether the calling task is being cancelled; if not, the handler raised CancelledError itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _replace_surrogates(text: str) -> str:
-    """Make a text encodable as UTF-8."""
-    return text.encode(errors="replace").decode()
-
-
-def _call_handler(handler: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a blocking handler, in a thread. If the caller is cancelled, the call continues and its result is dropped."""
-    try:
-        return handler(**arguments)
-    except StopIteration:  # a future cannot carry it
-        raise RuntimeError("a handler raised StopIteration") from None

@@ -1,69 +1,57 @@
-"""Encode the envelope of a call for clients: one shape for every tool, as text and as structured content."""
+"""The envelope in the content: `{…data, ok, _meta}` for every tool, as text and as structured content. The default."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from holdfast.model import codes
-from holdfast.model.call import CallStats, Envelope, Failed, Ok
-from holdfast.model.json import Json, JsonObject
-from holdfast.toolkit.content import Content
-from holdfast.toolkit.errors import CodeRegistry
+from holdfast.toolkit.content import CONTENT_TYPES, Content, Reply, has_content
+from holdfast.toolkit.errors import CodeRegistry, ResultMismatchError
+from holdfast.toolkit.outcome import CallStats, Failed
+from holdfast.toolkit.return_type import RESERVED_MEMBERS, ReturnType
 from holdfast.wire.frame import Raw
 
-_RESERVED_MEMBERS = frozenset({"ok", "_meta"})
+Result: TypeAlias = dict[str, Raw]
+"""The members of a result of `tools/call`, each encoded."""
+TRUE = Raw(b"true")
+
 _encode = msgspec.json.Encoder().encode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def to_data(returned: object) -> JsonObject:
-    """Convert what a handler returned to a JSON object without the reserved members."""
-    plain: object = returned
-    if not (type(returned) is dict and _is_plain(cast("dict[object, object]", returned))):
-        plain = msgspec.to_builtins(returned, str_keys=True, enc_hook=_dump_model)
-    match plain:
-        case None:
-            return {}
-        case dict():
-            members = cast("JsonObject", plain)
-            if not _RESERVED_MEMBERS & members.keys():
-                return members
-            return {name: members[name] for name in members if name not in _RESERVED_MEMBERS}
-        case list():
-            return {"items": cast("list[Json]", plain)}
+def encode_success(return_type: ReturnType, returned: object, stats: CallStats) -> tuple[bytes, Result]:
+    """The data of a successful call, and the result of `tools/call` that contains it."""
+    data, content = _split_content(return_type, returned)
+    body = place_data(return_type.encode(data), return_type)
+    return body, _make_result(_add_envelope(body, b"true", stats), content)
+
+
+def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
+    """The result of `tools/call` for a call that failed."""
+    body = _encode(describe_failure(failed, registry))
+    return _make_result(_add_envelope(body, b"false", failed.stats)) | {"isError": TRUE}
+
+
+def place_data(body: bytes, return_type: ReturnType) -> bytes:
+    """Make the data a JSON object that an envelope can be added to.
+
+    A list becomes `{"items": …}`, another value `{"result": …}`. So does a dict that has a member of the envelope, because
+    nothing that a handler returns is overwritten.
+    """
+    match body[:1]:
+        case b"{":
+            return _keep_reserved(body, return_type) if b'"ok"' in body or b'"_meta"' in body else body
+        case b"[":
+            return b'{"items":%b}' % body
+        case b"n":
+            return b"{}"
         case _:
-            return {"result": cast("Json", plain)}
+            return b'{"result":%b}' % body
 
 
-def encode_result(envelope: Envelope, registry: CodeRegistry, content: Iterable[Content] = ()) -> Raw:
-    """The result of `tools/call`: the envelope as text and as structured content, then the content blocks."""
-    structured = encode_envelope(envelope, registry)
-    text = b'{"type":"text","text":%b}' % _encode(structured.decode())
-    blocks = b",".join((text, *(_encode(block.block()) for block in content)))
-    ending = b',"isError":true}' if isinstance(envelope, Failed) else b"}"
-    return Raw(b'{"content":[%b],"structuredContent":%b%b' % (blocks, structured, ending))
-
-
-def encode_envelope(envelope: Envelope, registry: CodeRegistry) -> bytes:
-    """The envelope as JSON."""
-    if isinstance(envelope, Ok):
-        body, ok = _encode(envelope.data), b"true"
-    else:
-        body, ok = _encode(_describe_failure(envelope, registry)), b"false"
-    comma = b"," if len(body) > 2 else b""  # no comma after an empty object
-    return b'%b%b"ok":%b,"_meta":%b}' % (body[:-1], comma, ok, _encode_meta(envelope.stats, len(body)))
-
-
-def _encode_meta(stats: CallStats, size: int) -> bytes:
-    # One token is about four characters of JSON. A client may use the estimate to decide whether to ask for less.
-    return b'{"elapsed_ms":%b,"estimated_tokens":%d,"session_id":%b}' % (
-        _encode(stats.elapsed_ms),
-        (size + 3) // 4,
-        _encode(stats.session_id),
-    )
-
-
-def _describe_failure(failed: Failed, registry: CodeRegistry) -> Mapping[str, Any]:
+def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
+    """The members of a failure."""
     code = registry.find(failed.code) or codes.INTERNAL_ERROR
     failure: dict[str, Any] = {
         "code": code.name,
@@ -79,17 +67,51 @@ def _describe_failure(failed: Failed, registry: CodeRegistry) -> Mapping[str, An
     return failure
 
 
-def _is_plain(members: dict[object, object]) -> bool:
-    """Whether a dict is already flat JSON, as most results are, and needs no conversion."""
-    return all(
-        type(key) is str and type(value) in (str, int, bool, float, type(None))
-        for key, value in members.items()
+def encode_stats(stats: CallStats, size: int) -> bytes:
+    """The members of `_meta`, without the brackets."""
+    # One token is about four characters of JSON. A client may use the estimate to decide whether to ask for less.
+    session_id = _encode(stats.session_id) if stats.session_id else b'""'
+    return b'"elapsed_ms":%a,"estimated_tokens":%d,"session_id":%b' % (
+        stats.elapsed_ms,
+        (size + 3) // 4,
+        session_id,
     )
 
 
-def _dump_model(value: object) -> object:
-    """Convert a pydantic model, which msgspec does not support."""
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise NotImplementedError(f"{type(value).__name__} cannot be turned into JSON")
-    return dump(mode="json")
+def _add_envelope(body: bytes, ok: bytes, stats: CallStats) -> bytes:
+    comma = b"," if len(body) > 2 else b""  # no comma after an empty object
+    return b'%b%b"ok":%b,"_meta":{%b}}' % (body[:-1], comma, ok, encode_stats(stats, len(body)))
+
+
+def _make_result(structured: bytes, content: Sequence[Content] = ()) -> Result:
+    blocks = b'{"type":"text","text":%b}' % _encode(structured.decode())
+    if content:
+        blocks = b",".join((blocks, *(_encode(block.block()) for block in content)))
+    return {"content": Raw(b"[%b]" % blocks), "structuredContent": Raw(structured)}
+
+
+def _split_content(return_type: ReturnType, returned: object) -> tuple[object, Sequence[Content]]:
+    """Split what a handler returned into its data and its content blocks."""
+    if isinstance(returned, Reply):
+        reply = cast("Reply[object]", returned)
+        return reply.data, tuple(reply.content)
+    if isinstance(returned, CONTENT_TYPES):
+        return None, (returned,)
+    if return_type.may_have_content and has_content(returned):
+        content = [item for item in returned if isinstance(item, CONTENT_TYPES)]
+        others = [item for item in returned if not isinstance(item, CONTENT_TYPES)]
+        return (others if len(others) > 1 else others[0] if others else None), content
+    return returned, ()
+
+
+def _keep_reserved(body: bytes, return_type: ReturnType) -> bytes:
+    """Put an object under `result` if it has a member of the envelope. Declared members cannot be moved."""
+    taken = RESERVED_MEMBERS & _decode_members(body).keys()
+    if not taken:
+        return body
+    if return_type.has_fields:
+        raise ResultMismatchError(
+            f"The result has a member {min(taken)!r} that is not declared, and every result has one already. "
+            'Set envelope="meta" in the Toolbox.'
+        )
+    return b'{"result":%b}' % body

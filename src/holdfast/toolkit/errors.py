@@ -1,13 +1,14 @@
 """`ToolError`, the error that tools raise, and the registry of a toolbox's error codes."""
 
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
 
-COMMON_CODES = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT)
+COMMON_CODES = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT, codes.TOOL_FAILED)
 WORKSPACE_CODES = (
     codes.BAD_WORKSPACE,
     codes.MISSING_WORKSPACE,
@@ -22,14 +23,33 @@ class ToolError(HoldfastError):
 
     ```python
     raise ToolError(NOTE_EXISTS, f"There is a note called {title!r} already.", next_actions=["Choose another title."])
+    raise ToolError("The printer is out of paper.")
     ```
+
+    Without a code, it is TOOL_FAILED.
     """
 
+    @overload
+    def __init__(self, message: str, /, *, next_actions: Sequence[str] = (), **details: Json) -> None: ...
+
+    @overload
     def __init__(
         self, code: Code, message: str, *, next_actions: Sequence[str] = (), **details: Json
+    ) -> None: ...
+
+    def __init__(
+        self, code: Code | str, message: Json = "", *, next_actions: Sequence[str] = (), **details: Json
     ) -> None:
-        super().__init__(code, message, **details)
+        if isinstance(code, str):
+            if message:
+                raise TypeError("ToolError takes a message, or a code of box.code(…) and a message.")
+            code, message = codes.TOOL_FAILED, code
+        super().__init__(code, str(message), **details)
         self.next_actions = tuple(next_actions)
+
+
+class ResultMismatchError(Exception):
+    """A handler returned a value that is not JSON, or that does not have the type that it declares."""
 
 
 class CodeRegistry:
@@ -63,6 +83,10 @@ class CodeRegistry:
         """Add the codes of another box."""
         for code in others:
             self.add(code)
+
+    def restore(self, earlier: Iterable[Code]) -> None:
+        """Undo what was added since these were the custom codes."""
+        self._custom = {code.name: code for code in earlier}
 
     def custom_codes(self) -> tuple[Code, ...]:
         """The codes that the author added, sorted by name."""

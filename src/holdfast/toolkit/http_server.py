@@ -21,12 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.app import (
-    IDENTIFY_EXTENSION,
-    RECEIVED_EXTENSION,
-    REFUSE_EXTENSION,
-    THROTTLE_EXTENSION,
-)
+from holdfast.wire.http.app import CONNECTION_EXTENSION
 from holdfast.wire.loop_throttle import LoopThrottle
 
 HEAD_SECONDS = 10.0
@@ -140,7 +135,6 @@ class BoundedConnection(asyncio.Protocol):
         self.throttle = connections.throttle_of("")
         """Limits the time to parse this connection. All connections of one caller have the same throttle."""
         self._is_new = True  # whether nothing was parsed yet
-        self._is_chunked = False  # whether the last request has a chunked body
         self._parseable = -1  # how many more bytes of a refused request are parsed; -1 means no limit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -239,24 +233,19 @@ class BoundedConnection(asyncio.Protocol):
         self._stop_write_timer()
         self._protocol.resume_writing()
 
-    def request_started(self, *, is_chunked: bool) -> None:
+    def request_started(self) -> None:
         """Stop the head timer: the head is complete. The application has its own deadline for the body."""
         self._running += 1
-        self._is_chunked = is_chunked
         self._has_unread = False
         self._stop_head_timer()
 
-    def request_identified(self, throttle: LoopThrottle) -> None:
-        """From now on, charge the time to parse this connection to its caller's throttle."""
-        self.throttle = throttle
-
-    def request_refused(self) -> None:
+    def request_refused(self, *, is_chunked: bool) -> None:
         """If the body is chunked, parse only the first bytes of it, and then close the connection.
 
         To parse small chunks costs the server far more time than to send them costs the client. The other bytes are
         received and discarded, because the client may read the answer only after it has sent its whole body.
         """
-        if self._is_chunked:
+        if is_chunked:
             self._parseable = _REFUSED_BYTES
         self.throttle.charge(_REFUSAL_SECONDS)
 
@@ -310,14 +299,8 @@ async def serve_app(
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
             return
-        scope["extensions"] = {
-            IDENTIFY_EXTENSION: connection.request_identified,
-            RECEIVED_EXTENSION: connection.request_received,
-            REFUSE_EXTENSION: connection.request_refused,
-            THROTTLE_EXTENSION: connection.throttle,
-        }
-        is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-        connection.request_started(is_chunked=is_chunked)
+        scope["extensions"] = {CONNECTION_EXTENSION: connection}
+        connection.request_started()
         try:
             await app(scope, receive, send)
         finally:

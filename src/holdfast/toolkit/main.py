@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,14 @@ def _run(box: Toolbox, words: list[str]) -> None:
     if options.http is None:
         asyncio.run(serve_stdio(box, allow_eval=options.allow_eval))
         return
-    _event_loop_runner()(serve_http(box, _http_options(options), allow_eval=options.allow_eval))
+    _event_loop_runner()(
+        serve_http(
+            box,
+            _http_options(options),
+            allow_eval=options.allow_eval,
+            on_listening=partial(_print_how_to_connect, box.name),
+        )
+    )
 
 
 def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
@@ -102,6 +110,25 @@ def _http_options(options: "Namespace") -> HttpOptions:
         keys=options.keys,
         allow_anonymous=options.allow_anonymous,
     )
+
+
+def _print_how_to_connect(name: str, options: HttpOptions) -> None:
+    """Print what to paste into a client, unless standard error is for programs."""
+    if os.environ.get("HOLDFAST_LOG_FORMAT") == "json":
+        return
+    import json
+    import shlex
+
+    url = options.public_url or options.url
+    entry = json.dumps({"mcpServers": {name: {"type": "http", "url": url}}}, ensure_ascii=False)
+    lines = [f"  mcp.json     {entry}"]
+    if options.keys is None or options.allow_anonymous:
+        lines.append(f"  Claude Code  claude mcp add --transport http {shlex.quote(name)} {shlex.quote(url)}")
+        lines.append(f"  a browser    npx @modelcontextprotocol/inspector, then connect to {url}")
+    else:
+        lines.append("  Only Holdfast's hosts can call it, with the tokens that they sign (--keys).")
+    sys.stderr.write("\n".join((f"{name}: connect to {url}", *lines, "  Press Ctrl-C to stop.", "")))
+    sys.stderr.flush()
 
 
 def _event_loop_runner() -> Any:

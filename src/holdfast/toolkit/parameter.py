@@ -1,9 +1,6 @@
 """One parameter of a handler that callers fill in: its name, type and default."""
 
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from types import UnionType
+from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
 import msgspec
@@ -11,25 +8,34 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
-from holdfast.toolkit.patterns import check_patterns, child_types
+from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.parameter_default import REQUIRED, BadDefaultError, Default, read_default
+from holdfast.toolkit.patterns import check_pattern, check_patterns
+from holdfast.toolkit.type_support import (
+    UnsupportedTypeError,
+    find_library,
+    is_pydantic_marker,
+    is_simple,
+    rebuild,
+    replace_object,
+    walk_annotation,
+    walk_types,
+)
 
 Issue: TypeAlias = JsonObject
 """`{field, code, message}`: which argument is wrong, and how."""
 
 PARAM_HEADER_KEY: Final = "x-mcp-header"
-_PYDANTIC_PACKAGES = ("pydantic", "annotated_types")
+_DEPENDENCY = "For a value that callers do not send, use Annotated[…, Given(function)]"
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Marks an argument that HTTP clients repeat in the header `Mcp-Param-<name>`: `Annotated[str, Header("Region")]`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """The name, type and default of an argument.
 
     pydantic decodes it if its type uses pydantic, or if msgspec does not support the type; otherwise msgspec decodes it.
@@ -37,12 +43,17 @@ class Parameter:
 
     name: str
     annotation: Any
-    default: object = UNSET
+    default: Default = Default()
     uses_pydantic: bool = False
 
     @property
     def required(self) -> bool:
-        return self.default is UNSET
+        return self.default.value is REQUIRED
+
+    @property
+    def make_default(self) -> Callable[[], Any] | None:
+        """Makes the value for a call that does not send the argument; None if the handler's own default applies."""
+        return self.default.make
 
     def struct_field(self) -> tuple[str, Any] | tuple[str, Any, Any]:
         """The field for this argument in the struct that arguments are decoded into.
@@ -50,91 +61,157 @@ class Parameter:
         The default of an optional field is UNSET, because the handler applies the real default.
         """
         kind = msgspec.Raw if self.uses_pydantic else self.annotation
-        return (self.name, kind) if self.required else (self.name, kind | UnsetType, UNSET)
+        return (self.name, kind) if self.required else (self.name, Union[kind, UnsetType], UNSET)  # noqa: UP007
 
     def schema_default(self) -> JsonObject:
-        """The `default` to add to the schema; empty if there is no default or if it is not JSON."""
-        if self.required:
-            return {}
+        """The `default` to add to the schema; empty if there is none to show."""
+        value = self.default.value
+        return {} if value is REQUIRED or value is UNSET else {"default": self._to_json(value)}
+
+    def _to_json(self, value: Any) -> Json:
+        if not self.uses_pydantic:
+            return msgspec.to_builtins(value)
+        from holdfast.toolkit import pydantic_types
+
+        return pydantic_types.dump_default(self.annotation, value)
+
+    def check_default(self) -> None:
+        """Raise `BadDefaultError` unless the default is a value of the argument's type."""
+        value = self.default.value
+        if value is REQUIRED or value is UNSET or value is None or type(value) is self.annotation:
+            return
         try:
-            return {"default": msgspec.to_builtins(self.default)}
+            shown = self._to_json(value)
+            if not self.uses_pydantic:
+                msgspec.convert(shown, self.annotation)
+        except msgspec.ValidationError as error:
+            if ", got `" not in str(error):
+                return  # a value outside of the limits that hold for callers, such as -1 for "all"
+            raise BadDefaultError(f"is not of its type: {error}") from None
+        except UnsupportedTypeError as error:
+            raise BadDefaultError(f"{error}. {_DEPENDENCY}") from None
         except (TypeError, ValueError):
-            return {}
+            raise BadDefaultError(
+                f"is a {type(value).__name__}, which is not a JSON value. {_DEPENDENCY}"
+            ) from None
 
 
-def read_parameter(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """Read one parameter of a handler; raises BAD_TOOL when its type cannot be decoded from JSON."""
-    kind = _expand_shorthand(annotation)
-    if _uses_pydantic(kind):
-        return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
+def read_parameter(tool: str, name: str, annotation: Any, default: object = REQUIRED) -> Parameter:
+    """Read one parameter of a handler; raises BAD_TOOL when its type or its default is not understood."""
     try:
-        info = msgspec.inspect.type_info(kind)
-    except TypeError as error:
-        problem = str(error)
-    else:
-        check_patterns(tool, name, info)
-        custom = _find_custom_type(info)
-        if not custom:
-            return Parameter(name=name, annotation=kind, default=default)
-        problem = f"{custom} is not a JSON type"
-    if _pydantic_supports(kind):
-        return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
-    raise HoldfastError(
-        codes.BAD_TOOL,
-        f"The argument {name!r} of {tool!r} cannot be read from JSON: {problem}. Use another type.",
-    )
+        kind, read = read_default(annotation, default)
+        parameter = _read_type(tool, name, kind, read)
+        parameter.check_default()
+    except BadDefaultError as error:
+        raise HoldfastError(
+            codes.BAD_TOOL, f"The default of the argument {name!r} of {tool!r} {error}."
+        ) from None
+    except UnsupportedTypeError as error:
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"The argument {name!r} of {tool!r} cannot be read from JSON: {error}.",
+        ) from None
+    return parameter
+
+
+def hidden_default(name: str, annotation: Any) -> Parameter:
+    """An optional parameter whose default is not shown, because the dispatcher decides it."""
+    return Parameter(name=name, annotation=_expand_shorthand(annotation), default=Default(UNSET))
+
+
+def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Parameter:
+    if is_simple(annotation):
+        return Parameter(name=name, annotation=annotation, default=default)
+    _check_markers(annotation)
+    kind = _expand_shorthand(replace_object(annotation))
+    try:
+        library = find_library(kind)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"{error}. Use another type. {_DEPENDENCY}") from None
+    if library == "msgspec":
+        check_patterns(tool, name, msgspec.inspect.type_info(kind))
+        return Parameter(name=name, annotation=kind, default=default)
+    from holdfast.toolkit import pydantic_types
+
+    kind = _map_metadata(kind, _to_pydantic)
+    if any(isinstance(part, Meta) for part in walk_types(kind)):
+        raise UnsupportedTypeError("a field has a Meta, which pydantic does not read. Use Field there")
+    for pattern, max_length in pydantic_types.patterns(kind):
+        check_pattern(tool, name, pattern, max_length)
+    return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
+
+
+def _check_markers(annotation: Any) -> None:
+    """Raise `UnsupportedTypeError` for an object in an `Annotated[…]` that says something the toolkit does not know."""
+    for part in walk_annotation(annotation):
+        if _is_sdk_context(part):
+            raise UnsupportedTypeError(
+                "Context is a type of another toolkit. To get the call, use `call: Call` from holdfast.toolkit"
+            )
+        if get_origin(part) is not Annotated:
+            continue
+        for item in get_args(part)[1:]:
+            known = isinstance(item, str | Header | Meta) or hasattr(item, "documentation")
+            if not known and not is_pydantic_marker(item):
+                raise UnsupportedTypeError(
+                    f"the toolkit does not know {type(item).__name__} in its annotation. {_DEPENDENCY}"
+                )
 
 
 def _expand_shorthand(annotation: Any) -> Any:
-    """Replace the shorthands in an annotation with `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
-    if get_origin(annotation) in (Union, UnionType):
-        return Union[tuple(map(_expand_shorthand, get_args(annotation)))]  # noqa: UP007
-    if get_origin(annotation) is not Annotated:
+    """Replace the shorthands in an annotation with `Meta`: a text is a description, `Header` sets `x-mcp-header`."""
+    return _map_metadata(annotation, _to_meta)
+
+
+def _to_meta(item: Any) -> Any:
+    match item:
+        case str():
+            return Meta(description=item)
+        case Header():
+            return Meta(extra_json_schema={PARAM_HEADER_KEY: item.name})
+        case _ if isinstance(text := getattr(item, "documentation", None), str):  # Doc("…") of PEP 727
+            return Meta(description=text)
+        case _:
+            return item
+
+
+def _to_pydantic(item: Any) -> Any:
+    """Say with a pydantic `Field` what a `Meta` says: pydantic does not read a `Meta`."""
+    if not isinstance(item, Meta):
+        return item
+    from pydantic import Field
+
+    given: dict[str, Any] = {
+        name: value for name in _META_FIELDS if (value := getattr(item, name)) is not None
+    }
+    if "extra_json_schema" in given:
+        given["json_schema_extra"] = given.pop("extra_json_schema")
+    return Field(**given)
+
+
+_META_FIELDS = (
+    *("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length"),
+    *("title", "description", "examples", "extra_json_schema"),
+)
+
+
+def _map_metadata(annotation: Any, change: Callable[[Any], Any]) -> Any:
+    """The annotation with every item of every `Annotated[…]` in it changed."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        kind = _map_metadata(parts[0], change)
+        for item in parts[1:]:
+            kind = Annotated[kind, change(item)]
+        return kind
+    if not any(get_origin(part) is Annotated for part in walk_annotation(annotation)):
         return annotation
-    kind, *metadata = get_args(annotation)
-    for item in metadata:
-        match item:
-            case str():
-                kind = Annotated[kind, Meta(description=item)]
-            case Header():
-                kind = Annotated[kind, Meta(extra_json_schema={PARAM_HEADER_KEY: item.name})]
-            case _:
-                kind = Annotated[kind, item]
-    return kind
+    return rebuild(annotation, tuple(_map_metadata(part, change) for part in parts))
 
 
-def _uses_pydantic(annotation: Any) -> bool:
-    """Whether any part of the annotation is a type or a constraint of pydantic."""
-    for part in walk_annotation(annotation):
-        kind = part if isinstance(part, type) else type(part)
-        if kind.__module__.partition(".")[0] in _PYDANTIC_PACKAGES or hasattr(
-            kind, "__pydantic_core_schema__"
-        ):
-            return True
-    return False
-
-
-def walk_annotation(annotation: Any) -> Iterator[Any]:
-    """The annotation and all its parts."""
-    yield annotation
-    for part in get_args(annotation):
-        yield from walk_annotation(part)
-
-
-def _find_custom_type(info: Any) -> str:
-    """The name of a class inside this type that JSON cannot represent; empty if there is none."""
-    if isinstance(info, msgspec.inspect.CustomType):
-        return info.cls.__name__
-    return next((name for part in child_types(info) if (name := _find_custom_type(part))), "")
-
-
-def _pydantic_supports(annotation: Any) -> bool:
-    """Whether pydantic is installed and supports the type."""
-    if "pydantic" not in sys.modules:
-        from importlib.util import find_spec
-
-        if find_spec("pydantic") is None:
-            return False
-    from holdfast.toolkit.pydantic_types import find_adapter
-
-    return find_adapter(annotation) is not None
+def _is_sdk_context(part: Any) -> bool:
+    """Whether a type is the `Context` of FastMCP or of the MCP SDK, which their tools get from their servers."""
+    return (
+        isinstance(part, type)
+        and part.__name__ == "Context"
+        and part.__module__.partition(".")[0] in ("fastmcp", "mcp")
+    )

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.type_support import all_child_types
 
 MAX_LENGTH = 1000
 _MAX_HARMLESS_REPEATS = 16
@@ -25,9 +26,14 @@ _MAX_HARMLESS_REPEATS = 16
 def check_patterns(tool: str, parameter: str, info: Any) -> None:
     """Raise BAD_TOOL if the type of a parameter contains a pattern that is not safe to run on untrusted text."""
     for text_type in _text_types(info, set()):
-        pattern = text_type.pattern
-        if pattern is not None and (problem := _find_problem(pattern, text_type.max_length)):
-            raise HoldfastError(codes.BAD_TOOL, f"The pattern of {parameter!r} of {tool!r} {problem}.")
+        if text_type.pattern is not None:
+            check_pattern(tool, parameter, text_type.pattern, text_type.max_length)
+
+
+def check_pattern(tool: str, parameter: str, pattern: str, max_length: int | None) -> None:
+    """Raise BAD_TOOL if a pattern is not safe to run on untrusted text of this length."""
+    if problem := _find_problem(pattern, max_length):
+        raise HoldfastError(codes.BAD_TOOL, f"The pattern of {parameter!r} of {tool!r} {problem}.")
 
 
 def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:
@@ -38,17 +44,8 @@ def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrTyp
     if isinstance(info, msgspec.inspect.StrType):
         yield info
         return
-    for part in (*child_types(info), *(field.type for field in getattr(info, "fields", ()))):
+    for part in all_child_types(info):
         yield from _text_types(part, visited)
-
-
-def child_types(info: Any) -> Iterator[Any]:
-    """The types that a type consists of, such as the items of a list or the members of a union; no object fields."""
-    for name in ("type", "item_type", "key_type", "value_type"):
-        if (part := getattr(info, name, None)) is not None:
-            yield part
-    yield from getattr(info, "types", ())
-    yield from getattr(info, "item_types", ())
 
 
 def _find_problem(pattern: str, max_length: int | None) -> str:

@@ -1,60 +1,147 @@
-"""Arguments with pydantic types. Imported only for tools that have such arguments: importing pydantic takes about 100 ms."""
+"""Arguments and results with pydantic types. Imported only for tools that use them: importing pydantic takes about 100 ms."""
 
+import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
 
 from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.parameter import Issue
+from holdfast.toolkit.type_support import UnsupportedTypeError
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+_MAX_ISSUES = 32
 
 
-def find_adapter(annotation: Any) -> "TypeAdapter[Any] | None":
-    """The pydantic adapter of a type; None when pydantic does not support the type."""
+def check_support(annotation: Any) -> None:
+    """Raise `UnsupportedTypeError` unless pydantic supports a type and can make its JSON Schema."""
     try:
-        return _cached_adapter(annotation)
-    except TypeError:  # the annotation is not hashable
-        return _make_adapter(annotation)
+        json_schema(annotation)
+    except PydanticUserError as error:
+        raise UnsupportedTypeError(_first_sentence(error)) from None
 
 
 def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
     """Decode and validate an argument. Return its value and no issues, or None and the issues."""
-    from pydantic import ValidationError
-
-    adapter = find_adapter(annotation)
-    assert adapter is not None
     try:
-        return adapter.validate_json(raw), []
+        return _adapter(annotation).validate_json(raw), []
     except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [
             {
                 "field": ".".join((name, *map(str, problem["loc"]))),
                 "code": problem["type"],
                 "message": problem["msg"],
             }
-            for problem in error.errors(include_url=False, include_context=False, include_input=False)
+            for problem in problems[:_MAX_ISSUES]
         ]
 
 
+def dump(annotation: Any, value: object) -> object:
+    """The JSON value of a returned value. A value of another type is converted, or `ResultMismatchError` is raised."""
+    adapter = _adapter(annotation)
+    try:
+        return adapter.dump_python(value, mode="json", warnings="error")
+    except PydanticSerializationError:
+        pass
+    try:
+        return adapter.dump_python(adapter.validate_python(value), mode="json", warnings="error")
+    except (PydanticSerializationError, ValidationError) as error:
+        raise ResultMismatchError(f"The result does not match the declared type: {error}") from None
+
+
+def dump_default(annotation: Any, value: object) -> Json:
+    """The JSON value of a default; raises `UnsupportedTypeError` if it does not have the type of its parameter."""
+    try:
+        return cast("Json", _adapter(annotation).dump_python(value, mode="json", warnings="error"))
+    except PydanticSerializationError:
+        raise UnsupportedTypeError("is not of the type of its parameter") from None
+
+
 def json_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
-    """The JSON Schema of a type without its `$defs`, and the `$defs`."""
-    adapter = find_adapter(annotation)
-    assert adapter is not None
-    schema = cast("dict[str, Json]", adapter.json_schema(ref_template="#/$defs/{model}"))
-    definitions = schema.pop("$defs", {})
-    return schema, definitions if isinstance(definitions, dict) else {}
+    """The JSON Schema of an argument without its `$defs`, and the `$defs`."""
+    return _split_schema(_adapter(annotation).json_schema(schema_generator=_ShortSchema))
+
+
+def output_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
+    """The JSON Schema of a result without its `$defs`, and the `$defs`."""
+    return _split_schema(
+        _adapter(annotation).json_schema(by_alias=False, mode="serialization", schema_generator=_OutputSchema)
+    )
+
+
+def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
+    """The patterns inside a type, each with the greatest length of the text that it is matched with."""
+    return _find_patterns(_adapter(annotation).core_schema)
+
+
+class _ShortSchema(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes from the names of fields and classes. A title of the author's stays."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> Any:
+        return _without_class_name(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> Any:
+        return _without_class_name(super().dataclass_schema(schema), schema["cls"])
+
+    def typed_dict_schema(self, schema: Any) -> Any:
+        return _without_class_name(super().typed_dict_schema(schema), schema.get("cls"))
+
+
+class _OutputSchema(_ShortSchema):
+    """Uses the aliases of a model only if the model is serialised with them."""
+
+    def model_schema(self, schema: Any) -> Any:
+        before = self.by_alias
+        self.by_alias = bool(schema["cls"].model_config.get("serialize_by_alias"))
+        try:
+            return super().model_schema(schema)
+        finally:
+            self.by_alias = before
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return _cached_adapter(annotation)
+    except TypeError:  # the annotation is not hashable
+        return TypeAdapter(annotation)
 
 
 @cache
-def _cached_adapter(annotation: Any) -> "TypeAdapter[Any] | None":
-    return _make_adapter(annotation)
+def _cached_adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
 
 
-def _make_adapter(annotation: Any) -> "TypeAdapter[Any] | None":
-    from pydantic import PydanticSchemaGenerationError, TypeAdapter
+def _without_class_name(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
+    if schema.get("title") == getattr(kind, "__name__", None):
+        schema.pop("title", None)
+    return schema
 
-    try:
-        return TypeAdapter(annotation)
-    except PydanticSchemaGenerationError:
-        return None
+
+def _split_schema(schema: dict[str, Any]) -> tuple[JsonObject, JsonObject]:
+    definitions = schema.pop("$defs", {})
+    return cast("JsonObject", schema), cast("JsonObject", definitions)
+
+
+def _find_patterns(schema: Any) -> Iterator[tuple[str, int | None]]:
+    if isinstance(schema, dict):
+        part = cast("dict[str, Any]", schema)
+        if part.get("type") == "str" and "pattern" in part:
+            pattern: str | re.Pattern[str] = part["pattern"]
+            yield pattern if isinstance(pattern, str) else pattern.pattern, part.get("max_length")
+        for inner in part.values():
+            yield from _find_patterns(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in cast("list[Any]", schema):
+            yield from _find_patterns(inner)
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")

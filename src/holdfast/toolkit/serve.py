@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from holdfast.toolkit.authentication import (
     TokenAuthenticator,
     authenticator_from_env,
 )
+from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
@@ -56,16 +57,27 @@ async def serve_stdio(box: Toolbox, *, allow_eval: bool = False) -> None:
     from holdfast.wire.pipe import connect_stdio
 
     authenticator = authenticator_from_env(os.environ, box.aliases)
-    peer = server_peer(box.server(authenticator, allow_eval=allow_eval))
-    async with _stop_on_signals(box) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
+    server = box.server(authenticator, allow_eval=allow_eval)
+    peer = server_peer(server)
+    async with _run_until_stopped(box, server) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
         authenticator.log_identity_source()
         await _wait_for_first(peer.ended, stopped)
+        server.end_streams()
         if stopped.is_set():
             await peer.close(grace=_STOP_GRACE)
 
 
-async def serve_http(box: Toolbox, options: HttpOptions, *, allow_eval: bool = False) -> None:
-    """Serve every client that can reach the address, until a signal stops the server."""
+async def serve_http(
+    box: Toolbox,
+    options: HttpOptions,
+    *,
+    allow_eval: bool = False,
+    on_listening: Callable[[HttpOptions], None] | None = None,
+) -> None:
+    """Serve every client that can reach the address, until a signal stops the server.
+
+    `on_listening` gets the options with the port that was chosen, if it was 0.
+    """
     from holdfast.toolkit.http_server import bind, serve_app
     from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
 
@@ -78,10 +90,13 @@ async def serve_http(box: Toolbox, options: HttpOptions, *, allow_eval: bool = F
     )
     server = box.server(authenticator, allow_eval=allow_eval)
     app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
-    async with _stop_on_signals(box) as stopped, serve_app(app, sock):
+    async with _run_until_stopped(box, server) as stopped, serve_app(app, sock):
         authenticator.log_identity_source()
         log.info("listening", extra={"url": options.url})
+        if on_listening is not None:
+            on_listening(options)
         await stopped.wait()
+        server.end_streams()
         app.close()
 
 
@@ -115,16 +130,32 @@ def _audiences(options: HttpOptions) -> set[str]:
 
 
 @asynccontextmanager
-async def _stop_on_signals(box: Toolbox) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGINT and SIGTERM set. When the block ends, dispose of the driven sessions."""
+async def _run_until_stopped(box: Toolbox, server: ToolServer) -> AsyncIterator[asyncio.Event]:
+    """Start the lifespan, and yield an event that SIGINT and SIGTERM set. When the block ends, close what calls have used."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     try:
+        await _start(server, stopped)
         yield stopped
     finally:
-        await box.dispose()
+        try:
+            await box.dispose()
+        finally:
+            await server.close()
+
+
+async def _start(server: ToolServer, stopped: asyncio.Event) -> None:
+    """Start the lifespans, until a signal stops the server."""
+    tasks = [asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _wait_for_first(*events: asyncio.Event) -> None:

@@ -2,11 +2,10 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET
+import msgspec
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
@@ -14,17 +13,17 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.argument_schema import ArgumentSchema
 from holdfast.toolkit.call import Call
-from holdfast.toolkit.parameter import Parameter, read_parameter, walk_annotation
+from holdfast.toolkit.given import Given, GivenParameter, find_given, has_nested_given, read_given
+from holdfast.toolkit.parameter import Parameter, hidden_default, read_parameter
+from holdfast.toolkit.type_support import walk_annotation
 
 WORKSPACE = "workspace"
 _WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Omit it to use the session's own workspace."
-# A default that makes an argument optional. The schema does not show it, because it is not JSON.
-_HIDDEN_DEFAULT = object()
 _INJECTED_TYPES = (Call, SessionContext, Workspace)
+_METHOD_ADVICE = {"self": " To use a method, make the object first: box.add(define_tool(thing.method))."}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectedParameter:
+class InjectedParameter(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter that the dispatcher fills in."""
 
     name: str
@@ -32,32 +31,52 @@ class InjectedParameter:
     """False if its annotation allows None, as in `session: SessionContext | None`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """The parameters of a handler: the arguments that callers send, and up to three that the dispatcher injects."""
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a handler: the arguments that callers send, and those that the dispatcher injects."""
 
     arguments: ArgumentSchema
     call: InjectedParameter | None = None
     session: InjectedParameter | None = None
     workspace: InjectedParameter | None = None
+    given: tuple[GivenParameter, ...] = ()
+    """The parameters that providers give."""
+    returns: Any = Any
+    """The declared type of the result; `Any` if none is declared."""
 
 
-def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
-    """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool."""
+def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False) -> Signature:
+    """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool.
+
+    If `lax`, texts are converted to the numbers and booleans that they represent.
+    """
     parameters: list[Parameter] = []
     injected: dict[type, InjectedParameter] = {}
+    given: list[GivenParameter] = []
     hints = _read_type_hints(tool, handler)
     for name, declared in inspect.signature(handler).parameters.items():
         if declared.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
             raise _bad_tool(tool, f"{str(declared)!r} cannot be passed by keyword.")
         if name not in hints:
-            raise _bad_tool(tool, f"its parameter {name!r} has no type annotation.")
+            raise _bad_tool(
+                tool, f"its parameter {name!r} has no type annotation.{_METHOD_ADVICE.get(name, '')}"
+            )
         if name.startswith("_"):
             raise _bad_tool(tool, f"its parameter {name!r} begins with an underscore.")
+        if isinstance(declared.default, Given):
+            raise _bad_tool(
+                tool, f"write its parameter {name!r} as Annotated[…, Given(…)], without a default."
+            )
+        if (provided := find_given(hints[name])) is not None:
+            given.append(read_given(tool, name, provided))
+            continue
+        if has_nested_given(hints[name]):
+            raise _bad_tool(
+                tool,
+                f"Given is inside the type of its parameter {name!r}. Write Annotated[…, Given(…)] around the type.",
+            )
         kind, required = _injected_type(hints[name])
         if kind is None:
-            default = UNSET if declared.default is inspect.Parameter.empty else declared.default
-            parameters.append(_read_argument(tool, name, hints[name], default))
+            parameters.append(_read_argument(tool, name, hints[name], declared.default))
             continue
         if kind in injected:
             raise _bad_tool(tool, f"two of its parameters have the type {kind.__name__}.")
@@ -68,12 +87,14 @@ def read_signature(tool: str, handler: Callable[..., Any]) -> Signature:
                     tool, f"its parameter of type Workspace must be called {WORKSPACE!r}, not {name!r}."
                 )
             annotation = Annotated[str, _WORKSPACE_DESCRIPTION]
-            parameters.append(read_parameter(tool, WORKSPACE, annotation, default=_HIDDEN_DEFAULT))
+            parameters.append(hidden_default(WORKSPACE, annotation))
     return Signature(
-        arguments=ArgumentSchema(parameters),
+        arguments=ArgumentSchema(parameters, lax=lax),
         call=injected.get(Call),
         session=injected.get(SessionContext),
         workspace=injected.get(Workspace),
+        given=tuple(given),
+        returns=hints.get("return", Any),
     )
 
 

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_origin
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
@@ -14,8 +14,13 @@ from holdfast.toolkit.argument_schema import find_param_headers
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
+from holdfast.toolkit.paging import Page
+from holdfast.toolkit.return_type import EnvelopeKind, ReturnType, read_return_type, union_members
 from holdfast.toolkit.signature import Signature, read_signature
 from holdfast.wire.mcp.tools import ParamHeader
+
+if TYPE_CHECKING:
+    from holdfast.toolkit.server_state import Lifespan
 
 Handler = Callable[..., Any]
 
@@ -62,6 +67,8 @@ class ToolDefinition:
     """The tool's `_meta` in `tools/list`."""
     required_capabilities: Mapping[str, Any] | None = None
     """The capabilities that the client must declare, in MCP's form: `{"sampling": {}}`."""
+    lifespan: "Lifespan | None" = None
+    """The lifespan of the box that the tool was added to; its state is `call.state`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +80,30 @@ class Tool:
     """The name that clients see: the author's, with dots replaced by underscores."""
     operation: Operation
     signature: Signature
+    return_type: ReturnType
+    envelope: EnvelopeKind
     codes: tuple[Code, ...]
     is_async: bool
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the handler, a guard or a provider gets the call, and so can ask the client."""
+        signature = self.signature
+        return bool(
+            (signature.call and self.is_async)
+            or self.definition.guards
+            or any(parameter.provider.uses_call for parameter in signature.given)
+        )
 
     @property
     def schema(self) -> JsonObject:
         """The JSON Schema of the arguments."""
         return self.definition.input_schema or self.signature.arguments.json_schema
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        """The JSON Schema of the structured content; None if the handler does not declare what it returns."""
+        return self.return_type.output_schema(self.envelope)
 
     @property
     def param_headers(self) -> tuple[ParamHeader, ...]:
@@ -89,9 +113,10 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The author's description, with a list of the error codes that the tool can fail with."""
-        names = ", ".join(code.name for code in self.codes)
-        return f"{self.definition.description}\n\nFails with: {names}.".lstrip()
+        """The author's description, with the error codes that the author declared. The manifest has all codes."""
+        if not self.definition.codes:
+            return self.definition.description
+        return f"{self.definition.description}\n\nFails with: {', '.join(sorted(self.definition.codes))}.".lstrip()
 
     @property
     def annotations(self) -> Annotations:
@@ -110,7 +135,13 @@ def define_tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinit
     return ToolDefinition(handler=handler, **fields)
 
 
-def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
+def build_tool(
+    definition: ToolDefinition,
+    registry: CodeRegistry,
+    *,
+    envelope: EnvelopeKind = "content",
+    lax: bool = False,
+) -> Tool:
     """Build the tool from its definition; raises BAD_TOOL when the definition is not valid."""
     name, operation = definition.name, parse_operation(definition.operation)
     if not _TOOL_NAME.fullmatch(name):
@@ -124,19 +155,21 @@ def build_tool(definition: ToolDefinition, registry: CodeRegistry) -> Tool:
             codes.BAD_TOOL,
             f"The tool {name!r} evaluates code. Add requires_eval_flag=True to its definition.",
         )
-    signature = read_signature(name, definition.handler)
+    signature = read_signature(name, definition.handler, lax=lax)
     declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
         definition=definition,
         name=name.replace(".", "_"),
         operation=operation,
         signature=signature,
-        codes=_possible_codes(definition, signature, declared),
+        return_type=read_return_type(name, signature.returns, envelope),
+        envelope=envelope,
+        codes=possible_codes(definition, signature, declared),
         is_async=inspect.iscoroutinefunction(definition.handler),
     )
 
 
-def _possible_codes(
+def possible_codes(
     definition: ToolDefinition, signature: Signature, declared: Iterable[Code]
 ) -> tuple[Code, ...]:
     """The declared codes and those of the toolkit's own errors, sorted by name."""
@@ -149,4 +182,6 @@ def _possible_codes(
         possible |= {codes.DENIED, codes.NO_CONTEXT}
     if signature.session:
         possible |= {codes.NO_CONTEXT}
+    if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
+        possible |= {codes.BAD_CURSOR}
     return tuple(sorted(possible, key=lambda code: code.name))

@@ -1,29 +1,40 @@
 """The MCP server of a toolbox: lists its tools and calls them, for clients of both eras, on any transport."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast.model import codes
-from holdfast.model.call import Failed
-from holdfast.model.context import META_KEY
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
+from holdfast.toolkit.client_requests import NO_CLIENT, DirectRequests
 from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.driven_sessions import SessionManager
+from holdfast.toolkit.envelope import Result
+from holdfast.toolkit.features import Features
+from holdfast.toolkit.outcome import Failed
+from holdfast.toolkit.request_call import make_call
+from holdfast.toolkit.round_trips import RoundTrips, Target, WaitingCalls, read_answers
+from holdfast.toolkit.server_state import Lifespan
+from holdfast.toolkit.subscriptions import Change, Subscriptions
 from holdfast.toolkit.tool import Tool
 from holdfast.wire.frame import EMPTY_OBJECT, Notification, PeerError, Raw, encode
-from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Era, PeerInfo
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader
 from holdfast.wire.mcp.tools import Tool as WireTool
 
+if TYPE_CHECKING:
+    from holdfast.toolkit.feature_server import FeatureServer
+
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-_CAPABILITIES: dict[str, Any] = {"tools": {}, "logging": {}, "extensions": {META_KEY: {}}}
+log = logging.getLogger(__name__)
 
 
 class ToolServer:
@@ -31,29 +42,64 @@ class ToolServer:
 
     def __init__(
         self,
-        implementation: Implementation,
-        instructions: str,
+        info: PeerInfo,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
+        features: Features,
+        lifespans: Sequence[Lifespan] = (),
         session_managers: Sequence[SessionManager[Any]] = (),
     ) -> None:
-        self.info = PeerInfo(
-            implementation=implementation, capabilities=_CAPABILITIES, instructions=instructions
-        )
+        self.info = info
         self._dispatcher = dispatcher
         self._authenticator = authenticator
+        self._features = features
+        self._lifespans = lifespans
         self._session_managers = session_managers
         self._dispose_tasks: set[asyncio.Task[None]] = set()
         self._log_levels: dict[str, int] = {}
         self._tool_list: Raw | None = None
+        self._subscriptions = Subscriptions()
+        self._waiting_calls = WaitingCalls()
+        tools = info.capabilities.get("tools")
+        self._is_dynamic = isinstance(tools, dict) and "listChanged" in tools
+
+    async def start(self) -> None:
+        """Start the lifespans. Otherwise, each starts at the first call that needs it."""
+        for lifespan in self._lifespans:
+            await self._dispatcher.server_state.start(lifespan)
+
+    def end_streams(self) -> None:
+        """End the subscriptions of all clients. They would keep their connections open."""
+        self._subscriptions.close()
+
+    async def close(self) -> None:
+        """Cancel the calls that wait for their clients, and close everything that calls have used."""
+        self.end_streams()
+        await self._waiting_calls.close()
+        await self._dispatcher.server_state.close()
+
+    def publish(self, change: Change) -> None:
+        """Tell the clients who want to hear of it that a list or a resource has changed."""
+        if change.list_name == "tools":
+            self._tool_list = None
+        if change.list_name is None or self._is_dynamic:
+            self._subscriptions.publish(change)
+        else:
+            log.warning(
+                "clients are not told of the change: use Toolbox(dynamic=True)",
+                extra={"list": change.list_name},
+            )
 
     async def answer(self, request: McpRequest) -> Any:
-        """The result of one request; raises METHOD_NOT_FOUND for methods that are not about tools or logging."""
+        """The result of one request; raises METHOD_NOT_FOUND for unknown methods."""
         match request.method:
             case "tools/call":
                 return await self._call_tool(request, request.decode_params(CallParams))
             case "tools/list":
-                self._authenticator.authenticate(request, mutates=False)
+                caller = self._authenticator.authenticate(request, mutates=False)
+                if self._is_dynamic:
+                    session_id = caller.session.session_id if caller.session else ""
+                    self._subscriptions.add_list(request, session_id, "tools")
                 return self._list_tools(request)
             case "logging/setLevel" if request.client.era is Era.HANDSHAKE:
                 self._authenticator.authenticate(request, mutates=True)
@@ -62,9 +108,16 @@ class ToolServer:
                 )
                 return EMPTY_OBJECT
             case _:
-                raise HoldfastError(
-                    codes.METHOD_NOT_FOUND, f"There is no method {request.method[:80]!r} here."
-                )
+                return await self._feature_server.answer(request)
+
+    @cached_property
+    def _feature_server(self) -> "FeatureServer":
+        """Made when it is needed: most servers have tools only."""
+        from holdfast.toolkit.feature_server import FeatureServer
+
+        return FeatureServer(
+            self._features, self._dispatcher, self._authenticator, self._subscriptions, self._run
+        )
 
     def on_notification(self, notification: Notification) -> None:
         """Ignore notifications: none is about tools."""
@@ -83,36 +136,57 @@ class ToolServer:
         self._authenticator.authorize(caller, body)
 
     def on_session_end(self, session_id: str) -> None:
-        """Forget the log level of an MCP session that has ended, and dispose of its driven sessions."""
+        """Forget an MCP session that has ended, and dispose of its driven sessions and kept values."""
         self._log_levels.pop(session_id, None)
+        self._subscriptions.remove_connection(session_id)
+        self._dispatcher.server_state.end_session(session_id)
         for manager in self._session_managers:
             if manager.has_owner(session_id):
                 task = asyncio.ensure_future(manager.dispose_owned(session_id))
                 self._dispose_tasks.add(task)
                 task.add_done_callback(self._dispose_tasks.discard)
 
-    async def _call_tool(self, request: McpRequest, params: CallParams) -> Raw:
+    async def _call_tool(self, request: McpRequest, params: CallParams) -> Any:
         tool = self._dispatcher.tools.get(params.name)
         caller = self._authenticator.authenticate(request, mutates=tool is None or tool.operation.mutates)
         if tool is not None and tool.definition.required_capabilities:
             _check_capabilities(tool.definition.required_capabilities, request.client.capabilities)
-        call = Call(
-            tool=params.name,
-            call_id=request.id,
-            session=caller.session,
-            announced_workspace=caller.announced_workspace,
-            client=request.client.implementation.name,
-            mcp_session_id=request.http.session_id if request.http else "",
-            connection=caller.connection,
-            meta=request.meta,
-            notify=request.notify,
-            level=self._log_level(request),
-        )
-        dispatched = await self._dispatcher.dispatch(call, params.arguments)
+        asks = tool is not None and bool(request.client.capabilities) and tool.may_ask
+        if tool is not None and (asks or params.request_state is not None):
+            target = Target(caller, request.method, tool.name, params.arguments)
+            return await self._run(request, tool, target, partial(self._dispatch, params.arguments))
+        call = make_call(request, caller, params.name, level=self._log_level(request))
+        return await self._dispatch(params.arguments, call)
+
+    async def _dispatch(self, arguments: Raw, call: Call) -> Result:
+        dispatched = await self._dispatcher.dispatch(call, arguments)
         envelope = dispatched.envelope
         if isinstance(envelope, Failed) and envelope.code == codes.UNKNOWN_TOOL.name:
             raise HoldfastError(codes.UNKNOWN_TOOL, envelope.message)  # MCP requires a protocol error here
-        return dispatched.result
+        return dispatched.members
+
+    async def _run(
+        self,
+        request: McpRequest,
+        tool: Tool,
+        target: Target,
+        work: Callable[[Call], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        """Run a call that may ask its client, in the way of the client's era."""
+        caller = target.caller
+        client, level = request.client, self._log_level(request)
+        may_ask = bool(client.capabilities) and tool.may_ask
+        if client.era is Era.HANDSHAKE:
+            asker = DirectRequests(client.capabilities, request.back_channel.ask) if may_ask else NO_CLIENT
+            return await work(make_call(request, caller, tool.name, asker, level=level))
+        answers, state = read_answers(request)
+        if state:
+            return await self._waiting_calls.resume(state, target, request, answers)
+        if not may_ask:
+            return await work(make_call(request, caller, tool.name, level=level))
+        trips = RoundTrips(request, answers)
+        call = make_call(request, caller, tool.name, trips, level=level)
+        return await self._waiting_calls.run(target, trips, work(call))
 
     def _list_tools(self, request: McpRequest) -> Raw:
         if request.decode_params(_ListParams).cursor is not None:
@@ -150,6 +224,7 @@ def _to_wire(tool: Tool) -> WireTool:
         title=tool.definition.title or None,
         description=tool.description,
         input_schema=Raw(encode(tool.schema)),
+        output_schema=UNSET if tool.output_schema is None else Raw(encode(tool.output_schema)),
         annotations=Raw(encode(tool.annotations)),
         meta=UNSET if tool.definition.meta is None else Raw(encode(tool.definition.meta)),
     )

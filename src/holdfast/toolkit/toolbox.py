@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 import msgspec
 
@@ -14,12 +15,21 @@ from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
 from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import CodeRegistry
+from holdfast.toolkit.features import Features
 from holdfast.toolkit.observers import Observer
 from holdfast.toolkit.plugins import load_plugin
+from holdfast.toolkit.return_type import EnvelopeKind
+from holdfast.toolkit.server_state import LifespanFunction, read_lifespan
+from holdfast.toolkit.subscriptions import Change, ListName
 from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, define_tool
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
-from holdfast.wire.mcp.eras import Implementation
+from holdfast.wire.mcp.eras import Implementation, PeerInfo
+
+if TYPE_CHECKING:
+    from holdfast.toolkit.feature_handler import BoxParts
+    from holdfast.toolkit.prompt import PromptOptions
+    from holdfast.toolkit.resource import ResourceOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +38,7 @@ T = TypeVar("T")
 class Toolbox:
     """The tools of one server, with their error codes, observers and driven sessions. A tool is checked when it is added."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         name: str,
         *,
@@ -36,11 +46,19 @@ class Toolbox:
         instructions: str = "",
         workspaces: WorkspaceLookup | None = None,
         aliases: ContextAliases = NO_ALIASES,
+        envelope: EnvelopeKind = "content",
+        arguments: Literal["strict", "lax"] = "strict",
+        lifespan: LifespanFunction | None = None,
+        dynamic: bool = False,
     ) -> None:
         self.name = name
         self.version = version
         self.instructions = instructions
         self.aliases = aliases
+        self.envelope: EnvelopeKind = _one_of("envelope", envelope, ("content", "meta"))
+        """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
+        self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
+        """Whether the text "2" is taken for a number (lax) or not."""
         self.deadline = 120.0
         """Seconds that a call may take, unless its tool sets another deadline."""
         self.slow_after = 1.0
@@ -50,6 +68,12 @@ class Toolbox:
         self._tools: dict[str, Tool] = {}
         self._observers: list[Observer] = []
         self._managers: list[SessionManager[Any]] = []
+        self._features = Features()
+        self._servers: WeakSet[ToolServer] = WeakSet()
+        self._lifespan = None if lifespan is None else read_lifespan(lifespan, self)
+        self._lifespans = [] if self._lifespan is None else [self._lifespan]
+        self.dynamic = dynamic
+        """Whether tools, resources or prompts are added or removed while the server runs. Clients are told then."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -63,18 +87,30 @@ class Toolbox:
         except ValueError as error:
             raise HoldfastError(codes.BAD_TOOL, str(error)) from None
 
-    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    @overload
+    def tool(self, handler: Callable[P, T], /) -> Callable[P, T]: ...
+
+    @overload
+    def tool(
+        self, handler: None = None, /, **options: Unpack[ToolOptions]
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+    def tool(self, handler: Callable[P, T] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Decorator: add the function to the box as a tool. The options are fields of `ToolDefinition`."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self.add(define_tool(handler, **options))
             return handler
 
-        return decorate
+        if isinstance(handler, str):
+            raise HoldfastError(codes.BAD_TOOL, f"To name a tool, write @box.tool(name={handler!r}).")
+        return decorate if handler is None else decorate(handler)
 
     def add(self, definition: ToolDefinition) -> Tool:
         """Check a definition and add the tool; raises BAD_TOOL when it is not valid or its name is taken."""
-        added = build_tool(definition, self._codes)
+        if definition.lifespan is None:
+            definition = replace(definition, lifespan=self._lifespan)
+        added = build_tool(definition, self._codes, envelope=self.envelope, lax=self.arguments == "lax")
         if added.name in self._tools:
             other = self._tools[added.name].definition.name
             raise HoldfastError(
@@ -82,25 +118,111 @@ class Toolbox:
                 f"Two tools would be called {added.name!r}: {other!r} and {definition.name!r}.",
             )
         self._tools[added.name] = added
+        self._publish(Change(list_name="tools"))
         return added
 
-    def include(self, box: "Toolbox", prefix: str) -> None:
-        """Add the tools of another box, as `<prefix>_<tool>`, with its codes, observers and managers of driven sessions.
+    @overload
+    def prompt(self, handler: Callable[P, T], /) -> Callable[P, T]: ...
 
-        If the name of a tool or a code is taken, nothing is added.
+    @overload
+    def prompt(
+        self, handler: None = None, /, **options: "Unpack[PromptOptions]"
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+    def prompt(self, handler: Callable[P, T] | None = None, /, **options: "Unpack[PromptOptions]") -> Any:
+        """Decorator: add the function to the box as a prompt. It returns a text, a `Message`, or a list of them."""
+
+        def decorate(handler: Callable[P, T]) -> Callable[P, T]:
+            self._features.add_prompt(handler, options, self._parts())
+            self._publish(Change(list_name="prompts"))
+            return handler
+
+        if isinstance(handler, str):
+            raise HoldfastError(codes.BAD_TOOL, f"To name a prompt, write @box.prompt(name={handler!r}).")
+        return decorate if handler is None else decorate(handler)
+
+    def resource(
+        self, uri: str, **options: "Unpack[ResourceOptions]"
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Decorator: add the function to the box as a resource. It returns text, bytes or data.
+
+        The variables of a template, such as `shop://{id}`, are parameters of the function.
+        """
+        if callable(uri):
+            raise HoldfastError(codes.BAD_TOOL, 'A resource needs a URI: write @box.resource("shop://menu").')
+
+        def decorate(handler: Callable[P, T]) -> Callable[P, T]:
+            self._features.add_resource(uri, handler, options, self._parts())
+            self._publish(Change(list_name="resources"))
+            return handler
+
+        return decorate
+
+    def completion(self, target: str, argument: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Decorator: the function suggests values for an argument of a prompt, or for a variable of a resource template.
+
+        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of texts.
+        """
+
+        def decorate(handler: Callable[P, T]) -> Callable[P, T]:
+            self._features.add_completer(target, argument, handler, self._parts())
+            return handler
+
+        return decorate
+
+    def remove(self, *, tool: str = "", resource: str = "", prompt: str = "") -> None:
+        """Remove a tool, a resource or a prompt by its name or URI; raises BAD_TOOL when there is none."""
+        removals: list[tuple[ListName, str, dict[str, Any]]] = [
+            ("tools", tool, self._tools),
+            ("resources", resource, self._features.resources),
+            ("prompts", prompt, self._features.prompts),
+        ]
+        for list_name, name, items in removals:
+            if not name:
+                continue
+            if items.pop(name, None) is None:
+                raise HoldfastError(codes.BAD_TOOL, f"There is no {list_name[:-1]} {name[:200]!r} to remove.")
+            if list_name != "tools":
+                self._features.remove_completers(name)
+            self._publish(Change(list_name=list_name))
+
+    def resource_updated(self, uri: str, *, session_id: str = "") -> None:
+        """Tell the clients that subscribed to this resource that it has changed. Can be called from any thread.
+
+        With `session_id`, only clients of that session are told: use it if the resource differs for each caller.
+        """
+        self._publish(Change(uri=uri, session_id=session_id))
+
+    def _publish(self, change: Change) -> None:
+        for server in list(self._servers):
+            server.publish(change)
+
+    def _parts(self) -> "BoxParts":
+        from holdfast.toolkit.feature_handler import BoxParts
+
+        return BoxParts(self._codes, self._lifespan)
+
+    def include(self, box: "Toolbox", prefix: str) -> None:
+        """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources.
+
+        Its codes, observers, lifespan and managers of driven sessions are added, too. If a name is taken, nothing is added.
         """
         codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
+        features_before = self._features.copy()
         try:
             self._codes.include(box._codes.custom_codes())
             for included in box.tools.values():
                 self.add(replace(included.definition, name=f"{prefix}_{included.name}"))
+            self._features.include(box._features, prefix, self._parts())
         except HoldfastError:
-            self._codes = CodeRegistry()
-            self._codes.include(codes_before)
-            self._tools = tools_before
+            self._codes.restore(codes_before)
+            self._tools.clear()
+            self._tools.update(tools_before)
+            self._features.restore(features_before)
             raise
         self._observers += box._observers
         self._managers += box._managers
+        self._lifespans += box._lifespans
 
     def plug_in(self, *names: str) -> None:
         """Add the tools of these plugins; raises BAD_PLUGIN when one cannot be loaded."""
@@ -133,23 +255,38 @@ class Toolbox:
             allow_eval=allow_eval,
             deadline=self.deadline,
             slow_after=self.slow_after,
+            envelope=self.envelope,
         )
         return Dispatcher(self._tools, self._codes, options, self._observers)
 
     def server(self, authenticator: Authenticator, *, allow_eval: bool = False) -> ToolServer:
         """An MCP server with these tools, not yet connected to a transport."""
-        implementation = Implementation(self.name, self.version)
-        return ToolServer(
-            implementation,
-            self.instructions,
+        info = PeerInfo(
+            implementation=Implementation(self.name, self.version),
+            capabilities=self._features.capabilities(is_dynamic=self.dynamic),
+            instructions=self.instructions,
+        )
+        server = ToolServer(
+            info,
             self.dispatcher(allow_eval=allow_eval),
             authenticator,
+            self._features,
+            self._lifespans,
             self._managers,
         )
+        self._servers.add(server)
+        return server
 
     def manifest(self) -> dict[str, Any]:
-        """Describe every tool, including eval tools, with its schema and error codes, and explain each code."""
-        return _build_manifest(self.name, self.version, self._tools.values())
+        """Describe every tool, including eval tools, with its schema and error codes, and explain each code.
+
+        Resources, templates and prompts are described as clients see them.
+        """
+        manifest = _build_manifest(self.name, self.version, self._tools.values()) | self._features.manifest()
+        more = {code.name: code for tool in self._features.tools() for code in tool.codes}
+        manifest["codes"] |= {name: _describe_code(more[name]) for name in more}
+        manifest["codes"] = dict(sorted(manifest["codes"].items()))
+        return manifest
 
     async def dispose(self) -> None:
         """Dispose of every driven session."""
@@ -161,6 +298,14 @@ class Toolbox:
         from holdfast.toolkit.main import main
 
         main(self, arguments)
+
+
+def _one_of(option: str, value: T, allowed: tuple[T, ...]) -> T:
+    """The value of an option; raises BAD_TOOL when it is not allowed."""
+    if value not in allowed:
+        choices = " or ".join(f'"{choice}"' for choice in allowed)
+        raise HoldfastError(codes.BAD_TOOL, f"{option} is {choices}, not {value!r}.")
+    return value
 
 
 def _build_manifest(name: str, version: str, tools: Iterable[Tool]) -> dict[str, Any]:
@@ -184,6 +329,7 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "takes_workspace": tool.signature.workspace is not None,
         "annotations": msgspec.to_builtins(tool.annotations),
         "input_schema": tool.schema,
+        "output_schema": tool.output_schema,
         "codes": [code.name for code in tool.codes],
     }
 

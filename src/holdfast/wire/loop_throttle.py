@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import monotonic
+from typing import TypeVar
 
 from holdfast.wire.lines import LongLines
 
+T = TypeVar("T")
 BURST_SECONDS = 0.01
 """How much work a session's servers may cause at once before reading pauses."""
 _SHARE_DIVISOR = 3  # one owner may use a third of the event loop's time
@@ -133,3 +135,33 @@ def _share_divisor(now: float) -> int:
     while _busy and next(iter(_busy.values())) < now:
         del _busy[next(iter(_busy))]
     return max(_SHARE_DIVISOR, _TOTAL_DIVISOR * len(_busy))
+
+
+def finish(steps: Generator[None, None, T]) -> T:
+    """Do work that consists of steps, all at once, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+async def finish_in_slices(steps: Generator[None, None, T], throttle: LoopThrottle | None = None) -> T:
+    """Do work like `finish`, but sleep for a millisecond after every millisecond of work, and for longer if `throttle` says so.
+
+    `asyncio.sleep(0)` would let other tasks run, but keep the GIL: the store's writer thread, which every session waits
+    for, would get it only after 5 ms.
+    """
+    while True:
+        if throttle is not None and throttle.must_wait(monotonic()):
+            await throttle.pause()
+        started = monotonic()
+        try:
+            while monotonic() < started + _SLICE_SECONDS:
+                next(steps)
+        except StopIteration as end:
+            return end.value
+        finally:
+            if throttle is not None:
+                throttle.charge_since(started)
+        await asyncio.sleep(_SLICE_SECONDS)

@@ -3,27 +3,39 @@
 Every check is a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
 decoder keeps only one of two equal keys, so the result has fewer members. If the result is the same as the document,
 which is usual, there are no duplicates and nothing needs to be counted.
+
+A call into C holds up every thread, the event loop included, until it returns. So a long document is read in slices
+where possible, and nothing may take more than some nanoseconds per byte. Numbers are the exception: msgspec needs 12
+microseconds for `1e308`, and a time that grows with the square of the digits for an integer. Therefore `decode_json`
+reads floats in another way, and integers have few digits.
 """
 
+import math
 import re
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.model.limits import Budget, Limits
+from holdfast.model.json import Json
+from holdfast.model.limits import DEFAULT_LIMITS, SMALL_BYTES, Budget, Limits
 
 T = TypeVar("T")
 
 # What a decoder raises for bad syntax, a wrong type, invalid UTF-8, or nesting too deep for the stack.
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-_decode = msgspec.json.Decoder[Any](Any).decode
 _encode = msgspec.json.Encoder().encode
 
 _SLICE_BYTES = 256 * 1024
+_SHORT_BYTES = 4 * 1024  # a document up to this size is quickly decoded, whatever it contains
+_LONG_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
+_TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+_EXTREME_EXPONENT = re.compile(rb"[eE][-+]?0*[23][0-9][0-9]")
+_MAX_EXTREME = 1000
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
@@ -33,11 +45,45 @@ class StrictJsonError(ValueError):
     """The JSON is invalid or over a limit. The message may be shown to the sender."""
 
 
+def _read_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return value
+
+
+@lru_cache(maxsize=256)
+def make_decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
+    """A function that decodes a checked document into a type. Floats in it are read in bounded time, unless it is typed `float`."""
+    return msgspec.json.Decoder(kind, float_hook=_read_float).decode
+
+
+_decode: Callable[[bytes | msgspec.Raw], Any] = make_decoder(Any)
+_decode_small = msgspec.json.Decoder[Any](Any).decode
+
+
+def decode_json(raw: bytes | msgspec.Raw) -> Json:
+    """Decode a document from a peer in linear time; raise one of `DECODE_ERRORS` if that fails.
+
+    Unlike `check_json`, this finds neither duplicate keys nor deep nesting.
+    """
+    if len(raw) <= SMALL_BYTES:
+        return _decode_small(raw)
+    digits = DEFAULT_LIMITS.digits
+    if (
+        len(raw) > _SHORT_BYTES
+        and _has_long_number(bytes(raw), digits)
+        and _has_long_number(strip_strings(bytes(raw)), digits)
+    ):
+        raise msgspec.DecodeError(_too_many_digits(DEFAULT_LIMITS))
+    return _decode(raw)
+
+
 def decode_strict(raw: bytes | msgspec.Raw, kind: type[T], limits: Limits) -> T:
     """Check a document and decode it into a type."""
     check_json(raw, limits)
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return make_decoder(kind)(raw)
     except msgspec.ValidationError as error:
         raise StrictJsonError(describe_decode_error(error)) from None
 
@@ -45,15 +91,24 @@ def decode_strict(raw: bytes | msgspec.Raw, kind: type[T], limits: Limits) -> T:
 def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
     """Raise `StrictJsonError` unless the document is valid, within the limits and without duplicate keys."""
     text = bytes(raw)
-    small = len(text) <= limits.digits and _count(text, b"{", b"[") <= limits.depth
-    without_strings = b"" if small else _check_limits(text, limits)
+    is_short = (
+        len(text) <= min(_SHORT_BYTES, limits.values)
+        and _count(text, b"{", b"[") <= limits.depth
+        and not _has_long_number(text, limits.digits)
+    )
+    without_strings = b"" if is_short else _check_limits(text, limits)
     try:
-        out = _encode(_decode(text))
+        value = (_decode_small if len(text) <= SMALL_BYTES else _decode)(text)
+        if len(text) > _LONG_BYTES:
+            has_duplicate = _count_decoded_members(value) != _count(without_strings, b":")
+        else:
+            out = _encode(value)
+            has_duplicate = out != text and count_members(out) != (
+                without_strings.count(b":") if without_strings else count_members(text)
+            )
     except DECODE_ERRORS as error:
         raise StrictJsonError(describe_decode_error(error)) from None
-    if out != text and count_members(out) != (
-        without_strings.count(b":") if without_strings else count_members(text)
-    ):
+    if has_duplicate:
         raise StrictJsonError("an object has a duplicate key")
 
 
@@ -97,15 +152,31 @@ def is_nested_within(text: bytes, depth: int) -> bool:
     return not _is_nested_deeper(strip_strings(text), depth)
 
 
-def count_members(text: bytes) -> int:
+def count_members(raw: bytes | msgspec.Raw) -> int:
     """Count the `"key": value` pairs of a valid document, at any depth."""
-    return strip_strings(text).count(b":")
+    return _count(strip_strings(bytes(raw)), b":")
 
 
 def strip_strings(text: bytes) -> bytes:
     """Remove the strings from a valid document. Brackets, commas, colons, numbers and literals remain."""
-    unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
-    return b"".join(unescaped.split(b'"')[::2])
+    if len(text) <= _SLICE_BYTES:
+        return b"".join(_remove_escapes(text).split(b'"')[::2])
+    kept: list[bytes] = []
+    rest = b""
+    is_in_string = False
+    for part in _slices(text):
+        joined = rest + part
+        backslashes = len(joined) - len(joined.rstrip(b"\\"))
+        end = len(joined) - backslashes % 2  # an escape is not cut
+        rest = joined[end:]
+        pieces = _remove_escapes(joined[:end]).split(b'"')
+        kept += pieces[is_in_string::2]
+        is_in_string ^= len(pieces) % 2 == 0
+    return b"".join(kept)
+
+
+def _remove_escapes(text: bytes) -> bytes:
+    return text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
 
 
 def describe_decode_error(error: BaseException) -> str:
@@ -123,12 +194,55 @@ def _check_limits(text: bytes, limits: Limits) -> bytes:
     without_strings = _strip_strings_within(text, limits.values)
     if without_strings is None:
         raise StrictJsonError(f"it has more than {limits.values} values")
-    # Only the first digit of a number begins a match: otherwise many long numbers would cost `digits` steps per byte.
-    if re.search(rb"(?<![0-9])[0-9]{%d}" % (limits.digits + 1), without_strings):
-        raise StrictJsonError(f"a number has more than {limits.digits} digits")
+    if _has_long_number(without_strings, limits.digits):
+        raise StrictJsonError(_too_many_digits(limits))
+    if _has_many_extreme_numbers(without_strings):
+        raise StrictJsonError(f"it has more than {_MAX_EXTREME} numbers like 1e300")
     if _is_nested_deeper(without_strings, limits.depth):
         raise StrictJsonError(f"it is nested more than {limits.depth} levels deep")
     return without_strings
+
+
+def _too_many_digits(limits: Limits) -> str:
+    return f"a number has more than {limits.digits} digits"
+
+
+def _has_long_number(text: bytes, digits: int) -> bool:
+    """Whether more digits than this follow each other, within a string or not."""
+    if len(text) <= digits:
+        return False
+    wanted = b"0" * (digits + 1)
+    if len(text) <= _SLICE_BYTES:
+        return wanted in text.translate(_TO_ZEROS)
+    before = b""
+    for part in _slices(text):
+        zeros = before + part.translate(_TO_ZEROS)
+        if wanted in zeros:
+            return True
+        before = zeros[-digits:]
+    return False
+
+
+def _has_many_extreme_numbers(without_strings: bytes) -> bool:
+    """Whether reading the floats with msgspec would take long: a tool whose argument is typed as a list of floats does so."""
+    if _count(without_strings, b"e", b"E") <= _MAX_EXTREME:
+        return False
+    return sum(len(_EXTREME_EXPONENT.findall(part)) for part in _slices(without_strings)) > _MAX_EXTREME
+
+
+def _count_decoded_members(value: Json) -> int:
+    """Count the members of all objects, at any depth. Unlike an encoder, this lets other threads run."""
+    members = 0
+    containers: list[Json] = [value]
+    while containers:
+        outer = containers.pop()
+        if isinstance(outer, dict):
+            members += len(outer)
+            outer = outer.values()
+        elif not isinstance(outer, list):
+            continue
+        containers += [inner for inner in outer if isinstance(inner, dict | list)]
+    return members
 
 
 def _strip_strings_within(text: bytes, values: int) -> bytes | None:
@@ -160,7 +274,7 @@ def _slices(text: bytes | bytearray) -> Iterator[bytes]:
 
 
 def _is_nested_deeper(without_strings: bytes, depth: int) -> bool:
-    brackets = without_strings.translate(_TO_PARENTHESES, _NOT_BRACKETS)
+    brackets = b"".join(part.translate(_TO_PARENTHESES, _NOT_BRACKETS) for part in _slices(without_strings))
     for _ in range(depth):
         if not brackets:
             return False

@@ -38,7 +38,9 @@ _MINIMUMS = {"memory_bytes": 1024**2, "processes": 1, "file_bytes": 0, "descript
 _MAX_NUMBER = 2**53
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _MUST_ESCAPE = re.compile(r'["\\\x00-\x1f\x7f]')
-_PATH_LINE = re.compile(r"""^[ \t]*+path[ \t]*+=[ \t]*+(?:"([^"\\\n]*+)"|'([^'\n]*+)')""", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*+\[", re.MULTILINE)
+_PATH_KEY = re.compile(r"""^[ \t]*+["']?path["']?[ \t]*+=[ \t]*+""", re.MULTILINE)
+_PATH_VALUE = re.compile(r"""(?:"([^"\\\n]*+)"|'([^'\n]*+)')[ \t\r]*+(?:#.*+)?$""", re.MULTILINE)
 
 
 def parse_workspace(slug: str, text: str) -> Workspace:
@@ -65,9 +67,23 @@ def format_workspace(workspace: Workspace) -> str:
 
 
 def guess_path(text: str) -> str:
-    """Find the path in a document, even if the document is invalid; empty if there is none."""
-    found = _PATH_LINE.search(text)
-    return (found[1] or found[2] or "") if found else ""
+    """Find the path in an invalid document; empty if it is uncertain.
+
+    If the document is not even TOML, it must have exactly one line with a path before its first table.
+    """
+    import tomllib
+
+    try:
+        path = tomllib.loads(text).get("path")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        head = _TABLE.split(text, maxsplit=1)[0]
+        keys = [*_PATH_KEY.finditer(head)]
+        value = _PATH_VALUE.match(head, keys[0].end()) if len(keys) == 1 else None
+        path = (value[1] or value[2]) if value else None
+    try:
+        return _parse_path(path)
+    except ValueError:
+        return ""
 
 
 def check_name(raw: object) -> str:

@@ -13,8 +13,14 @@ from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.private_files import make_private_folder
+from holdfast.model.real_path import StepBudget, real_path
 from holdfast.model.trust import Trust
-from holdfast.model.untrusted_file import open_untrusted_file, read_descriptor
+from holdfast.model.untrusted_file import (
+    UnusableFileError,
+    is_writable_by_others,
+    open_untrusted_file,
+    read_descriptor,
+)
 from holdfast.model.workspace import Workspace, is_slug, parse_slug, slugify, unique_slug
 from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
@@ -33,10 +39,19 @@ class InvalidWorkspace:
     file: Path
     message: str
     path: str = ""
-    """The path in the file; empty if none was found."""
+    """The path of the workspace's folder; empty if it is not known. Then no session can be opened in any folder."""
 
     def to_error(self) -> HoldfastError:
-        return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.message}")
+        return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.describe()}")
+
+    def describe(self) -> str:
+        """What is wrong with the file, and what this prevents."""
+        if self.path:
+            return self.message
+        return (
+            f"{self.message}\nSo it is not known which folder this workspace is, and no session can be opened in any folder."
+            " Correct or delete this file."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +82,12 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CacheEntry:
-    """A file that was read and parsed."""
+class _Entry:
+    """The file of a workspace, and the folder that it names."""
 
-    file_version: tuple[int, ...]
-    """Its `stat` values at that time."""
     content: Workspace | InvalidWorkspace
     folder: Path | None
-    """The real path of the workspace's folder; None if it is not known."""
+    """The real path of the workspace's folder at this moment; None if it is not known, and so the file is invalid."""
 
 
 class Registry:
@@ -82,7 +95,8 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._entries: dict[str, _CacheEntry] = {}
+        self._parsed: dict[str, tuple[tuple[int, ...], Workspace | InvalidWorkspace]] = {}
+        """By file name: the `stat` values of the file when it was read, and its content."""
 
     def add(
         self,
@@ -144,13 +158,14 @@ class Registry:
             file.unlink()
         except FileNotFoundError:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.") from None
-        self._entries.pop(file.name, None)
+        self._parsed.pop(file.name, None)
 
     def find(self, address: str) -> Workspace | None:
         """Find a workspace by its slug, its name, or an absolute path in it or in one of its git worktrees.
 
         Return the innermost of nested workspaces, and None if no workspace matches. Raise for a relative path, and if the
-        file of the workspace is invalid: otherwise a session would run without the workspace's limits.
+        file of the workspace is invalid: otherwise a session would run without the workspace's limits. If the folder of any
+        workspace is unknown, raise for every path: it could be in that folder.
         """
         address = address.strip()
         if not address:
@@ -169,8 +184,11 @@ class Registry:
         return self._find_by_slug_or_name(address)
 
     def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as part of its repository."""
-        entries = [(str(entry.folder), entry) for entry in self._scan() if entry.folder is not None]
+        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as part of its repository.
+
+        Raise if the folder of any workspace is unknown.
+        """
+        entries = [(str(folder), entry) for folder, entry in _require_folders(self._scan())]
         if not entries:
             return ()
         mounts = read_mounts()  # a bind mount may show a workspace at another path
@@ -204,21 +222,22 @@ class Registry:
         return _require_single(named, name) if named else None
 
     def _find_by_path(self, path: Path) -> Workspace | None:
-        by_folder: dict[Path | None, tuple[_CacheEntry, ...]] = {}
-        for entry in self._scan():
-            by_folder[entry.folder] = (*by_folder.get(entry.folder, ()), entry)
+        by_folder: dict[Path, tuple[_Entry, ...]] = {}
+        for folder, entry in _require_folders(self._scan()):
+            by_folder[folder] = (*by_folder.get(folder, ()), entry)
         if not by_folder:
             return None
+        budget = StepBudget()
         for folder in (path, *path.parents):
             if entries := by_folder.get(folder):
                 return _require_single(entries, str(folder))
-            if repository := find_repository(folder):
+            if repository := find_repository(folder, budget):
                 for above in (repository, *repository.parents):
                     if entries := by_folder.get(above):
                         return _require_single(entries, str(above))
         return None
 
-    def _scan(self) -> tuple[_CacheEntry, ...]:
+    def _scan(self) -> tuple[_Entry, ...]:
         """All files, sorted by name. A file is read again only if it has changed."""
         try:
             with os.scandir(self._folder) as items:
@@ -229,56 +248,50 @@ class Registry:
             raise HoldfastError(
                 codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
             ) from None
-        entries = {name: self._load_cached(name) for name in sorted(names) if not name.startswith(".")}
-        self._entries = {name: entry for name, entry in entries.items() if entry}
-        return tuple(self._entries.values())
+        entries = (self._load(name) for name in sorted(names) if not name.startswith("."))
+        return tuple(entry for entry in entries if entry is not None)
 
-    def _entry_of(self, slug: str) -> _CacheEntry | None:
-        """The cache entry of one slug; None if it has no file."""
-        name = self.file_of(slug).name
-        if entry := self._load_cached(name):
-            self._entries[name] = entry
-        return entry
+    def _entry_of(self, slug: str) -> _Entry | None:
+        """The entry of one slug; None if it has no file."""
+        return self._load(self.file_of(slug).name)
 
-    def _load_cached(self, name: str) -> _CacheEntry | None:
-        """The cache entry of a file, which is read again if it has changed; None if there is no such file."""
+    def _load(self, name: str) -> _Entry | None:
+        """The entry of a file, which is read again if it has changed; None if there is no such file."""
+        file = self._folder / name
         try:
-            status = os.lstat(f"{self._folder}/{name}")
+            status = os.lstat(file)
         except FileNotFoundError:
             return None
-        version = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
-        cached = self._entries.get(name)
-        if cached and cached.file_version == version:
-            return cached
-        return self._read_file(self._folder / name, version)
+        owner = (status.st_mode, status.st_uid, status.st_gid)
+        version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, *owner)
+        cached, content = self._parsed.get(name, (None, None))
+        if content is None or cached != version:
+            content = _parse_file(file)
+            self._parsed[name] = version, content
+        return self._locate(content, file)
 
-    def _read_file(self, file: Path, version: tuple[int, ...]) -> _CacheEntry:
-        text = ""
+    def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _Entry:
+        """Find the folder of a workspace. This is not cached: a link in its path can change at any time."""
+        if not content.path:
+            return _Entry(content=content, folder=None)
         try:
-            text = _read_text(file)
-            workspace = parse_workspace(parse_slug(file.stem), text)
-            folder = _resolve(workspace.path)
-            self._check_outside_data_folder(folder)
-            return _CacheEntry(file_version=version, content=workspace, folder=folder)
+            folder = _resolve(content.path)
         except HoldfastError as error:
-            path = guess_path(text)
-            try:
-                folder = _resolve(path) if path.startswith("/") else None
-            except HoldfastError:
-                folder = None
-            return _CacheEntry(
-                file_version=version,
-                content=InvalidWorkspace(file=file, message=error.message, path=path),
-                folder=folder,
-            )
+            return _Entry(content=InvalidWorkspace(file=file, message=error.message), folder=None)
+        try:
+            self._check_outside_data_folder(folder)
+        except HoldfastError as error:
+            content = InvalidWorkspace(file=file, message=error.message, path=content.path)
+        return _Entry(content=content, folder=folder)
 
     def _check_folder(self, path: Path) -> Path:
         if not path.is_absolute():
             raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is not an absolute path.")
         try:
-            folder = path.resolve(strict=True)
+            folder = Path(real_path(str(path)))
+            folder.stat()
             str(folder).encode()
-        except (OSError, RuntimeError, ValueError):
+        except (OSError, ValueError):
             raise HoldfastError(codes.BAD_FOLDER, f"There is no folder {str(path)!r}.") from None
         if not folder.is_dir():
             raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is a file. A workspace must be a folder.")
@@ -328,7 +341,25 @@ class Registry:
             os.close(lock)
 
 
-def _require_single(entries: tuple[_CacheEntry, ...], address: str) -> Workspace:
+def _parse_file(file: Path) -> Workspace | InvalidWorkspace:
+    text = ""
+    try:
+        text = _read_text(file)
+        return parse_workspace(parse_slug(file.stem), text)
+    except HoldfastError as error:
+        return InvalidWorkspace(file=file, message=error.message, path=guess_path(text))
+
+
+def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]:
+    """Each entry with its folder. Raise if a folder is unknown: any session may be in it, and would not have its limits."""
+    for entry in entries:
+        if entry.folder is None:
+            assert isinstance(entry.content, InvalidWorkspace)
+            raise entry.content.to_error()
+        yield entry.folder, entry
+
+
+def _require_single(entries: tuple[_Entry, ...], address: str) -> Workspace:
     first, *others = entries
     if others:
         slugs = ", ".join(map(_slug, entries))
@@ -338,13 +369,13 @@ def _require_single(entries: tuple[_CacheEntry, ...], address: str) -> Workspace
     return _require_valid(first)
 
 
-def _require_valid(entry: _CacheEntry) -> Workspace:
+def _require_valid(entry: _Entry) -> Workspace:
     if isinstance(entry.content, InvalidWorkspace):
         raise entry.content.to_error()
     return entry.content
 
 
-def _trust(entry: _CacheEntry) -> Trust:
+def _trust(entry: _Entry) -> Trust:
     return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
 
 
@@ -355,12 +386,13 @@ def _is_inside(path: str, folder: str) -> bool:
 
 def _repositories(path: Path) -> Iterator[str]:
     """The repositories of the git worktrees that this path lies in."""
+    budget = StepBudget()
     for folder in (path, *path.parents):
-        if repository := find_repository(folder):
+        if repository := find_repository(folder, budget):
             yield str(repository)
 
 
-def _slug(entry: _CacheEntry) -> str:
+def _slug(entry: _Entry) -> str:
     return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
 
@@ -368,8 +400,8 @@ def _resolve(path: str) -> Path:
     if ".." in Path(path).parts:
         raise HoldfastError(codes.BAD_WORKSPACE, f"{path[:80]!r} contains '..'. Write the path without it.")
     try:
-        return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError):
+        return Path(real_path(path))
+    except (OSError, ValueError):
         raise HoldfastError(codes.BAD_WORKSPACE, f"The path {path[:80]!r} cannot be resolved.") from None
 
 
@@ -377,18 +409,29 @@ def _read_text(file: Path) -> str:
     try:
         descriptor = open_untrusted_file(file, follow_link=False)
     except OSError as error:
-        raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
+        raise _unreadable(error) from None
     try:
         status = os.fstat(descriptor)
-        if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
+        if status.st_uid not in (os.geteuid(), 0):
+            raise HoldfastError(
+                codes.BAD_WORKSPACE_FILE, "It belongs to another user. Replace it with a copy of your own."
+            )
+        if is_writable_by_others(status):
             raise HoldfastError(
                 codes.BAD_WORKSPACE_FILE,
                 f"Other users can change it. Check its content, then run: {shlex.join(['chmod', '600', str(file)])}",
             )
         return read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(file)).decode("utf-8")
     except OSError as error:
-        raise HoldfastError(codes.BAD_WORKSPACE_FILE, f"It cannot be read: {error.strerror}.") from None
+        raise _unreadable(error) from None
     except UnicodeDecodeError:
         raise HoldfastError(codes.BAD_WORKSPACE_FILE, "It is not UTF-8. Save it as UTF-8.") from None
     finally:
         os.close(descriptor)
+
+
+def _unreadable(error: OSError) -> HoldfastError:
+    reason = f"It cannot be read: {error.strerror}."
+    if isinstance(error, UnusableFileError):
+        reason += f" It must be a regular file of at most {_MAX_FILE_BYTES} bytes."
+    return HoldfastError(codes.BAD_WORKSPACE_FILE, reason)

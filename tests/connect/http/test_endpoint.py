@@ -14,7 +14,6 @@ from starlette.routing import Route
 from holdfast.connect.http.egress import AddressPolicy
 from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.pools import Pool
-from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import connect_options, serve
@@ -57,7 +56,7 @@ async def open_endpoint(web: Web, path: str = "/mcp", **headers: str) -> AsyncIt
             spec=spec,
             options=connect_options(),
             sign=lambda context, body: "",
-            obtained=ObtainedSecrets(),
+            mask=lambda link, value: None,
         )
         await pool.close()
 

@@ -350,6 +350,7 @@ async def test_login_command_opens_the_browser_and_saves_the_login(
     unknown = await asyncio.to_thread(CliRunner().invoke, login, ["wob"])
 
     assert (done.exit_code, done.stdout) == (0, "Logged in to web.\n"), done.output
+    assert "The remote server 'web' asks you to log in here:\n  http://127.0.0.1:" in done.stderr
     assert isinstance(unknown.exception, HoldfastError)
     async with open_session(
         make_host, folder, {"web": http_entry(protected.url)}, connect_options()

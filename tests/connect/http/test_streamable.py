@@ -324,7 +324,7 @@ async def test_remote_links_can_be_closed_in_any_order_and_from_any_task(
         make_host({"web": http_entry(url)}, options=connect_options(Era.HANDSHAKE)) as host,
     ):
         sessions = await asyncio.gather(*(host.open(OpenOptions(cwd=folder)) for _ in range(4)))
-        await asyncio.gather(*(session.wait_for_servers() for session in sessions))
+        await asyncio.gather(*(session.wait_ready_and_store() for session in sessions))
         await asyncio.create_task(sessions[2].close())
         await sessions[0].close()
         left = await texts(sessions[1], "web.count", "web.count")

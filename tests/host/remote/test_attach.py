@@ -14,8 +14,7 @@ import pytest
 from holdfast.host.remote.client import AttachRequest, RemoteSession, attach_to_owner
 from holdfast.host.remote.sockets import SOCKETS_FOLDER
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Event, PermissionDecided, Prompted, Replied, StopReason, ToolEnded
 from holdfast.model.json import JsonObject
@@ -43,7 +42,7 @@ class Watcher:
     async def show(self, events: Sequence[StoredEvent]) -> None:
         self.events += events
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         self.asked.set()
         try:
             return await asyncio.shield(self.answer)

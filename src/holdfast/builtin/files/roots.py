@@ -4,7 +4,7 @@ import os
 import stat
 import unicodedata
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,9 +67,9 @@ class Roots:
     """Names of files and folders that the session may read, but not change."""
     folder_ids: tuple[tuple[int, int] | None, ...] = ()
     """Device and inode of each folder when the session got it; None if it did not exist."""
-    read_only: PathSet = PathSet()
-    """What the session may read, but not change: Holdfast's own code, and folders with programs that run unconfined in other
-    sessions."""
+    find_read_only: Callable[[], Sequence[str]] | None = None
+    """Finds what the session may read, but not change, such as folders with programs that run unconfined in other sessions.
+    Called before each change, because the user may approve a program, or add a link to a hook, at any time."""
 
     @classmethod
     def of(
@@ -77,7 +77,7 @@ class Roots:
         folders: Sequence[str],
         protected: PathSet,
         guarded_names: Collection[str] = (),
-        read_only: Sequence[str] = (),
+        find_read_only: Callable[[], Sequence[str]] | None = None,
     ) -> "Roots":
         """Make the roots of a session that gets these folders now."""
         return cls(
@@ -85,8 +85,12 @@ class Roots:
             protected,
             frozenset(map(comparable_name, guarded_names)),
             tuple(map(_folder_id, folders)),
-            PathSet.of(read_only),
+            find_read_only,
         )
+
+    def read_only_now(self) -> PathSet:
+        """What the session may not change at this moment. Blocks."""
+        return PathSet.of(self.find_read_only()) if self.find_read_only is not None else PathSet()
 
     def check_same_folder(self, root: str, folder_fd: int | None) -> None:
         """Raise if the folder at the root's path is not the one that the session got. `folder_fd` is None if it is missing."""

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
+from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
@@ -18,6 +20,7 @@ from holdfast.builtin.files.lines import count_lines, line_start
 from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.files.search import SKIPPED_FOLDERS, Search
 from holdfast.model import codes
+from holdfast.model.call import PREVIEW_KEY
 from holdfast.model.codes import Code
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
@@ -27,8 +30,11 @@ from holdfast.model.json import JsonObject
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads, run_in_slices
+from holdfast.resolve.executed_paths import Executed
 from holdfast.sandbox.own_code import OWN_CODE
+from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
+from holdfast.toolkit.call import Call
 from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
 from holdfast.wire.mcp.server import Service
@@ -68,10 +74,10 @@ def files_service(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
-    read_only: Sequence[str] = (),
+    find_executed: Callable[[], Executed] = Executed,
 ) -> Service:
     """Return the in-process server with the tools of `files_toolbox`."""
-    toolbox = files_toolbox(context, door, locks, protected, confined_folders, read_only)
+    toolbox = files_toolbox(context, door, locks, protected, confined_folders, find_executed)
     return toolbox.server(EnvironmentAuthenticator(context))
 
 
@@ -81,16 +87,22 @@ def files_toolbox(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
-    read_only: Sequence[str] = (),
+    find_executed: Callable[[], Executed] = Executed,
 ) -> Toolbox:
-    """Return the file tools of one session. They refuse the `protected` paths, and change nothing in the `read_only` ones.
+    """Return the file tools of one session. They refuse the `protected` paths.
+
+    In a sandboxed session, they change nothing that Holdfast runs unconfined. `find_executed` finds it, in other threads.
 
     `confined_folders` are the folders in which the host's confined servers run: there, the editor is not used.
     """
-    guarded_names = ()
+    folders = context.roots or (context.cwd,)
+    guarded_names, find_read_only = (), None
     if context.trust_level is Trust.SANDBOXED:
-        guarded_names, read_only = (*GUARDED_NAMES, *GUARDED_IF_PRESENT), (*OWN_CODE, *read_only)
-    roots = Roots.of(context.roots or (context.cwd,), PathSet.of(protected), guarded_names, read_only)
+        guarded_names, find_read_only = (
+            (*GUARDED_NAMES, *GUARDED_IF_PRESENT),
+            partial(_read_only_paths, folders, find_executed),
+        )
+    roots = Roots.of(folders, PathSet.of(protected), guarded_names, find_read_only)
     editor = None
     if door is not None:
         editor = EditorFiles(door, context.trust_level, confined_folders or ConfinedFolders())
@@ -125,6 +137,14 @@ def files_toolbox(
     return box
 
 
+def _read_only_paths(folders: Sequence[str], find_executed: Callable[[], Executed]) -> list[str]:
+    """The paths in a sandboxed session's folders that its confined servers may not change either. Blocks."""
+    executed = find_executed()
+    found = find_read_only_names(folders, (*OWN_CODE, *executed.programs_in(folders)))
+    paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
+    return [*paths, *executed.read_only_roots(folders)]
+
+
 class _Files:
     """The handlers of one session's tools. Every path is checked against the roots, even if the editor then opens the file.
 
@@ -136,6 +156,7 @@ class _Files:
         self, context: SessionContext, roots: Roots, locks: FileLocks, editor: EditorFiles | None
     ) -> None:
         self._owner = str(context.session_id)
+        self._cwd = PurePath(context.cwd)
         self._roots = roots
         self._locks = locks
         self._editor = editor
@@ -161,14 +182,15 @@ class _Files:
             return {"path": path, **part, **_note(snapshot)}
 
     async def write(
-        self, path: PathName, text: Annotated[str, "The whole text of the file."]
+        self, path: PathName, text: Annotated[str, "The whole text of the file."], call: Call
     ) -> dict[str, Any]:
         """Write a whole text file. Creates missing folders; replaces an existing file."""
         async with self._calls:
             await self._process(len(text), disk.encode_text, path, text)
+            if _is_preview(call):
+                return await self._preview_write(path, text)
             before = await self._snapshot(path, make_parents=True)
-            size = len(before.text or "") + len(text)
-            change = await self._process(size, describe_change, before.real, before.text, text)
+            change = await self._describe_change(before, text)
             await self._write(path, text, before)
             return {"path": path, "created": before.text is None, **change, **_note(before)}
 
@@ -177,6 +199,7 @@ class _Files:
         path: PathName,
         old: Annotated[str, "The exact text to replace; it must occur exactly once unless `all` is true."],
         new: Annotated[str, "The new text."],
+        call: Call,
         all: Annotated[bool, "Replace every occurrence."] = False,  # noqa: FBT002
     ) -> dict[str, Any]:
         """Change a text file by replacing an exact text in it."""
@@ -187,9 +210,9 @@ class _Files:
             replacement = Replacement(old=old, new=new, every=all)
             size = len(before.text) + len(old) + len(new)
             text, count = await self._process(size, replacement.apply, path, before.text)
-            size = len(before.text) + len(text)
-            change = await self._process(size, describe_change, before.real, before.text, text)
-            await self._write(path, text, before)
+            change = await self._describe_change(before, text)
+            if not _is_preview(call):
+                await self._write(path, text, before)
             return {"path": path, "replaced": count, **change, **_note(before)}
 
     async def list(self, path: Folder = ".") -> dict[str, Any]:
@@ -245,6 +268,19 @@ class _Files:
             answer["skipped"] = sorted(SKIPPED_FOLDERS)
         return answer
 
+    async def _preview_write(self, path: str, text: str) -> dict[str, Any]:
+        """The change that `write` would make. No folder is created."""
+        try:
+            return await self._describe_change(await self._snapshot(path), text)
+        except HoldfastError as error:
+            if error.code is not codes.NO_FILE:
+                raise
+            return await self._process(len(text), describe_change, str(self._cwd / path), None, text)
+
+    async def _describe_change(self, before: disk.FileSnapshot, text: str) -> dict[str, Any]:
+        size = len(before.text or "") + len(text)
+        return await self._process(size, describe_change, before.real, before.text, text)
+
     async def _snapshot(
         self, path: str, *, for_writing: bool = True, make_parents: bool = False
     ) -> disk.FileSnapshot:
@@ -290,6 +326,11 @@ class _Files:
         if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)
+
+
+def _is_preview(call: Call) -> bool:
+    """Whether the host asks what a call would change. No other client reaches this server, and the host removes such keys from calls."""
+    return call.meta.get(PREVIEW_KEY) is True
 
 
 def _note(snapshot: disk.FileSnapshot) -> dict[str, Any]:

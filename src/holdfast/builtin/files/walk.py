@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from holdfast.builtin.files.attributes import give_to_folder_owner
 from holdfast.builtin.files.roots import (
     MAX_LINKS,
+    PathSet,
     Roots,
     guarded_error,
     link_error,
@@ -102,6 +104,7 @@ class _Walk:
         self._path = path
         self._for_writing = for_writing
         self._make_parents = make_parents
+        self._read_only = roots.read_only_now() if for_writing else PathSet()
         self._went_through_link = False
         self._folder_fd = -1
         self._root = ""
@@ -204,13 +207,13 @@ class _Walk:
             return
         if step != "." and self._roots.is_guarded(step):
             raise guarded_error(self._path, self._roots.display_path(real))
-        if self._roots.read_only.contains(real, status):
+        if self._read_only.contains(real, status):
             raise read_only_error(self._path, self._roots.display_path(real))
 
     def _enter(self, step: str) -> None:
         if self._make_parents and not self._went_through_link:
             with suppress(FileExistsError):
-                os.mkdir(step, dir_fd=self._folder_fd)
+                _make_folder(step, self._folder_fd)
         self._move_to(os.open(step, _FOLDER_FLAGS, dir_fd=self._folder_fd))
         self._names.append(step)
 
@@ -221,6 +224,21 @@ class _Walk:
 
     def _real(self, *last: str) -> str:
         return "/".join([self._root.rstrip("/"), *self._names, *last]) or "/"
+
+
+def _make_folder(name: str, parent_fd: int) -> None:
+    """Create a folder. If root creates it, give it to the owner of its parent."""
+    os.mkdir(name, dir_fd=parent_fd)
+    if os.geteuid() == 0:
+        # Not `_FOLDER_FLAGS`: the owner of a folder cannot be changed through `O_PATH`.
+        folder_fd = os.open(
+            name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd
+        )
+        try:
+            if not os.listdir(folder_fd):  # noqa: PTH208 - else another program has put its own folder there
+                give_to_folder_owner(folder_fd, os.fstat(parent_fd))
+        finally:
+            os.close(folder_fd)
 
 
 def _open_root(path: str) -> int:

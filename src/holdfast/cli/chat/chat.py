@@ -167,7 +167,7 @@ class Chat(ABC):
                 return None
             self._printer.new_line()
             if about:
-                self._printer.print(about)
+                self._printer.print_lines(about)
             try:
                 answer = await self._input.ask(question)
             except InputInterruptedError:

@@ -59,6 +59,7 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
     from holdfast.model.descriptor_limit import raise_descriptor_limit
     from holdfast.model.permission import Mode
     from holdfast.resolve.protected_paths import paths_closed_to_tools
+    from holdfast.store.suspension import suspend_between_transactions
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
@@ -84,6 +85,7 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
     if chat_options.lease is None:
         check_folder("--cwd", str(chat_options.open_options.cwd), protected)
     raise_descriptor_limit()
+    suspend_between_transactions()
     with ExitDeadline() as deadline:
         exit_code = asyncio.run(_run(chat_options, on_end=deadline.start))
     sys.exit(exit_code)

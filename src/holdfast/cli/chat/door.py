@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.cli.text import format_arguments, replace_unprintable
+from holdfast.cli.diff import diff_lines
+from holdfast.cli.text import escape_unprintable, format_arguments, replace_unprintable, wrap
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
@@ -51,13 +51,14 @@ class TerminalDoor:
     def capabilities(self) -> DoorCapabilities:
         return DoorCapabilities(permission=self._ask is not None)
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Show the call, and ask until the user allows or rejects it. The end of the input counts as a rejection."""
         if self._ask is None:
             return Decision.REJECT
-        self._unanswered.add(call.call_id)
-        decision = await self._ask_about(self._ask, call, title, can_remember=can_remember)
-        self._unanswered.discard(call.call_id)
+        call_id = question.call.call_id
+        self._unanswered.add(call_id)
+        decision = await _ask_about(self._ask, question)
+        self._unanswered.discard(call_id)
         return decision
 
     def pop_decision_of_others(self, event: Event) -> str:
@@ -72,23 +73,6 @@ class TerminalDoor:
                 pass
         return ""
 
-    async def _ask_about(self, ask: Ask, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
-        why, answers = _MAY_CHANGE if can_remember else _EVERY_CALL
-        lines = format_arguments(msgspec.json.decode(call.arguments), shutil.get_terminal_size().columns)
-        shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
-        while True:
-            view = f"[v]iew the other {len(rest)} lines, " if rest else ""
-            answer = await ask(
-                f"  {replace_unprintable(title)} {why} {view}{answers}", _join_lines(shown, rest)
-            )
-            if answer is None:
-                return Decision.REJECT
-            answer = answer.strip().lower()
-            decision = _DECISIONS.get(answer)
-            if decision is not None and (can_remember or decision is not Decision.ALLOW_ALWAYS):
-                return decision
-            shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
-
     async def elicit(self, params: JsonObject) -> JsonObject:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot show forms.")
 
@@ -100,6 +84,33 @@ class TerminalDoor:
 
     async def write_text(self, path: str, text: str) -> None:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot write files.")
+
+
+async def _ask_about(ask: Ask, question: PermissionQuestion) -> Decision:
+    why, answers = _MAY_CHANGE if question.can_remember else _EVERY_CALL
+    lines = _describe(question)
+    shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
+    while True:
+        view = f"[v]iew the other {len(rest)} lines, " if rest else ""
+        answer = await ask(
+            f"  {replace_unprintable(question.title)} {why} {view}{answers}", _join_lines(shown, rest)
+        )
+        if answer is None:
+            return Decision.REJECT
+        answer = answer.strip().lower()
+        decision = _DECISIONS.get(answer)
+        if decision is not None and (question.can_remember or decision is not Decision.ALLOW_ALWAYS):
+            return decision
+        shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
+
+
+def _describe(question: PermissionQuestion) -> list[str]:
+    """The change that the call would make, if it is known, else its arguments."""
+    change, width = question.change, shutil.get_terminal_size().columns
+    if change is None:
+        return format_arguments(msgspec.json.decode(question.call.arguments), width)
+    lines = [change.path + (" (new file)" if change.old_text is None else ""), *diff_lines(change)]
+    return [row for line in lines for row in wrap(f"    {escape_unprintable(line)}", width)]
 
 
 def _join_lines(shown: list[str], rest: list[str]) -> str:

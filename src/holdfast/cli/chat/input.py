@@ -15,6 +15,7 @@ from holdfast.cli.output import discard_typed_input
 from holdfast.cli.text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import is_visible
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -311,7 +312,7 @@ class Completions:
         return word, {
             name: replace_unprintable(words[name])
             for name in sorted(words)
-            if name.startswith(word) and name.isprintable()
+            if name.startswith(word) and is_visible(name)
         }
 
 

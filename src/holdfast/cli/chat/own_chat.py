@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.cli.chat.banner import print_banner, print_usage
 from holdfast.cli.chat.chat import Chat
+from holdfast.cli.servers.review_server import Decision, has_undecided_servers, review_servers
 from holdfast.host.describe_session import Description, describe_session
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -50,6 +51,7 @@ class OwnChat(Chat):
         options = self._options
         open_options = replace(options.open_options, door=self._door)
         async with Host(settings=options.settings) as host:
+            await self._review_project(host, open_options)
             session = await (
                 host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
             )
@@ -65,7 +67,21 @@ class OwnChat(Chat):
                 await session.close()
         if self._has_typed:
             self._printer.new_line()
-            self._printer.print("\nTo resume this session: holdfast chat --resume", "dim")
+            self._printer.print()
+            self._printer.print("To resume this session: holdfast chat --resume", "dim")
+
+    async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
+        """Ask about servers of the project that need a decision, if the user is at a terminal."""
+        if not self._is_interactive or not await has_undecided_servers(host, open_options):
+            return
+        self._open_terminal()
+        self._printer.print("This folder has servers that you have not decided about:", "bold")
+
+        async def ask(question: str) -> str:
+            return await self._ask(f"{question} ", "") or ""
+
+        await review_servers(host, open_options, Decision(ask=ask), again=False)
+        self._printer.print()
 
     @asynccontextmanager
     async def _show_session(self, session: Session) -> AsyncIterator["_OwnSession"]:
@@ -136,7 +152,7 @@ class _OwnSession:
 @asynccontextmanager
 async def _connect_servers(session: Session, seconds: float) -> AsyncIterator[None]:
     """Wait up to `seconds` for the session's servers, then run the block. Slower servers keep connecting during the block."""
-    connecting = asyncio.create_task(session.wait_for_servers())
+    connecting = asyncio.create_task(session.wait_ready_and_store())
     try:
         await asyncio.wait([connecting], timeout=seconds)
         yield

@@ -1,4 +1,4 @@
-"""`holdfast servers`: list, explain, approve, revoke, import, log in to and log out of MCP servers."""
+"""`holdfast servers`: list, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers."""
 
 import click
 
@@ -18,6 +18,9 @@ _HERE = "holdfast.cli.servers"
             target=f"{_HERE}.list:explain",
             help="Show where a server is configured, and whether and why it is refused.",
         ),
+        "add": LazyCommand(target=f"{_HERE}.change:add", help="Add a server to your list."),
+        "remove": LazyCommand(target=f"{_HERE}.change:remove", help="Remove a server from your list."),
+        "edit": LazyCommand(target=f"{_HERE}.change:edit", help="Open your list of servers in an editor."),
         "approve": LazyCommand(
             target=f"{_HERE}.approve:approve",
             help="Review and approve a project's servers, and new or changed tools.",
@@ -39,7 +42,7 @@ _HERE = "holdfast.cli.servers"
     },
 )
 def servers() -> None:
-    """List, explain, approve, revoke, import, log in to and log out of MCP servers.
+    """List, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers.
 
     Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
     the client that opens a session. A project's servers run only after you approve them.
@@ -48,5 +51,6 @@ def servers() -> None:
     Examples:
       holdfast servers list                         list the servers of this folder
       holdfast servers explain github               show why a server is refused
+      holdfast servers add notes -- python notes.py add a server of your own
       holdfast servers import --from claude-desktop
     """

@@ -11,7 +11,7 @@ from holdfast.audit.audit import Audit
 from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
 from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import print_json, print_line, print_table
-from holdfast.cli.servers.approve import user_name
+from holdfast.cli.servers.user_name import user_name
 from holdfast.host.approvals import Approvals
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -20,7 +20,8 @@ from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import Approval
 
 _COLUMNS = ("server", "approved", "project file", "by", "when", "audit")
-_LISTED = ("server", "pin")  # a program is approved together with its server
+_KINDS = {"confined server": "the server, confined", "confined program": "the program, confined"}
+_LISTED = ("server", "confined server", "pin")  # a program is approved together with its server
 
 
 @click.command("approvals")
@@ -63,7 +64,7 @@ def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterat
         is_tool = what == "pin"
         yield {
             "server": server,
-            "approved": f"the tool {rest[-1]}" if is_tool else f"the {what}",
+            "approved": f"the tool {rest[-1]}" if is_tool else _KINDS.get(what, f"the {what}"),
             "file": "" if is_tool else origin_or_owner,
             "by": approval.by,
             "at": approval.at.isoformat(sep=" ", timespec="seconds"),
@@ -90,8 +91,8 @@ def _parts(key: str) -> list[str]:
 def revoke(*, name: str, file: Path | None) -> None:
     """Take back the approval of a project's server.
 
-    From now on, no session gets the server until you approve it again. Sessions that are open keep it until they
-    are closed. The file and the project need not exist any more.
+    From now on, no session gets the server until you approve it again. Where it is running, it is ended within a few
+    seconds. The file and the project need not exist any more.
 
     \b
     Examples:
@@ -109,4 +110,4 @@ def revoke(*, name: str, file: Path | None) -> None:
             f"No server {name[:80]!r} of '{origin}' is approved.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
-    print_line(f"Revoked: {name!r} of {origin}. Open sessions keep it until they are closed.")
+    print_line(f"Revoked: {name!r} of {origin}. Where it is running, it is ended within a few seconds.")

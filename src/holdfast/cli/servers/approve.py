@@ -1,9 +1,7 @@
 """`holdfast servers approve`: review and approve servers and tools."""
 
 import difflib
-import getpass
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -14,17 +12,16 @@ import click
 import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.output import confirm, print_for_review, print_line, print_wrapped
-from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry, quote
+from holdfast.cli.output import ask, confirm, print_for_review, print_line, print_wrapped
+from holdfast.cli.servers.describe_entry import quote
+from holdfast.cli.servers.review_server import Decision, Rights, review_servers
+from holdfast.cli.servers.user_name import user_name
 from holdfast.host.approvals import mask_definition
 from holdfast.host.host import Host
 from holdfast.masking.mask import Mask
-from holdfast.model.resolution import Stage
-from holdfast.model.server import Source
-from holdfast.resolve.entry_summary import entry_command, expand_command, summarize
-from holdfast.resolve.program import Program
+from holdfast.model.trust import Trust
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
-from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.validate import is_granted_host
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
@@ -34,99 +31,103 @@ _MAX_COMPARED_LINES = 2000  # comparing more would take too long
 @click.command()
 @click.argument("names", nargs=-1)
 @session_options
-@click.option("--yes", is_flag=True, help="Approve everything that is shown, without asking.")
-def approve(names: tuple[str, ...], options: SessionOptions, *, yes: bool) -> None:
+@click.option(
+    "--confined", "rights", flag_value="confined", help="Approve the servers as confined, without asking."
+)
+@click.option(
+    "--direct", "rights", flag_value="direct", help="Approve the servers with your rights, without asking."
+)
+@click.option(
+    "--readable",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Another path that a confined server may read. Implies --confined. Can be repeated.",
+)
+@click.option(
+    "--network",
+    multiple=True,
+    metavar="HOST",
+    help="A host that a confined server may reach. Implies --confined. Can be repeated.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Approve everything that is shown, without asking: servers as confined in a sandboxed session, otherwise with"
+    " your rights.",
+)
+def approve(
+    names: tuple[str, ...],
+    options: SessionOptions,
+    *,
+    rights: str | None,
+    readable: tuple[Path, ...],
+    network: tuple[str, ...],
+    yes: bool,
+) -> None:
     """Review and approve a project's servers, and new or changed tools.
 
-    Shows each server of the project's .mcp.json that you have not approved, with the files of the project that it
-    runs, then the tools that are new or changed since you approved them, and asks you to allow them. An approval is
-    only for what was shown: after a change, the server or tool needs a new approval. With NAMES, only these servers.
+    Shows each server of the project's .mcp.json that you have not approved, with the files that it runs, then the
+    tools that are new or changed since you approved them, and asks you to allow them. A server runs confined, in all
+    sessions, or with your rights, in direct sessions. An approval is only for what was shown: after a change, the
+    server or tool needs a new approval. With NAMES, only these servers.
 
     \b
     Examples:
       holdfast servers approve
-      holdfast servers approve github --yes
+      holdfast servers approve github --confined
+      holdfast servers approve github --confined --network api.github.com
     """
-    if not yes and not sys.stdin.isatty():
+    if readable or network:
+        if rights == Rights.DIRECT:
+            raise click.UsageError("--direct cannot be combined with --readable or --network.")
+        rights = Rights.CONFINED
+    for host in network:
+        if not is_granted_host(host):
+            raise click.UsageError(
+                f"--network: {host[:80]!r} is not a host name. Write example.org or example.org:443."
+            )
+    is_asking = sys.stdin.isatty() and not yes
+    if rights is None and not yes and not is_asking:
         raise click.UsageError(
             "Cannot ask for approval without a terminal. Review each server with `holdfast servers explain NAME`, "
-            "then add --yes."
+            "then add --confined, or --direct to approve it with your rights."
         )
 
+    async def ask_user(question: str) -> str:
+        return ask(question)
+
     async def work(host: Host) -> None:
-        decided = await _review_servers(host, options, names, yes=yes)
-        async with open_session(host, options.to_open_options()) as session:
-            decided += await _review_tools(host, session, names, yes=yes)
+        opening = options.to_open_options()
+        given = Rights(rights) if rights is not None else None
+        if given is None and yes:
+            is_sandboxed = await host.trust_of(opening) is Trust.SANDBOXED
+            given = Rights.CONFINED if is_sandboxed else Rights.DIRECT
+        decision = Decision(
+            ask=ask_user if is_asking else None,
+            rights=given,
+            readable=tuple(str(path.resolve()) for path in readable),
+            network=network,
+        )
+        decided = await review_servers(host, opening, decision, names=names)
+        async with open_session(host, opening) as session:
+            if yes or is_asking:
+                decided += await _review_tools(host, session, names, yes=yes)
+            else:
+                decided += _say_what_awaits(session, names)
         if not decided:
             print_line("Nothing awaits approval.")
 
     run_with_host(work)
 
 
-async def _review_servers(host: Host, options: SessionOptions, names: tuple[str, ...], *, yes: bool) -> int:
-    loaded, resolution = await host.plan(options.to_open_options())
-    refused = {refusal.server for refusal in resolution.refusals if refusal.stage is Stage.ADMIT}
-    decided = 0
-    for entry in loaded.entries:
-        if entry.source is not Source.PROJECT or entry.name not in refused:
-            continue
-        if not names or entry.name in names:
-            decided += await _review_server(host, entry, yes=yes)
-    return decided
-
-
-async def _review_server(host: Host, entry: ServerEntry, *, yes: bool) -> bool:
-    """Show a server with its program, and ask for approval. Return False if the server is approved already."""
-    words, folder = entry_command(entry), str(Path(entry.origin).parent)
-    program = await host.approvals.read_program(words, folder)
-    if await host.approvals.is_approved(entry, program):
-        return False
-    summary = summarize(entry)
-    # Quoted, as the values are: a name may contain words that look like Holdfast's own.
-    lines = [f"{quote(entry.name)}, from {quote(entry.origin)}"]
-    lines += (f"  {line}" for line in (*describe_entry(summary), *_describe_program(program)))
-    if change := await host.approvals.describe_program_change(entry, program):
-        lines.append(f"  since you approved it: {change}")
-    if not print_for_review(lines):
-        print_line("This is longer than the screen: scroll up and read all of it. In short:")
-        print_wrapped(f"  {describe_briefly(summary)}")
-    if program.problem:
-        print_line("  not approved: its program cannot be checked")
-        return True
-    if not yes and not confirm("Allow it in this project's sessions, with your rights?"):
-        return True
-    # The command's variables are filled in only now. If they name other files, these are part of the program too.
-    complete = await host.approvals.read_program(expand_command(words, os.environ), folder)
-    if complete.files != program.files:
-        print_line("  with its variables filled in:")
-        print_for_review(f"  {line}" for line in _describe_program(complete))
-        if complete.problem or not (yes or confirm("Allow this program too?")):
-            print_line("  not approved")
-            return True
-    await host.approvals.approve_server(entry, by=user_name(), program=complete)
-    print_line("  approved")
-    return True
-
-
-def user_name() -> str:
-    """The name of the user who approves. In a container, a user may have a number only."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"uid {os.getuid()}"
-
-
-def _describe_program(program: Program) -> Iterator[str]:
-    for number, path in enumerate(program.files):
-        yield f"{'program:   ' if number == 0 else '           '}{quote(path)}"
-    if program.problem:
-        yield f"problem:   {program.problem}"
-    if program.is_partial:
-        yield f"           It imports more files than these {len(program.files)}. Changes to the others are not noticed."
-    elif program.files:
-        yield "           Only these files are checked. Changes to other files that it loads are not noticed."
-    elif not program.problem:
-        yield "program:   none of the project's files is checked"
+def _say_what_awaits(session: Session, names: tuple[str, ...]) -> int:
+    """Say which tools were not decided about, because there is no terminal to ask at."""
+    waiting = [
+        name for name, tools in session.awaiting_approval.items() if tools and (not names or name in names)
+    ]
+    for name in waiting:
+        print_wrapped(f"{quote(name)} has new or changed tools. To approve them, add --yes.")
+    return len(waiting)
 
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:

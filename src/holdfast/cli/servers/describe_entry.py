@@ -5,14 +5,21 @@ import re
 from collections.abc import Iterator, Mapping
 
 from holdfast.cli.text import shorten
+from holdfast.masking.configured_secrets import secrets_in_mapping
+from holdfast.masking.likely_secrets import MASKED
+from holdfast.masking.looks_generated import looks_generated
 from holdfast.resolve.entry_summary import EntrySummary
 
 _MAX_WORD_CELLS = 60
 _MAX_WORDS = 12
+_MAX_VALUE_CELLS = 200
 
 
-def describe_entry(summary: EntrySummary) -> list[str]:
-    """Return all lines of an entry: command, arguments, URL, variables and headers. Values are quoted as in JSON."""
+def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return all lines of an entry: command, arguments, URL, variables, headers and grants. Values are quoted as in JSON.
+
+    With `environ`, the values of the variables that the entry refers to are shown, except secrets.
+    """
     lines: list[str] = []
     if summary.command:
         program, *args = summary.command
@@ -25,8 +32,23 @@ def describe_entry(summary: EntrySummary) -> list[str]:
     lines += _column("env:", _pairs(summary.env))
     lines += _column("headers:", _pairs(summary.headers))
     if summary.host_variables:
-        lines.append(f"uses:      {', '.join(summary.host_variables)} from your environment")
+        values = (_with_value(name, environ) for name in summary.host_variables)
+        lines.append(f"uses:      {', '.join(values)} from your environment")
+    lines += _column("network:", map(quote, summary.network))
+    lines += _column("can read:", map(quote, summary.readable))
+    if summary.is_confined:
+        lines.append("confined:  yes, in every session")
     return lines
+
+
+def _with_value(name: str, environ: Mapping[str, str] | None) -> str:
+    if environ is None:
+        return name
+    value = environ.get(name)
+    if value is None:
+        return f"{name} (not set)"
+    is_secret = any(secrets_in_mapping({name: value})) or looks_generated(value)
+    return f"{name} = {MASKED if is_secret else quote(shorten(value, _MAX_VALUE_CELLS))}"
 
 
 def describe_briefly(summary: EntrySummary) -> str:

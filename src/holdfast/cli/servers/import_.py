@@ -1,8 +1,5 @@
 """`holdfast servers import`: imports MCP servers from the configuration of another MCP client."""
 
-import json
-import os
-import tempfile
 from pathlib import Path
 
 import click
@@ -10,16 +7,14 @@ import click
 from holdfast import settings
 from holdfast.cli.output import print_for_review, print_line, print_table
 from holdfast.cli.servers.describe_entry import describe_entry
+from holdfast.cli.servers.servers_file import check_has_no_comments, read_servers_file, write_servers_file
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
 from holdfast.model.server import Source
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.resolve.entry_summary import summarize_unmasked
 from holdfast.resolve.importers import CLIENT_APPS, ClientApp, ImportedServer, read_servers
-from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.server_entry import ServerEntry
-from holdfast.wire.strict_json import StrictJsonError
 
 _MAX_BYTES = 16 * 1024 * 1024  # Claude Code's file also contains much else
 
@@ -52,12 +47,7 @@ def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
     """
     found = _read_client_files(CLIENT_APPS[app], file)
     user_file = settings.load().servers.user_file
-    user_config = _read_user_file(user_file)
-    servers = user_config.setdefault("mcpServers", {})
-    if not isinstance(servers, dict):
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f'{user_file} has no object "mcpServers".', hint="Fix the file first."
-        )
+    user_config, servers = read_servers_file(user_file)
     rows: list[tuple[str, str, str]] = []
     for server in found:
         if server.problem:
@@ -72,7 +62,8 @@ def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
             print_for_review((server.name, *(f"  {line}" for line in _describe(server, user_file))))
     print_table(("server", "status", "remarks"), rows)
     if not dry_run and any(status == "added" for _, status, *_ in rows):
-        _write_user_file(user_file, user_config)
+        check_has_no_comments(user_file)
+        write_servers_file(user_file, user_config)
         print_line(f"Written to {user_file}.")
 
 
@@ -110,32 +101,3 @@ def _read_client_files(app: ClientApp, file: Path | None) -> tuple[ImportedServe
             hint="Give the path of another file with --file.",
         )
     return tuple(found.values())
-
-
-def _read_user_file(user_file: Path) -> JsonObject:
-    try:
-        content = decode_json_with_comments(read_untrusted_file(user_file, limit=_MAX_BYTES))
-    except FileNotFoundError:
-        return {}
-    except (OSError, StrictJsonError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{user_file} cannot be read: {reason}.", hint="Fix the file first."
-        ) from None
-    if not isinstance(content, dict):
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{user_file} is not a JSON object.", hint="Fix the file first."
-        )
-    return content
-
-
-def _write_user_file(user_file: Path, content: JsonObject) -> None:
-    """Replace the file atomically. Only its owner can read it, because it may contain secrets."""
-    user_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=user_file.parent, prefix=".mcp-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(user_file)

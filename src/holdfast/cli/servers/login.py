@@ -44,7 +44,7 @@ def login(*, name: str, no_browser: bool, seconds: float) -> None:
     settings = settings_module.load()
 
     def show(url: str) -> None:
-        print_line("Log in here:", err=True)
+        print_line(f"The remote server {name!r} asks you to log in here:", err=True)
         print_line(f"  {url}", err=True)
         if not no_browser:
             click.launch(url)

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, replay, search, attach to, watch, move, delete and export sessions."""
+"""`holdfast sessions`: list, show, replay, search, attach to, watch, move, tag, delete and export sessions."""
 
 import click
 
@@ -31,11 +31,15 @@ _HERE = "holdfast.cli.sessions"
         "delete": LazyCommand(
             target=f"{_HERE}.change:delete", help="Delete sessions; their audit records are kept."
         ),
+        "prune": LazyCommand(
+            target=f"{_HERE}.change:prune", help="Delete sessions that were not used for a long time."
+        ),
+        "tag": LazyCommand(target=f"{_HERE}.change:tag", help="Add tags to a session, and remove tags."),
         "export": LazyCommand(target=f"{_HERE}.show:export", help="Write a session's events as JSON lines."),
     },
 )
 def sessions() -> None:
-    """List, show, replay, search, attach to, watch, move, delete and export sessions.
+    """List, show, replay, search, attach to, watch, move, tag, delete and export sessions.
 
     ID is the id of a session, or its first characters: at least four.
 

@@ -1,19 +1,21 @@
-"""`holdfast sessions move` and `delete`."""
+"""`holdfast sessions move`, `delete`, `prune` and `tag`."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from holdfast import settings
 from holdfast.audit.audit import Audit
+from holdfast.audit.delete_sessions import delete_session, delete_unused, find_unused
 from holdfast.audit.recovery import recover_session
 from holdfast.cli.find_session import find_session, short_id
 from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
 from holdfast.cli.options import path_option
 from holdfast.cli.output import confirm_or_abort, print_line
+from holdfast.cli.sessions.describe import time_ago
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.ids import SessionId
 from holdfast.resolve.protected_paths import is_protected, paths_closed_to_tools
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import SessionChange, StoredSession
@@ -77,12 +79,88 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 
     async def delete_all(store: Store, audit: Audit) -> None:
         for session_id in found:
-            await store.write(lambda tx, session_id=session_id: _delete(tx, audit, session_id))
+            await delete_session(store, audit, session_id)
 
     run_with_writable_store(path, delete_all)
-    print_line(f"Deleted {len(found)} session{'s' * (len(found) != 1)}.")
+    print_line(f"Deleted {_count(len(found))}.")
 
 
-def _delete(tx: Tx, audit: Audit, session_id: SessionId) -> None:
-    # This raises if the session is in use. It audits the interrupted calls before their events are deleted.
-    tx.delete(recover_session(tx, audit, session_id))
+@click.command()
+@click.option(
+    "--older-than",
+    "days",
+    type=click.IntRange(1),
+    metavar="DAYS",
+    help="Delete sessions that were not used for this many days. Default: the setting sessions.keep_days.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@path_option
+def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> None:
+    """Delete sessions that were not used for a long time. Their audit records are kept.
+
+    Open sessions are never deleted. To delete old sessions whenever Holdfast starts, set sessions.keep_days.
+
+    \b
+    Examples:
+      holdfast sessions prune --older-than 90 --dry-run
+      holdfast sessions prune --older-than 90
+    """
+    days = days or settings.load().sessions.keep_days
+    if not days:
+        raise click.UsageError("Say how many days to keep: add --older-than, or set sessions.keep_days.")
+    age = timedelta(days=days)
+    found = run_with_read_only_store(path, lambda store: find_unused(store, age))
+    for stored in found:
+        print_line(
+            f"{short_id(stored.context.session_id)}  {time_ago(stored.updated)}  {stored.title or '(no prompts)'}"
+        )
+    if not found:
+        print_line(f"No session was unused for {days} days.", err=True)
+        return
+    if dry_run:
+        print_line(f"Without --dry-run, {_count(len(found))} would be deleted.", err=True)
+        return
+    if not yes:
+        confirm_or_abort(f"Delete {_count(len(found))} permanently?", action="delete")
+    deleted = run_with_writable_store(path, lambda store, audit: delete_unused(store, audit, age))
+    print_line(f"Deleted {_count(deleted)}.")
+
+
+@click.command()
+@click.argument("session", metavar="ID")
+@click.argument("tags", metavar="[TAG]...", nargs=-1)
+@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. Can be repeated.")
+@path_option
+def tag(*, session: str, tags: tuple[str, ...], remove: tuple[str, ...], path: Path | None) -> None:
+    """Add tags to a session, and remove tags. Without any, print its tags.
+
+    \b
+    Examples:
+      holdfast sessions tag 3f2a release urgent
+      holdfast sessions tag 3f2a --remove urgent
+      holdfast sessions list --tag release
+    """
+    stored = run_with_read_only_store(path, lambda store: find_session(store, session))
+    missing = sorted(set(remove) - {*stored.tags, *tags})
+    if missing:
+        raise click.UsageError(f"{short_id(stored.context.session_id)} has no tag {missing[0][:80]!r}.")
+    if any(not name.strip() for name in tags):
+        raise click.UsageError("A tag must not be empty.")
+    if tags or remove:
+
+        def change(tx: Tx, audit: Audit) -> StoredSession:
+            hold = recover_session(tx, audit, stored.context.session_id)  # raises if the session is in use
+            before = tx.session(hold.session_id)
+            assert before is not None
+            kept = ({*before.tags} | {*tags}) - {*remove}
+            changed = tx.change(hold, SessionChange(tags=tuple(sorted(kept))))
+            tx.release(hold)
+            return changed
+
+        stored = run_with_writable_store(path, lambda store, audit: store.write(lambda tx: change(tx, audit)))
+    print_line(f"{short_id(stored.context.session_id)}: {', '.join(stored.tags) or 'no tags'}")
+
+
+def _count(sessions: int) -> str:
+    return f"{sessions} session{'s' * (sessions != 1)}"

@@ -17,7 +17,6 @@ from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
 from holdfast.connect.http.url import display_url, join_url, parse_url
 from holdfast.connect.server_text import start_of_server_text
-from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
 from holdfast.model.context import CONTEXT_HEADER, SessionContext
 from holdfast.model.errors import HoldfastError
@@ -76,9 +75,10 @@ class Endpoint:
         spec: ServerSpec,
         options: ConnectOptions,
         sign: Sign,
-        obtained: ObtainedSecrets,
+        mask: Callable[[object, str], None],
         credentials: Credentials | None = None,
     ) -> None:
+        """`mask` masks a value that the server chose for a link."""
         assert isinstance(spec.transport, Http | Sse)
         self._pool = pool
         self._name = spec.name
@@ -88,7 +88,7 @@ class Endpoint:
         self._uses_login = uses_login(spec)
         self._options = options
         self._sign = sign
-        self._obtained = obtained
+        self._mask = mask
         self._link_key = object()  # identifies the link in the obtained secrets
         self._credentials = credentials
 
@@ -99,7 +99,7 @@ class Endpoint:
 
     def mask(self, value: str) -> None:
         """From now on, mask this value, which the server chose for this link (such as a cookie), if it looks random."""
-        self._obtained.add_from_server(self._link_key, value)
+        self._mask(self._link_key, value)
 
     def join(self, reference: str) -> URL | None:
         """Resolve a reference that the server sent. None if its scheme, host or port differs from the server's."""

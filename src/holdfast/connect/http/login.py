@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import compare_digest
 from urllib.parse import parse_qs, urlsplit
@@ -22,11 +23,13 @@ from holdfast.connect.http.url import parse_url
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
+from holdfast.model.address import LOOPBACK_REASON, why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Sse
 
 _HEAD_BYTES = 16 * 1024
 _HEAD_SECONDS = 10.0
+_MAX_PAGE_LENGTH = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,10 @@ class LoginResult:
 
     server: str
     was_required: bool
+
+
+def _is_this_machine(host: str) -> bool:
+    return host == "localhost" or why_host_blocked(host) == LOOPBACK_REASON
 
 
 async def log_in(
@@ -64,6 +71,10 @@ async def log_in(
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
                 raise OAuthFlowError("the address of the login page is not http or https")
+            if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+                raise OAuthFlowError("the address of the login page is not encrypted (https)")
+            if len(url) > _MAX_PAGE_LENGTH:
+                raise OAuthFlowError("the address of the login page is too long")
             check_encrypted(parse_url(url), server_url)
             callback.state = parse_qs(parts.query).get("state", [""])[0]
             on_login_page(url)
@@ -82,7 +93,7 @@ async def log_in(
             spec=spec,
             options=options,
             sign=lambda context, request: "",
-            obtained=obtained,
+            mask=partial(obtained.add_from_server, ""),
             credentials=OAuthCredentials(spec, provider, choose_pool, options, is_interactive=True),
         )
         async with open_http_connection(

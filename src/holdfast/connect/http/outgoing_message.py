@@ -12,6 +12,7 @@ from holdfast.model.context import META_KEY, SessionContext, parse_context
 from holdfast.model.json import Json
 from holdfast.wire.frame import Id, Raw
 from holdfast.wire.mcp.eras import VERSION_KEY
+from holdfast.wire.strict_json import make_decoder
 
 CANCELLED = "notifications/cancelled"
 VERSION_HEADER = "MCP-Protocol-Version"
@@ -91,7 +92,7 @@ class _Message(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Message).decode
-_decode_fields = msgspec.json.Decoder(dict[str, Json]).decode
+_decode_fields = make_decoder(dict[str, Json])
 
 
 @lru_cache(maxsize=256)

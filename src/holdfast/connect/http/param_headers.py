@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-import msgspec
-
 from holdfast.wire.frame import Raw
 from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.parse_threads import PARSE_THREADS
-from holdfast.wire.strict_json import DECODE_ERRORS
+from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, make_decoder
 
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
@@ -42,7 +40,7 @@ class ParamHeaders:
         marked = self._by_tool.get(tool)
         if not marked or not arguments:
             return {}
-        decoded: object = msgspec.json.decode(arguments)
+        decoded = decode_json(arguments)
         values = ((name, _header_text(_value_at(decoded, path))) for path, name in marked)
         return {f"Mcp-Param-{name}": value for name, value in values if value is not None}
 
@@ -59,7 +57,7 @@ def _find_marked_in_tool(tool: Tool) -> tuple[tuple[_Path, str], ...]:
     return tuple(islice(_find_marked_in_schema(schema), _MAX_HEADERS))
 
 
-_decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_schema = make_decoder(dict[str, Any])
 
 
 def _find_marked_in_schema(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, str]]:

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.http.login_store import login_file, saved_credentials, uses_login
+from holdfast.connect.http.login_store import login_file, uses_login
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
@@ -42,9 +43,6 @@ class RemoteConnector:
         self._providers: dict[Path, LoginProvider] = {}
 
     async def __aenter__(self) -> Self:
-        # Mask the saved logins even if no link uses them: a local server may read their files.
-        for file, secrets in saved_credentials(self._logins):
-            self._obtained.add_credentials(file, secrets)
         return self
 
     async def __aexit__(
@@ -74,7 +72,9 @@ class RemoteConnector:
 
         def sign(context: SessionContext | None, request: bytes | None) -> str:
             sender = context or (scope.context if scope is not None else None)
-            return self._signer.sign(sender, audience, request) if sender is not None else ""
+            if sender is None:
+                return ""
+            return self._signer.sign(spec.lower_context(sender), audience, request)
 
         public_only = is_public_only(spec, scope)
         # A server that sessions share has a quota of its own.
@@ -87,7 +87,9 @@ class RemoteConnector:
             spec=spec,
             options=options,
             sign=sign,
-            obtained=self._obtained,
+            mask=partial(
+                self._obtained.add_from_server, scope.context.session_id if scope is not None else ""
+            ),
             credentials=self._credentials(spec, choose_pool, options),
         )
         async with open_http_connection(
@@ -125,9 +127,9 @@ class RemoteConnector:
 
 
 def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
-    """Whether the server must be at a public address: a client defined it, or a sandboxed session may use it."""
+    """Whether the server must be at a public address: a client defined it, it is confined, or a sandboxed session may use it."""
     trust = scope.context.trust_level if scope is not None else spec.min_trust
-    return spec.source is Source.CLIENT or trust is Trust.SANDBOXED
+    return spec.source is Source.CLIENT or spec.trust_in(trust) is Trust.SANDBOXED
 
 
 def _make_pools(reachable: tuple[str, ...]) -> "Pools":

@@ -14,7 +14,7 @@ from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import connect_socket
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.door import Door
+from holdfast.model.door import Door, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
@@ -29,6 +29,8 @@ from holdfast.wire.socket import SocketTransport
 
 CONNECT_SECONDS = 5.0
 """How long the owner of a session may take to answer."""
+_CHANGE_SECONDS = 30.0
+"""How long a change of the session may take. It waits until this process has handled the events before it."""
 
 OnEvents = Callable[[Sequence[StoredEvent]], Awaitable[None]]
 """Called with the session's next events, in order. Later events arrive after it has returned."""
@@ -78,30 +80,43 @@ class RemoteSession:
         return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)
 
     async def cancel(self) -> None:
-        """Cancel the running turn, and the prompts of this process that wait."""
-        await self._request(messages.CANCEL)
+        """Cancel the running turn, and the waiting prompts of this process. If the owner does not answer, leave the session."""
+        try:
+            await self._request(messages.CANCEL, timeout=CONNECT_SECONDS)
+        except HoldfastError as error:
+            if error.code is not codes.TIMEOUT:
+                raise
+            self._handler.end_reason = (
+                f"The session is open in {self._handler.owner}, which does not answer. It may be suspended."
+            )
+            await self._peer.close()
 
     async def change_mode(self, mode: Mode) -> None:
         """Use another mode from now on. Returns when `on_events` has handled the change."""
-        await self._request(messages.SET_MODE, messages.ModeParams(mode=mode))
+        await self._request(messages.SET_MODE, messages.ModeParams(mode=mode), timeout=_CHANGE_SECONDS)
 
     async def lower_trust(self) -> None:
-        """Make the session sandboxed for good. Returns when `on_events` has handled the change."""
-        await self._request(messages.LOWER_TRUST)
+        """Make the session sandboxed, permanently. Returns when `on_events` has handled the change."""
+        await self._request(messages.LOWER_TRUST, timeout=_CHANGE_SECONDS)
 
     async def describe(self, *, wait_seconds: float = 0.0) -> Description:
         """Ask for the session's current description, after waiting for its servers for at most this long."""
-        raw = await self._request(messages.DESCRIBE, messages.DescribeParams(wait_seconds=wait_seconds))
+        params = messages.DescribeParams(wait_seconds=wait_seconds)
+        raw = await self._request(messages.DESCRIBE, params, timeout=wait_seconds + _CHANGE_SECONDS)
         self.description = msgspec.json.decode(raw, type=Description)
         return self.description
 
-    async def _request(self, method: str, params: Any = EMPTY_OBJECT) -> Raw:
+    async def _request(self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None) -> Raw:
         try:
-            return await self._peer.request(method, params)
+            return await self._peer.request(method, params, timeout=timeout)
         except HoldfastError as error:
             known = messages.from_wire_error(error) if isinstance(error, PeerError) else error
             if known.code is codes.CONNECTION_CLOSED:
                 known = HoldfastError(known.code, self.end_reason)
+            if known.code is codes.TIMEOUT:
+                known = HoldfastError(
+                    known.code, f"The session is open in {self._handler.owner}, which does not answer."
+                )
             raise known from None
 
 
@@ -131,7 +146,7 @@ async def attach_to_owner(
     on_events: OnEvents,
     request: AttachRequest = AS_CHAT,
 ) -> AsyncIterator[RemoteSession]:
-    """Attach to the session of this lease, for the length of the block.
+    """Attach to the session of this lease until the block ends.
 
     Raises SESSION_HELD if its owner does not answer, UNKNOWN_SESSION if the owner has just closed it, and the owner's error
     if the session is not as requested.
@@ -183,6 +198,7 @@ class _Handler:
     def __init__(self, door: Door, on_events: OnEvents, lease: Lease) -> None:
         self._door = door
         self._on_events = on_events
+        self.owner = lease.owner
         self.end_reason = f"The session was open in {lease.owner}, which has ended."
         self.last_seq = 0
         """The number of the last event that `on_events` has handled."""
@@ -215,9 +231,10 @@ class _Handler:
                     tool=params.tool,
                     arguments=bytes(params.arguments),
                 )
-                decision = await self._door.request_permission(
-                    call, params.title, can_remember=params.can_remember
+                question = PermissionQuestion(
+                    call=call, title=params.title, can_remember=params.can_remember, change=params.change
                 )
+                decision = await self._door.request_permission(question)
                 return messages.PermissionResult(decision=decision)
             case messages.ELICIT:
                 return await self._door.elicit(messages.decode_params(request, dict[str, Any]))

@@ -18,8 +18,7 @@ from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import open_listening_socket, peer_uid, remove_socket
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
-from holdfast.model.door import DoorCapabilities
+from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import Json, JsonObject
@@ -36,6 +35,8 @@ from holdfast.wire.socket import SocketTransport
 log = logging.getLogger(__name__)
 
 _MAX_CLIENTS = 64
+_ATTACH_SECONDS = 5.0
+"""How soon a process that connects must attach to a session. Then its place is free again."""
 _END_SECONDS = 1.0
 """How long the last messages to a client may take if it does not read."""
 
@@ -94,7 +95,7 @@ class _CheckedTransport(SocketTransport):
 
 
 class _Client:
-    """A process that is attached, or will be, to one of the host's sessions."""
+    """A connected process, which attaches to one of the host's sessions."""
 
     def __init__(self, find: Callable[[str], Session | None], on_close: "Callable[[_Client], None]") -> None:
         self._find = find
@@ -104,6 +105,7 @@ class _Client:
         self._unstarted: list[_UnstartedPrompt] = []
         self.peer = Peer(on_request=self._handle, limits=messages.LIMITS)
         self._closing = asyncio.create_task(self._close_at_end(on_close))
+        self._until_attached = asyncio.get_running_loop().call_later(_ATTACH_SECONDS, self.peer.ended.set)
 
     async def close(self) -> None:
         """End the connection. If its session is closed, the last events are sent first."""
@@ -116,6 +118,7 @@ class _Client:
         try:
             await self.peer.ended.wait()
         finally:
+            self._until_attached.cancel()
             attached = self._attached
             is_last = attached is not None and not attached.attachment.detach()
             if self._sending is not None:
@@ -123,7 +126,7 @@ class _Client:
                 await asyncio.wait([self._sending])
             await self.peer.close()
             on_close(self)
-            if attached is not None and is_last and attached.session.is_left:
+            if attached is not None and is_last and attached.session.opener_has_left:
                 await attached.session.close()
 
     async def _handle(self, request: Request) -> Any:
@@ -168,7 +171,7 @@ class _Client:
                 "The session's owner runs another version of Holdfast. Use the same version in both.",
             )
         if self._attached is not None:
-            raise HoldfastError(codes.BAD_ARGUMENT, "This connection is attached to a session already.")
+            raise HoldfastError(codes.BAD_ARGUMENT, "This connection is already attached to a session.")
         session = self._find(params.session_id)
         if session is None:
             raise HoldfastError(
@@ -179,8 +182,9 @@ class _Client:
         check_join(session, trust=trust, roots=params.roots)
         door = _SocketDoor(self.peer, permission=params.permission, elicitation=params.elicitation)
         attachment = session.attach(door, may_answer=params.may_answer)
+        self._until_attached.cancel()
         last_seq = session.record.events.last
-        subscription = attachment.subscribe(last_seq if params.after is None else params.after)
+        subscription = attachment.subscribe(last_seq if params.after is None else min(params.after, last_seq))
         self._attached = _Attached(session, kind, attachment, subscription)
         if params.may_answer:
             await lower_mode_for(session, kind, rules)
@@ -226,7 +230,11 @@ class _Client:
         except HoldfastError as error:
             log.warning("events are no longer sent", extra={"reason": error.message})
             reason = error.message
-        subscription.close()
+        except Exception:
+            log.exception("events are no longer sent")
+            reason = "Internal error in Holdfast; see its log."
+        finally:
+            subscription.close()  # nothing waits for a reader that is gone
         if not self.peer.ended.is_set():
             with suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
@@ -245,7 +253,7 @@ class _Attached:
     subscription: Subscription
 
     async def wait_handled(self) -> None:
-        """Wait until the client has handled every event that is stored by now."""
+        """Wait until the client has handled every event that is stored now."""
         await self.subscription.wait_handled(self.session.record.events.last)
 
 
@@ -297,14 +305,15 @@ class _SocketDoor:
     def capabilities(self) -> DoorCapabilities:
         return self._capabilities
 
-    async def request_permission(self, call: ToolCall, title: str, *, can_remember: bool) -> Decision:
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
         params = messages.PermissionParams(
-            call_id=call.call_id,
-            server=call.server,
-            tool=call.tool,
-            arguments=Raw(call.arguments),
-            title=title,
-            can_remember=can_remember,
+            call_id=question.call.call_id,
+            server=question.call.server,
+            tool=question.call.tool,
+            arguments=Raw(question.call.arguments),
+            title=question.title,
+            can_remember=question.can_remember,
+            change=question.change,
         )
         raw = await self._request(messages.REQUEST_PERMISSION, params)
         try:
@@ -329,7 +338,7 @@ class _SocketDoor:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process has no model for sampling.")
 
     async def read_text(self, path: str) -> str:
-        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process does not open files.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process cannot read or write files.")
 
     async def write_text(self, path: str, text: str) -> None:
-        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process does not open files.")
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "An attached process cannot read or write files.")

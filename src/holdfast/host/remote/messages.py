@@ -2,10 +2,10 @@
 
 The connection is JSON-RPC. The client sends `attach`, then `prompt`, `cancel`, `set_mode`, `lower_trust` and `describe`. The
 host sends `events`, `request_permission` and `elicit`, each as a request: its answer says that the client has handled it.
-When it has no more events to send, it sends `end` with the reason, and closes the connection.
+When the host has no more events to send, it sends `end` with the reason, and closes the connection.
 """
 
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -14,20 +14,21 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import UnknownEvent
+from holdfast.model.event_text import FileChange
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import Limits
 from holdfast.store.codec import decode_event, encode_event
 from holdfast.store.types import StoredEvent
 from holdfast.wire.frame import Notification, PeerError, Raw, Request
-from holdfast.wire.strict_json import DECODE_ERRORS
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 PROTOCOL_VERSION = 1
 ATTACH, PROMPT, CANCEL, DESCRIBE = "attach", "prompt", "cancel", "describe"
 SET_MODE, LOWER_TRUST = "set_mode", "lower_trust"
 EVENTS, REQUEST_PERMISSION, ELICIT, END = "events", "request_permission", "elicit", "end"
 MAX_BATCH_BYTES = 1024 * 1024
-LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, values=10_000_000)
-"""Both ends belong to the same user. A batch of events may have more values than a message from a stranger."""
+LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, digits=4300, values=10_000_000)
+"""Higher than for other peers: both ends belong to the same user, and a batch of events may have many values."""
 
 
 class AttachParams(msgspec.Struct, kw_only=True, rename="camel"):
@@ -37,7 +38,7 @@ class AttachParams(msgspec.Struct, kw_only=True, rename="camel"):
     session_id: str
     door: str
     """What the client is: a `DoorKind`. The settings limit the mode for each."""
-    after: int | None = 0
+    after: Annotated[int, msgspec.Meta(ge=0)] | None = 0
     """The number after which the events begin; None for new events only."""
     may_answer: bool = True
     permission: bool = False
@@ -65,7 +66,7 @@ class PromptParams(msgspec.Struct, kw_only=True, rename="camel"):
     preface: str = ""
     """A text that begins the reply."""
     is_cancelled: bool = False
-    """Whether the user has cancelled the prompt already. Then it is stored, but not answered."""
+    """Whether the user has already cancelled the prompt. If so, it is stored but not answered."""
 
 
 class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
@@ -120,6 +121,7 @@ class PermissionParams(msgspec.Struct, kw_only=True, rename="camel"):
     arguments: Raw
     title: str
     can_remember: bool
+    change: FileChange | None = None
 
 
 class PermissionResult(msgspec.Struct, kw_only=True):
@@ -131,7 +133,7 @@ class PermissionResult(msgspec.Struct, kw_only=True):
 def decode_params(message: Request | Notification, kind: type[Any]) -> Any:
     """Decode the params of a message; raise BAD_ARGUMENT if they are invalid."""
     try:
-        return msgspec.json.decode(message.params, type=kind)
+        return make_decoder(kind)(message.params)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method}: {error}.") from None
 
@@ -143,7 +145,7 @@ def to_wire_error(error: HoldfastError) -> PeerError:
 
 def from_wire_error(error: PeerError, unknown: Code = codes.PEER_ERROR) -> HoldfastError:
     """Decode an error from the other end. If it does not name a known code, use `unknown`."""
-    if error.rpc_code == codes.CONNECTION_CLOSED.rpc_code:  # its peer answered while it was being closed
+    if error.rpc_code == codes.CONNECTION_CLOSED.rpc_code:  # the other end was being closed
         unknown = codes.CONNECTION_CLOSED
     data: object = msgspec.json.decode(error.data) if error.data else None
     details = cast("dict[str, Json]", data) if isinstance(data, dict) else {}
@@ -154,7 +156,7 @@ def from_wire_error(error: PeerError, unknown: Code = codes.PEER_ERROR) -> Holdf
 def encode_stored(stored: StoredEvent) -> WireEvent:
     """Encode a stored event for a client."""
     event = stored.event
-    if isinstance(event, UnknownEvent):  # if it is damaged in the store, its kind is still shown
+    if isinstance(event, UnknownEvent):  # if its body is damaged, at least its kind is sent
         kind, body = event.kind, event.body if _is_line_of_json(event.body) else b"{}"
     else:
         kind, body = encode_event(event)

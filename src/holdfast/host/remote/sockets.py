@@ -41,20 +41,23 @@ def remove_socket(data_dir: Path, name: str) -> None:
 
 
 def connect_socket(data_dir: Path, name: str) -> socket.socket:
-    """Connect to the host that listens on the socket with this name; raise OSError if there is none."""
+    """Connect to the host that listens on the socket with this name; raise OSError if there is none, or if it is stopped.
+
+    This never waits: connecting to a stopped process whose queue is full would block the whole event loop.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    connection.setblocking(False)
     try:
         with _ShortPath(data_dir / SOCKETS_FOLDER, name) as path:
             connection.connect(path)
     except BaseException:
         connection.close()
         raise
-    connection.setblocking(False)
     return connection
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """The user of the process at the other end; None if the system cannot tell."""
+    """The user id of the process at the other end; None if the system cannot tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -93,8 +96,9 @@ def _check_private(folder: Path) -> None:
 
 def _remove_stale(folder: Path) -> None:
     for found in sorted(folder.iterdir())[:_MAX_STALE]:
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        probe.setblocking(False)
+        # A datagram socket cannot be connected to a stream socket. So the attempt tells whether there is one, and does not
+        # take a place in the queue of a host that is stopped.
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             with _ShortPath(folder, found.name) as path:
                 probe.connect(path)

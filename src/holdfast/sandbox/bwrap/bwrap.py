@@ -43,7 +43,7 @@ from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
-from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
+from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
 from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
@@ -68,21 +68,14 @@ class BwrapSandbox:
     def __init__(self, search_path: str | None = None) -> None:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`."""
         self._search_path = system_path() if search_path is None else search_path
-        self._lock = asyncio.Lock()
-        self._availability: Availability | None = None
+        self._check = CheckedOnce(self._run_true)
         self._all_roots: set[Identity] = set()
         """The roots of all servers that it ever prepared. Nothing in these folders is followed when another server's mounts
         are planned."""
 
     async def check(self) -> Availability:
-        """Run `true` in a sandbox, once, and remember whether that worked."""
-        async with self._lock:
-            if self._availability is None:
-                reason = self._unavailable_reason()
-                self._availability = (
-                    Availability(works=False, reason=reason) if reason else await _run_true(self)
-                )
-        return self._availability
+        """Run `true` in a sandbox. Remember it if that worked."""
+        return await self._check.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         """Open every path that the server may see, and build bubblewrap's command."""
@@ -91,7 +84,26 @@ class BwrapSandbox:
         bwrap, prlimit = self._which("bwrap"), os.path.realpath(self._which("prlimit"))
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             builder = _ProcessBuilder(spec, resources, after_setup, after_exit, bwrap=bwrap, prlimit=prlimit)
-            return builder.build(self._all_roots)
+            try:
+                return builder.build(self._all_roots)
+            except BaseException:
+                builder.close_own_ends()
+                raise
+
+    def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
+        """The paths outside of its roots and of the system that it mounts for a program."""
+        assert spec.confinement is not None
+        with ExitStack() as resources:
+            roots = [open_root(path, PathOpener(resources)) for path in outermost(spec.confinement.roots)]
+            own = _paths_by_identity((*roots, *_open_untrusted(spec.confinement, resources)))
+            others = frozenset((*self._all_roots, *running_roots()))
+            runtime = find_runtime(spec, Roots(own=own, all=others), resources)
+            visible = (*spec.confinement.roots, *spec.confinement.readable)
+            return tuple(path for path in runtime.paths if not _is_within(path, visible))
+
+    async def _run_true(self) -> Availability:
+        reason = self._unavailable_reason()
+        return Availability(works=False, reason=reason) if reason else await _run_true(self)
 
     def _which(self, program: str) -> str:
         return shutil.which(program, path=self._search_path) or ""
@@ -169,6 +181,7 @@ class _ProcessBuilder:
         # The first is for bubblewrap's arguments. It is set last: the arguments contain the numbers of the others.
         self.descriptors: list[int] = [-1]
         self.user = NOBODY, NOBODY
+        self.folder_group = ""
         self.ready_fd = self.start_fd = -1
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
         self.egress_channel: socket.socket | None = None
@@ -177,7 +190,8 @@ class _ProcessBuilder:
         roots = self._open_roots()
         all_roots.update(root.identity for root in roots)
         all_roots.update(running_roots())
-        known_roots = Roots(own={root.identity: root.path for root in roots}, all=frozenset(all_roots))
+        untrusted = _open_untrusted(self.confinement, self.resources)
+        known_roots = Roots(own=_paths_by_identity((*roots, *untrusted)), all=frozenset(all_roots))
         runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
@@ -209,7 +223,11 @@ class _ProcessBuilder:
             cwd=self.spec.cwd,
             quota=self.confinement.quota,
             ids=self._ids_inside,
-            fds=(self._pass_bytes(compile_filter(arch)), self._open_ready_pipe(), self._open_start_pipe()),
+            fds=(
+                self._pass_bytes(compile_filter(arch, unix_sockets=self.confinement.unix_sockets)),
+                self._open_ready_pipe(),
+                self._open_start_pipe(),
+            ),
         )
         plan = plan_mounts(
             filesystem,
@@ -236,9 +254,18 @@ class _ProcessBuilder:
             wait_and_check=plan.wait_and_check,
             start_fd=self.start_fd,
             guarded_roots=self.guarded_roots,
+            visible=tuple(mount.path for mount in (*filesystem.mounts, *filesystem.system_mounts)),
             after_setup=self.after_setup.pop_all(),
             after_exit=self.after_exit.pop_all(),
         )
+
+    def close_own_ends(self) -> None:
+        """Close this process's ends of the pipes and the socket, because the sandbox is not started."""
+        for fd in (self.ready_fd, self.start_fd):
+            if fd >= 0:
+                os.close(fd)
+        if self.egress_channel is not None:
+            self.egress_channel.close()
 
     @property
     def _has_uid_0(self) -> bool:
@@ -252,7 +279,9 @@ class _ProcessBuilder:
 
     def _cgroups(self) -> tuple[Cgroup, ...]:
         """The server's control groups. A server with the machine's uid 0 needs one that limits its processes."""
-        groups = plan_cgroups(self.confinement.quota, limit_processes=self._has_uid_0)
+        groups = plan_cgroups(
+            self.confinement.quota, limit_processes=self._has_uid_0, shared_with=self.folder_group
+        )
         if self._has_uid_0 and not any("pids.max" in group.limits for group in groups):
             raise HoldfastError(
                 codes.NO_SANDBOX,
@@ -265,6 +294,8 @@ class _ProcessBuilder:
     def _open_roots(self) -> list[OpenedPath]:
         roots = [open_root(path, PathOpener(self.resources)) for path in outermost(self.confinement.roots)]
         self.user = server_user(roots[0] if roots else None)
+        device, inode = roots[0].identity if roots else (0, 0)
+        self.folder_group = f"folder-{device:x}-{inode:x}"
         for root in roots:
             self._check_access(root)
         return roots
@@ -278,12 +309,21 @@ class _ProcessBuilder:
         ]
         visible = (*self.confinement.roots, *(opened.path for opened in readable))
         needed = [opened for opened in runtime.needed if not _is_within(opened.path, visible)]
+        granted = self.confinement.granted_paths
+        if granted is not None and (
+            extra := [opened.path for opened in needed if not _is_within(opened.path, granted)]
+        ):
+            raise HoldfastError(
+                codes.NOT_APPROVED,
+                f"Could not start {self.spec.argv[0]!r}: its program also needs {extra[0]!r}, which you have not approved."
+                " To review it, run: holdfast servers approve",
+            )
         return [self._mount_opened(opened) for opened in (*readable, *needed)]
 
     def _mount_roots(self, roots: list[OpenedPath]) -> list[Mount]:
-        executed = (*OWN_CODE, os.path.realpath(self.bwrap))
+        executed = (*OWN_CODE, os.path.realpath(self.bwrap), *self.confinement.executed)
         plan = guard_roots(
-            roots, self.confinement, PathOpener(self.resources), self.after_setup, self.after_exit, executed
+            roots, self.confinement, self.resources, self.after_setup, self.after_exit, executed
         )
         self.guarded_roots, guards = plan.watched, plan.guards
         guarded = {guard.target.path for guard in guards}
@@ -395,6 +435,15 @@ class _ProcessBuilder:
     def _open_start_pipe(self) -> int:
         read_end, self.start_fd = os.pipe()
         return self._pass_fd(read_end)
+
+
+def _open_untrusted(confinement: Confinement, resources: ExitStack) -> list[OpenedPath]:
+    """The folders in which nothing is followed, besides the roots. They are mounted read-only."""
+    return [open_no_symlinks(path, PathOpener(resources)) for path in outermost(confinement.untrusted)]
+
+
+def _paths_by_identity(folders: Iterable[OpenedPath]) -> dict[Identity, str]:
+    return {folder.identity: folder.path for folder in folders}
 
 
 def _proc_files_for_uid_0() -> list[Path]:

@@ -1,17 +1,25 @@
 """Choose the control groups (cgroups) of one server."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.model.process import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
+_ALL_SERVERS = "holdfast-confined"
+_TCP_PART = 8  # which part of a server's memory may be TCP buffers, which version 1 counts separately
 
-def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/")) -> tuple[Cgroup, ...]:
+
+def plan_cgroups(
+    quota: Quota, *, limit_processes: bool, shared_with: str = "", root: Path = Path("/")
+) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, if set, its number of processes.
 
-    Set `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may
-    not create groups, the result is empty, and only the limits per process apply.
+    All confined servers together have the share of one program, and three quarters of the memory. `shared_with` names the
+    group in which the servers of one folder share a part of that. Set `limit_processes` for a server that runs as root: the
+    kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty, and only the limits
+    per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
@@ -22,14 +30,20 @@ def plan_cgroups(quota: Quota, *, limit_processes: bool, root: Path = Path("/"))
             controllers = _read_words(parent / "cgroup.subtree_control")
             usable = {name: value for name, value in limits.items() if name.partition(".")[0] in controllers}
             if usable and _is_writable(parent):
-                planned.append(Cgroup(parent=str(parent), limits=usable))
+                planned.append(
+                    Cgroup(parent=str(parent), limits=usable, outer=_unified_outer(usable, shared_with))
+                )
                 break
     used = {name.partition(".")[0] for group in planned for name in group.limits}
-    for controller, limits in _version_1_limits(quota, limit_processes=limit_processes).items():
+    for controller, wanted in _version_1_limits(quota, limit_processes=limit_processes).items():
         if controller in hierarchies and controller not in used:
             parent = root / "sys/fs/cgroup" / controller / hierarchies[controller].lstrip("/")
-            if _is_writable(parent):
-                planned.append(Cgroup(parent=str(parent), limits=limits))
+            limits = wanted
+            if controller == "memory":  # not every kernel has all of these files
+                limits = {name: value for name, value in wanted.items() if (parent / name).exists()}
+            if limits and _is_writable(parent):
+                outer = () if controller == "pids" else _version_1_outer(limits, shared_with)
+                planned.append(Cgroup(parent=str(parent), limits=limits, outer=outer))
     return tuple(planned)
 
 
@@ -39,9 +53,35 @@ def _unified_limits(quota: Quota, *, limit_processes: bool) -> dict[str, str]:
     return {**memory, **pids, "cpu.weight": "50"}  # the default of a group is 100
 
 
+def _unified_outer(limits: Mapping[str, str], shared_with: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    controllers = dict.fromkeys(name.partition(".")[0] for name in limits)
+    delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
+    wanted = {"cpu.weight": "50", "memory.max": str(total_memory())}
+    for_all = {name: value for name, value in wanted.items() if name in limits}
+    return (_ALL_SERVERS, {**for_all, **delegate}), *([(shared_with, delegate)] if shared_with else [])
+
+
 def _version_1_limits(quota: Quota, *, limit_processes: bool) -> dict[str, dict[str, str]]:
     pids = {"pids": {"pids.max": str(quota.processes)}} if limit_processes else {}
-    return {**pids, "cpu": {"cpu.shares": "512"}}  # the default is 1024
+    memory = {
+        "memory.limit_in_bytes": str(quota.memory_bytes),
+        "memory.memsw.limit_in_bytes": str(quota.memory_bytes),
+        "memory.kmem.tcp.limit_in_bytes": str(quota.memory_bytes // _TCP_PART),
+    }
+    return {**pids, "cpu": {"cpu.shares": "512"}, "memory": memory}  # the default of cpu.shares is 1024
+
+
+def _version_1_outer(
+    limits: Mapping[str, str], shared_with: str
+) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    wanted = {"cpu.shares": "512", "memory.limit_in_bytes": str(total_memory())}
+    for_all = {name: value for name, value in wanted.items() if name in limits}
+    return (_ALL_SERVERS, for_all), *([(shared_with, {})] if shared_with else [])
+
+
+def total_memory() -> int:
+    """How much memory all confined servers may use together."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 * 3
 
 
 def _parse_hierarchies(text: str) -> dict[str, str]:

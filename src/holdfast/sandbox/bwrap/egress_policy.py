@@ -4,10 +4,11 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from holdfast.model.address import why_address_blocked
+from holdfast.model.address import LOOPBACK_REASON, PRIVATE_REASON, why_address_blocked
 from holdfast.model.process import Confinement
 
 _DEFAULT_PORTS = (80, 443)  # for a grant without a port
+_ANY = "*"  # a grant of every host; without a port, of every port
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")
 _TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+)(:(?P<port>[0-9]{1,5}))?")
 
@@ -40,6 +41,7 @@ class EgressPolicy:
         self._private_hosts = [
             grant for text in confinement.allowed_private_hosts if (grant := _parse_grant(text))
         ]
+        self._denied_ports = frozenset(confinement.denied_ports)
 
     def why_name_refused(self, endpoint: Endpoint) -> str | None:
         """Why the name and port are not granted; None if they are."""
@@ -50,7 +52,14 @@ class EgressPolicy:
     def why_address_refused(self, endpoint: Endpoint, address: str) -> str | None:
         """Why a granted endpoint may not be reached at this address; None if it may."""
         why = why_address_blocked(ipaddress.ip_address(address.partition("%")[0]))
-        if why is None or any(_covers(grant, endpoint, None) for grant in self._private_hosts):
+        if why is None:
+            return None
+        if endpoint.port in self._denied_ports:
+            return f"{endpoint} is a port of Holdfast itself. No page or server may reach it."
+        covering = [grant for grant in self._private_hosts if _covers(grant, endpoint, None)]
+        if any(host != _ANY for host, _ in covering) or (
+            covering and why in (LOOPBACK_REASON, PRIVATE_REASON)
+        ):
             return None
         return f"{endpoint} is at {address}, {why}. To allow it, add it to servers.reachable in the settings."
 
@@ -113,6 +122,8 @@ def _parse_grant(text: str) -> tuple[str, int | None] | None:
 def _covers(grant: tuple[str, int | None], endpoint: Endpoint, ports: tuple[int, ...] | None) -> bool:
     """Whether a grant covers an endpoint. A grant without a port covers `ports`, or every port if that is None."""
     host, port = grant
+    if host == _ANY:
+        return port in (None, endpoint.port)
     if host != endpoint.host:
         return False
     return port == endpoint.port if port is not None else ports is None or endpoint.port in ports

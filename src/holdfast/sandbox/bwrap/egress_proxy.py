@@ -35,7 +35,11 @@ _REFUSE_READS = 4
 _CHUNK = 64 * 1024
 _SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that one timer serves several turns
 _DESCRIPTORS_EACH = 2  # one to the client, one to the remote host
+_VERDICT_LINES = {403: b"Holdfast-Egress: refused\r\n", 502: b"Holdfast-Egress: failed\r\n"}
 _numbers = itertools.count(1)
+
+VERDICT_HEADER = "holdfast-egress"
+"""A header of the proxy's own answers: `refused` by the policy, or `failed` to connect."""
 
 Resolve = Callable[[Endpoint], Awaitable[list[str]]]
 """A function that looks up the addresses of an endpoint."""
@@ -58,8 +62,15 @@ _open_connections = _OpenConnections()
 class EgressProxy:
     """Serves one sandbox, through the listener that was opened inside it."""
 
-    def __init__(self, confinement: Confinement, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self,
+        confinement: Confinement,
+        resolve: Resolve | None = None,
+        on_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_refused` is called with the host and port of each connection that is refused."""
         self._policy = EgressPolicy(confinement)
+        self._on_refused = on_refused
         self._owner = f"sandbox {next(_numbers)}"
         self._resolve = resolve or self._look_up
         self._slots = asyncio.Semaphore(_MAX_CONNECTIONS)
@@ -185,6 +196,8 @@ class EgressProxy:
             except (OSError, TimeoutError) as error:
                 reason, status = f"{endpoint} cannot be reached: {str(error) or 'no answer in time'}.", 502
         message = "egress refused" if status == 403 else "egress failed"
+        if status == 403:
+            self._on_refused(str(endpoint))
         log.warning(message, extra={"endpoint": str(endpoint), "reason": reason})
         await self._refuse(client, status, reason)
         return None
@@ -193,8 +206,8 @@ class EgressProxy:
         phrase = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}[status]
         body = f"holdfast: {reason}\n".encode()
         answer = (
-            b"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
-            % (status, phrase.encode(), len(body), body)
+            b"HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n%s"
+            % (status, phrase.encode(), len(body), _VERDICT_LINES.get(status, b""), body)
         )
         async with asyncio.timeout(_REFUSE_SECONDS):
             await asyncio.get_running_loop().sock_sendall(client, answer)

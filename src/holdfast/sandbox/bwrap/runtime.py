@@ -7,14 +7,16 @@ open, so that it cannot be replaced before it is mounted.
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePath
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import ProcessSpec
+from holdfast.model.mounts import is_within
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.bwrap.program_files import editable_folders, script_files
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener, SymlinkPolicy
 from holdfast.sandbox.own_code import OWN_PYTHON
 
@@ -48,7 +50,7 @@ class Roots:
     """Folders whose content is not trusted, because confined servers can change it."""
 
     own: Mapping[Identity, str]
-    """The server's own roots, and their paths."""
+    """The server's own roots, and the other folders in which nothing is followed, with their paths. They are mounted anyway."""
     all: frozenset[Identity] = frozenset()
     """The roots of all confined servers. Nothing in these folders is followed when another server's mounts are planned."""
 
@@ -75,8 +77,14 @@ def find_runtime(spec: ProcessSpec, roots: Roots, resources: ExitStack) -> Progr
             " Check the file and its permissions, or correct the server's command.",
             command=name,
         )
-    needed = {opened.path: opened for opened in finder.follow(program)}
-    return ProgramRuntime(program=finder.path_in_sandbox(program), needed=tuple(needed.values()))
+    needed = {opened.path: opened for opened in (*finder.follow(program), *finder.follow_scripts())}
+    folders = [opened.path for opened in needed.values() if opened.is_folder]
+    outer = tuple(
+        opened
+        for opened in needed.values()
+        if not any(opened.path != folder and is_within(opened.path, folder) for folder in folders)
+    )
+    return ProgramRuntime(program=finder.path_in_sandbox(program), needed=outer)
 
 
 class _Finder:
@@ -86,6 +94,9 @@ class _Finder:
         self._roots = roots
         self._resources = resources
         self._stop_at = {*roots.own, *roots.all}
+        confinement = spec.confinement or Confinement()
+        self._scripts = confinement.scripts
+        self._protected = confinement.protected
         self.unusable_path = ""
 
     def locate(self, name: str) -> OpenedPath | None:
@@ -137,6 +148,32 @@ class _Finder:
             else:
                 step = self._interpreter(step)
 
+    def follow_scripts(self) -> Iterator[OpenedPath]:
+        """The files of the scripts that the command names, such as `server.js` in `node server.js`."""
+        opener = PathOpener(self._resources, self._stop_at)
+        for script in self._scripts or ():
+            path = os.path.normpath(os.path.join(self._cwd, script))  # noqa: PTH118 - names, not paths yet
+            step = _open(opener, path, "in folders")
+            for _ in range(_MAX_STEPS):
+                if step is None or step.path.startswith(_SYSTEM):
+                    break
+                if self._is_root(step):
+                    yield from self._needed_in_root(opener, step)
+                    break
+                if step.is_link:
+                    yield step
+                    step = _open(opener, step.link_target(), "in folders", step.folder)
+                    continue
+                yield from self._needed_for_script(opener, step)
+                break
+
+    def _needed_for_script(self, opener: PathOpener, script: OpenedPath) -> Iterator[OpenedPath]:
+        if not script.is_file:
+            return
+        needed = [*self._needed_files(opener, script)]
+        is_runtime = [opened.path for opened in needed] != [script.path]
+        yield from needed if is_runtime else script_files(opener, script, self._protected)
+
     def _default_interpreters(self) -> Iterator[OpenedPath]:
         for name in (*_DEFAULT_INTERPRETERS, OWN_PYTHON):
             found = self.locate(name)
@@ -171,7 +208,7 @@ class _Finder:
         """The interpreter in a `#!` line: an absolute path, `env NAME` or `env -S NAME`. Other forms are ignored."""
         if not script.is_file:
             return None
-        line = _read_start(script, _FIRST_LINE_BYTES).split(b"\n")[0]
+        line = script.read_start(_FIRST_LINE_BYTES).split(b"\n")[0]
         if not line.startswith(b"#!"):
             return None
         words = os.fsdecode(line[2:]).split()
@@ -192,17 +229,30 @@ class _Finder:
             yield opener.reopen(modules[-1])  # the outermost
         elif prefix is not None and _is_runtime(opener, prefix):
             yield from _runtime_parts(opener, prefix)
+            if follow_base and self._scripts is not None:
+                yield from self._editable_installs(opener, prefix)
             if follow_base and (base := self._base_installation(opener, prefix)):
                 yield from _runtime_parts(opener, base)
         else:
             yield step
+
+    def _editable_installs(self, opener: PathOpener, prefix: OpenedPath) -> Iterator[OpenedPath]:
+        """The folders of the packages that a Python environment loads from elsewhere."""
+        library = opener.child(prefix, "lib")
+        if library is None or not library.is_folder:
+            return
+        for name in _python_folders(library):
+            with suppress(OSError):
+                site_packages = opener.open_below(library, (name, "site-packages"))
+                if site_packages.is_folder:
+                    yield from editable_folders(opener, site_packages, self._protected)
 
     def _base_installation(self, opener: PathOpener, prefix: OpenedPath) -> OpenedPath | None:
         """The installation that a Python environment is based on."""
         config = opener.child(prefix, "pyvenv.cfg")
         if config is None or not config.is_file:
             return None
-        for line in _read_start(config, _PYVENV_BYTES).decode(errors="replace").splitlines():
+        for line in config.read_start(_PYVENV_BYTES).decode(errors="replace").splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "home" and value.strip().startswith("/"):
                 home = _open(opener, value.strip(), "follow")
@@ -226,17 +276,6 @@ def _is_executable(opened: OpenedPath) -> bool:
     return opened.is_file and bool(opened.status.st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH))
 
 
-def _read_start(opened: OpenedPath, size: int) -> bytes:
-    try:
-        descriptor = opened.open_to_read()
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, size)
-    finally:
-        os.close(descriptor)
-
-
 def _runtime_parts(opener: PathOpener, prefix: OpenedPath) -> Iterator[OpenedPath]:
     for name in _RUNTIME_PARTS:
         part = opener.child(prefix, name)
@@ -256,10 +295,15 @@ def _has_python_library(opener: PathOpener, prefix: OpenedPath) -> bool:
     library = opener.child(prefix, "lib")
     if library is None or not library.is_folder:
         return False
+    return any(_exists(opener, library, name, "os.py") for name in _python_folders(library))
+
+
+def _python_folders(library: OpenedPath) -> list[str]:
+    """The names of the folders `python3.…` in a `lib`."""
     try:
         descriptor = library.open_to_read()
     except OSError:
-        return False
+        return []
     try:
         with os.scandir(descriptor) as entries:
             names = [
@@ -267,7 +311,7 @@ def _has_python_library(opener: PathOpener, prefix: OpenedPath) -> bool:
             ]
     finally:
         os.close(descriptor)
-    return any(_exists(opener, library, name, "os.py") for name in names[:_MAX_STEPS])
+    return names[:_MAX_STEPS]
 
 
 def _exists(opener: PathOpener, folder: OpenedPath, *names: str) -> bool:

@@ -16,6 +16,7 @@ _SETUID_BITS = 0o6000
 _CREATE = 0x40 | 0x400000  # O_CREAT, O_TMPFILE
 # AF_INET, AF_INET6. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
 _FAMILIES = (2, 10)
+_UNIX = 1
 _NETLINK, _NETLINK_ROUTE = 16, 0
 _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides about a program's calls
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
@@ -27,11 +28,12 @@ _UNKNOWN_COMMAND = 1039  # the first fcntl command that was not examined; F_SETD
 Instruction = tuple[int, int, int, int]
 
 
-def compile_filter(arch: Architecture) -> bytes:
+def compile_filter(arch: Architecture, *, unix_sockets: bool = False) -> bytes:
     """The filter program. It denies calls of other architectures and unknown numbers with ENOSYS.
 
     It allows every known call that no rule denies.
     """
+    rules = {**_RULES, "socket": _socket_rule((*_FAMILIES, _UNIX))} if unix_sockets else _RULES
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, arch.audit_arch),
@@ -46,7 +48,7 @@ def compile_filter(arch: Architecture) -> bytes:
     ]
     for number in arch.denied:
         instructions += [(_EQUAL, 0, 1, number), _deny(errno.EPERM)]
-    for name, rule in _RULES.items():
+    for name, rule in rules.items():
         if name in arch.numbers:
             body = list(rule)
             instructions += [(_EQUAL, 0, len(body), arch.numbers[name]), *body]
@@ -96,20 +98,26 @@ def _deny_create(flags: int, mode: int) -> tuple[Instruction, ...]:
     )
 
 
-_RULES: dict[str, tuple[Instruction, ...]] = {
-    # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
-    "clone3": (_deny(errno.ENOSYS),),
-    "openat2": (_deny(errno.ENOSYS),),
-    "clone": _deny_bits(0, _NEW_NAMESPACE),
-    "socket": (
+def _socket_rule(families: tuple[int, ...]) -> tuple[Instruction, ...]:
+    return (
         _load_argument(0),
         (_EQUAL, 0, 4, _NETLINK),
         _load_argument(2),
         (_EQUAL, 1, 0, _NETLINK_ROUTE),
         _deny(errno.EPROTONOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
-        *_allow_only(0, _FAMILIES, errno.EAFNOSUPPORT),
-    ),
+        *_allow_only(0, families, errno.EAFNOSUPPORT),
+    )
+
+
+_RULES: dict[str, tuple[Instruction, ...]] = {
+    # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
+    "clone3": (_deny(errno.ENOSYS),),
+    "openat2": (_deny(errno.ENOSYS),),
+    # The kernel counts its requests for the whole machine (fs.aio-max-nr). Programs then use threads.
+    "io_setup": (_deny(errno.ENOSYS),),
+    "clone": _deny_bits(0, _NEW_NAMESPACE),
+    "socket": _socket_rule(_FAMILIES),
     "seccomp": _deny_bits(1, _NEW_LISTENER),
     "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
     "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),

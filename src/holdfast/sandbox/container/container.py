@@ -23,7 +23,7 @@ from holdfast.sandbox.own_code import OWN_CODE, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
-from holdfast.sandbox.sandbox import Availability, PreparedProcess, open_memory_file
+from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
 _ENGINE_SECONDS = 60.0
@@ -43,8 +43,7 @@ class ContainerSandbox:
         """`search_path` is where to find the engine: by default, the system's folders in the `PATH`."""
         self.engine, self.image, self.options = engine, image, options
         self._search_path = system_path() if search_path is None else search_path
-        self._lock = asyncio.Lock()
-        self._availability: Availability | None = None
+        self._checked = CheckedOnce(self._check)
 
     @property
     def name(self) -> str:
@@ -53,10 +52,7 @@ class ContainerSandbox:
 
     async def check(self) -> Availability:
         """Check that the engine answers and has the image. Remove the containers of hosts that have died."""
-        async with self._lock:
-            if self._availability is None:
-                self._availability = await self._check()
-        return self._availability
+        return await self._checked.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
         """Build the engine's `run` command."""
@@ -72,7 +68,7 @@ class ContainerSandbox:
             )
         name = f"holdfast-{secrets.token_hex(8)}"
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
-            executed = (*OWN_CODE, os.path.realpath(engine))
+            executed = (*OWN_CODE, os.path.realpath(engine), *confinement.executed)
             user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
@@ -93,6 +89,10 @@ class ContainerSandbox:
                 after_setup=after_setup.pop_all(),
                 after_exit=after_exit.pop_all(),
             )
+
+    def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
+        """None: the image contains the program."""
+        return ()
 
     async def _check(self) -> Availability:
         if not self.image:
@@ -236,7 +236,7 @@ def _check_paths(
     readable = [open_no_symlinks(path, PathOpener(resources)) for path in confinement.readable]
     for opened in (*roots, *readable):
         protected.check(opened)
-    guarded = guard_roots(roots, confinement, PathOpener(resources), after_setup, after_exit, executed)
+    guarded = guard_roots(roots, confinement, resources, after_setup, after_exit, executed)
     return server_user(roots[0] if roots else None), guarded
 
 

@@ -24,7 +24,11 @@ def seccomp_profile() -> dict[str, object]:
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [
             {"names": sorted(RESTRICTED_CALLS - SPECIAL_CASES), "action": _ERRNO, "errnoRet": errno.EPERM},
-            {"names": ["clone3", "openat2", *NEWER_CALLS], "action": _ERRNO, "errnoRet": errno.ENOSYS},
+            {
+                "names": ["clone3", "openat2", "io_setup", *NEWER_CALLS],
+                "action": _ERRNO,
+                "errnoRet": errno.ENOSYS,
+            },
             *(_deny_if(["clone"], _has_bit(0, 1 << bit)) for bit in (17, 25, 26, 27, 28, 29, 30)),
             # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),

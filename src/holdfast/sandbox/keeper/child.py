@@ -9,6 +9,8 @@ from io import FileIO
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self, cast
 
+from holdfast.sandbox.view import SandboxView
+
 log = logging.getLogger(__name__)
 
 GONE_SECONDS = 40.0
@@ -51,6 +53,8 @@ class Child:
         self.pid = pid
         self.stdin, self.stdout, self.stderr = files
         self._handle = handle
+        self.view: SandboxView | None = None
+        """What it sees, if it is confined."""
 
     async def wait(self) -> int:
         """Wait until the server exits; return its exit code, negative if a signal ended it."""

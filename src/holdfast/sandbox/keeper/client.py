@@ -294,7 +294,10 @@ def _encode_request(request: SpawnRequest) -> bytes:
                 "cwd": request.cwd,
                 "descriptors": 3 + len(request.descriptors),
                 "run_as": request.run_as,
-                "cgroups": [(group.parent, dict(group.limits)) for group in request.cgroups],
+                "cgroups": [
+                    (group.parent, [(name, dict(limits)) for name, limits in group.outer], dict(group.limits))
+                    for group in request.cgroups
+                ],
                 "has_monitor": request.has_monitor,
                 "prefer_oom_kill": request.prefer_oom_kill,
                 "cleanup": request.cleanup,

@@ -14,7 +14,7 @@ from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.process_groups import ProcessGroups
 from holdfast.sandbox.keeper.spawn_request import direct_request
 from holdfast.sandbox.sandbox import SandboxBackend
-from holdfast.sandbox.start_confined import start_confined, wait_for_cleanups
+from holdfast.sandbox.start_confined import find_program_paths, start_confined, wait_for_cleanups
 
 
 class Keeper:
@@ -42,6 +42,12 @@ class Keeper:
     def pid(self) -> int | None:
         """The pid of the keeper process; None if it does not run, or on platforms without it."""
         return self._starter.pid
+
+    async def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
+        """The paths outside of its roots that a confined process would see as its program. Raise if there is no program."""
+        if self._sandbox is None:
+            return ()
+        return await find_program_paths(self._sandbox, spec)
 
     async def spawn(self, spec: ProcessSpec) -> Child:
         """Start a server. If `spec` has a confinement, the server starts confined or not at all."""

@@ -6,6 +6,7 @@ script, `python -I -S keeper_process.py FD MAX_OPEN_FILES`. It uses only the sta
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import json
@@ -27,6 +28,7 @@ _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user
 # How long the server's process group may take to exit. After that, its other processes are looked for.
 _GROUP_SECONDS = 0.1
 _MAX_KILL_PAUSE = 0.5
+_CGROUP_ATTEMPTS = 50
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -294,19 +296,25 @@ def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: 
 class _Cgroups:
     """The control groups of one server: created before it starts, removed after it ended."""
 
-    def __init__(self, requested: list[tuple[str, dict[str, str]]]) -> None:
-        self.folders = [Path(parent) / f"holdfast-{os.getpid()}" for parent, _ in requested]
-        self.limits = [limits for _, limits in requested]
+    def __init__(self, requested: list[tuple[str, list[tuple[str, dict[str, str]]], dict[str, str]]]) -> None:
+        own = f"holdfast-{os.getpid()}"
+        self.groups = [(Path(parent), [*outer, (own, limits)]) for parent, outer, limits in requested]
 
     def join(self) -> None:
-        for folder, limits in zip(self.folders, self.limits, strict=True):
-            folder.mkdir()
-            for name, value in limits.items():
-                (folder / name).write_text(value)
-            (folder / "cgroup.procs").write_text("0")
+        for parent, groups in self.groups:
+            for attempt in range(_CGROUP_ATTEMPTS):
+                try:
+                    self._join(parent, groups)
+                    break
+                except (
+                    OSError
+                ) as error:  # another supervisor may have removed an outer group, which was empty
+                    if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == _CGROUP_ATTEMPTS - 1:
+                        raise
 
     def remove(self) -> None:
-        for folder in self.folders:
+        for parent, groups in self.groups:
+            folder = parent.joinpath(*(name for name, _ in groups))
             for _ in range(50):  # a reaped process may still count in its group for a moment
                 try:
                     folder.rmdir()
@@ -316,6 +324,18 @@ class _Cgroups:
                     time.sleep(0.01)
                 else:
                     break
+            with contextlib.suppress(OSError):  # other servers use an outer group
+                for _ in groups[:-1]:
+                    folder = folder.parent
+                    folder.rmdir()
+
+    def _join(self, folder: Path, groups: list[tuple[str, dict[str, str]]]) -> None:
+        for name, limits in groups:
+            folder /= name
+            folder.mkdir(exist_ok=(name, limits) != groups[-1])
+            for file, value in limits.items():
+                (folder / file).write_text(value)
+        (folder / "cgroup.procs").write_text("0")
 
 
 def _receive_request(host: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -17,6 +17,9 @@ class Cgroup:
 
     parent: str
     limits: Mapping[str, str]
+    outer: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    """The names and limits of the groups between `parent` and the server's own, outermost first. Servers share them: they are
+    created if they are missing, and removed once they are empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from holdfast.model.event import ServersResolved, ToolCalled, ToolEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store import clock
-from holdfast.store.clock import from_microseconds
+from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.codec import decode_event
 from holdfast.store.constraints import CALLED_PREFIX, ENDED_PREFIX
 from holdfast.store.owner import Owner
@@ -72,6 +72,8 @@ _SELECT_AUDIT = (
     "FROM audit"
 )
 _RANDOM_VALUES = ("cursor_secret", "store_id")
+MAX_EVENTS_BYTES = 512 * 1024
+"""After this many bytes of events, a read ends: one that has thousands of large events in memory would need gigabytes."""
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -105,6 +107,8 @@ class SqlReadTx:
         where.add_equal("s.parent_session_id", query.parent)
         where.add_equal("s.state", query.state)
         where.add_tags(query.tags)
+        if query.updated_before is not None:
+            where.add("s.updated < ?", to_microseconds(query.updated_before))
         if position is not None:
             where.add("(s.updated, s.n) < (?, ?)", *position)
         rows = self._all(
@@ -153,24 +157,30 @@ class SqlReadTx:
         return Page(items=tuple(hits), cursor=cursor)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
-        """The events after number `after`, oldest first."""
+        """The events after number `after`, oldest first: at most `limit`, and no more once `MAX_EVENTS_BYTES` are read."""
         rows = self._db.execute(
             "SELECT seq, at, kind, body, key, agent, parent_call, cause FROM events WHERE session_n = "
             "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
             (session_id, after, limit),
         )
-        return tuple(
-            StoredEvent(
-                seq=seq,
-                at_microseconds=at,
-                event=decode_event(kind, body),
-                key=key,
-                agent=agent,
-                parent_call=parent_call,
-                cause=cause,
+        found: list[StoredEvent] = []
+        size = 0
+        for seq, at, kind, body, key, agent, parent_call, cause in rows:
+            found.append(
+                StoredEvent(
+                    seq=seq,
+                    at_microseconds=at,
+                    event=decode_event(kind, body),
+                    key=key,
+                    agent=agent,
+                    parent_call=parent_call,
+                    cause=cause,
+                )
             )
-            for seq, at, kind, body, key, agent, parent_call, cause in rows
-        )
+            size += len(body)
+            if size >= MAX_EVENTS_BYTES:
+                break
+        return tuple(found)
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
         """The session's latest resolution: its servers and its refusals."""
@@ -194,6 +204,18 @@ class SqlReadTx:
             else:
                 found.pop(call_id, None)
         return tuple(self.events(session_id, seq - 1, 1)[0] for seq in found.values())
+
+    def used_servers(self, session_id: SessionId) -> frozenset[str]:
+        """The names of the servers that got a call in this session."""
+        rows = self._db.execute(
+            "WITH own AS MATERIALIZED (SELECT kind, CAST(body AS TEXT) AS body FROM events WHERE session_n = "
+            "(SELECT n FROM sessions WHERE session_id = ?) AND kind IN ('tool_called', 'tool_started')) "
+            "SELECT DISTINCT json_extract(body, '$.server') FROM own WHERE kind = 'tool_called' AND "
+            "json_extract(body, '$.call_id') IN "
+            "(SELECT json_extract(body, '$.call_id') FROM own WHERE kind = 'tool_started')",
+            (session_id,),
+        )
+        return frozenset(server for (server,) in rows if isinstance(server, str))
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """The session's lease; its owner may be dead."""

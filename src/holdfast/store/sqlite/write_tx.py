@@ -46,6 +46,8 @@ _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # so batches have 512 rows, or at most 128.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
+_DELETED_BYTES = 1024 * 1024  # of a session that is deleted in parts: a part takes about 20 ms
+_DELETED_ROWS = 500
 _MAX_TAILS = 10_000  # sessions whose last event is remembered
 
 
@@ -199,6 +201,33 @@ class SqlTx(SqlReadTx):
             "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
         )
         self._db.execute("DELETE FROM sessions WHERE n = ?", (n,))
+
+    def delete_part(self, hold: Hold) -> bool:
+        """Delete about `_DELETED_BYTES` of the session's messages and last events. Return whether more are left."""
+        n = self._tail(hold).n
+        texts = self._all(
+            "SELECT m.id, length(w.text) FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? LIMIT ?",
+            n,
+            _DELETED_ROWS,
+        )
+        ids, left = _take(texts, _DELETED_BYTES)
+        if ids:
+            marks = ", ".join("?" * len(ids))
+            self._db.execute(f"DELETE FROM words WHERE rowid IN ({marks})", ids)
+            self._db.execute(f"DELETE FROM messages WHERE id IN ({marks})", ids)
+        if len(ids) < len(texts) or left <= 0:
+            return True
+        bodies = self._all(
+            "SELECT seq, length(body) FROM events WHERE session_n = ? ORDER BY seq DESC LIMIT ?",
+            n,
+            _DELETED_ROWS,
+        )
+        seqs, _ = _take(bodies, left)
+        if not seqs:
+            return False
+        self._db.execute("DELETE FROM events WHERE session_n = ? AND seq >= ?", (n, seqs[-1]))
+        self._tails.pop(hold.session_id)
+        return self._one("SELECT 1 FROM events WHERE session_n = ? LIMIT 1", n) is not None
 
     def append(
         self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
@@ -457,6 +486,17 @@ class SqlTx(SqlReadTx):
                 (n, message_id, seq),
             ).fetchone()
             self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, text))
+
+
+def _take(rows: Sequence[tuple[int, int]], size: int) -> tuple[list[int], int]:
+    """The ids of the first rows, which have an id and a size, until they have this size; and what is left of the size."""
+    taken: list[int] = []
+    for row_id, row_size in rows:
+        if size <= 0:
+            break
+        taken.append(row_id)
+        size -= row_size
+    return taken, size
 
 
 def _batches(events: Sequence[Event]) -> Iterator[Sequence[Event]]:

@@ -22,6 +22,7 @@ from holdfast.store.sqlite.errors import explain_sqlite_error
 from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 from holdfast.store.store import AfterCommit, OnDone
+from holdfast.store.suspension import new_transaction_lock
 
 log = getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Writer:
         self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="holdfast-store-writer", daemon=True)
         self._lock = threading.Lock()
+        self._transaction_lock = new_transaction_lock()
         self._closed = False
         self._failed: HoldfastError | None = None
         self._hooks: list[AfterCommit] = []
@@ -232,16 +234,17 @@ class Writer:
         """A transaction: its writes are durable at the end, or rolled back."""
         if self._failed is not None:
             raise self._failed
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            tx.on_begin()
-            yield
-            db.execute("COMMIT")
-        except BaseException:
-            tx.on_rollback()
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        with self._transaction_lock:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                tx.on_begin()
+                yield
+                db.execute("COMMIT")
+            except BaseException:
+                tx.on_rollback()
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
         tx.on_commit()
         self._commits += 1
         self._holds_leases = tx.holds_leases

@@ -11,7 +11,9 @@ from holdfast.model.event import (
     StopReason,
     Thought,
     Titled,
+    ToolCalled,
     ToolEnded,
+    ToolStarted,
     TurnEnded,
     UnknownEvent,
 )
@@ -91,6 +93,21 @@ class EventTests:
 
             assert caught.value.code is codes.KEY_REUSED
             assert [stored.event async for stored in store.events(session_id)] == [Titled(title="one")]
+
+    async def test_servers_count_as_used_once_a_call_has_started(self, open_store: OpenStore) -> None:
+        async with open_store() as store:
+            hold, other = await hold_session(store), await hold_session(store)
+
+            def write(tx: Tx) -> None:
+                for call_id, server, starts in (("1", "a", True), ("2", "b", False), ("3", "a", True)):
+                    tx.append(hold, ToolCalled(call_id=call_id, server=server, tool="t", arguments={}))
+                    if starts:
+                        tx.append(hold, ToolStarted(call_id=call_id))
+
+            await store.write(write)
+
+            assert await store.read(lambda tx: tx.used_servers(hold.session_id)) == {"a"}
+            assert await store.read(lambda tx: tx.used_servers(other.session_id)) == frozenset()
 
     async def test_append_many_adds_events_in_order(self, open_store: OpenStore) -> None:
         async with open_store() as store:
@@ -253,7 +270,7 @@ class EventTests:
         "unknown",
         [UnknownEvent(kind="danced", body=b"[]"), UnknownEvent(kind="titled", body=b'{"title":"x"}')],
     )
-    async def test_unknown_event_is_refused_if_its_kind_is_known_or_its_body_is_no_object(
+    async def test_unknown_event_is_refused_if_its_kind_is_known_or_its_body_is_not_an_object(
         self, open_store: OpenStore, unknown: UnknownEvent
     ) -> None:
         async with open_store() as store:

@@ -65,7 +65,7 @@ def make_prompt(text: str, turn_id: str) -> Prompted:
 
 
 def make_call(call_id: str) -> ToolCalled:
-    """The request of a tool call."""
+    """The request for a tool call."""
     return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 

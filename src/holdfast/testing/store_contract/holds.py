@@ -33,6 +33,7 @@ WRITES: dict[str, Callable[[Store, Hold], Awaitable[object]]] = {
     "stream": _stream,
     "change": lambda store, hold: store.write(lambda tx: tx.change(hold, SessionChange(title="late"))),
     "delete": lambda store, hold: store.write(lambda tx: tx.delete(hold)),
+    "delete_part": lambda store, hold: store.write(lambda tx: tx.delete_part(hold)),
     "check": lambda store, hold: store.write(lambda tx: tx.check_hold(hold)),
 }
 

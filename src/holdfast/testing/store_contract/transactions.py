@@ -112,7 +112,7 @@ class TransactionTests:
                 None,
             )
 
-    async def test_books_of_the_audit_are_numbered_separately(self, open_store: OpenStore) -> None:
+    async def test_each_hash_chain_of_the_audit_is_numbered_from_1(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             body = '{"session_id":"s"}'
             rows = [AuditRow(book=book, seq=seq, body=body, digest=b"d") for book in (0, 7) for seq in (1, 2)]
@@ -129,7 +129,9 @@ class TransactionTests:
                 None,
             )
 
-    async def test_session_with_more_ended_calls_than_records_is_found(self, open_store: OpenStore) -> None:
+    async def test_session_with_more_ended_calls_than_audit_records_is_found(
+        self, open_store: OpenStore
+    ) -> None:
         async with open_store() as store:
             recorded, other = await hold_session(store), await hold_session(store)
             await store.append(recorded, ToolEnded(call_id="c", outcome=Outcome.COMPLETED))
@@ -141,7 +143,7 @@ class TransactionTests:
 
             assert await store.read(lambda tx: tx.session_with_unrecorded_calls()) == other.session_id
 
-    async def test_anchor_is_kept_with_the_data(self, open_store: OpenStore) -> None:
+    async def test_anchor_is_still_there_after_reopening(self, open_store: OpenStore) -> None:
         head = Head(3, b"d" * 32)
         async with open_store() as store:
             assert (store.anchor.exists(), store.anchor.read()) == (False, None)

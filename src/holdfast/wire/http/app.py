@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
+from functools import partial
+from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
@@ -11,7 +13,16 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import Malformed, Message, Notification, Request, parse_line, result_line
+from holdfast.wire.frame import (
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Response,
+    parse_line,
+    result_line,
+)
 from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
 from holdfast.wire.http.bodies import Bodies, discard_body
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota, HttpLimits
@@ -33,29 +44,43 @@ from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
 from holdfast.wire.lines import LONG_BYTES
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
-from holdfast.wire.mcp.server import HttpCaller, HttpRequest, Service, answer_request, initialize, read_meta
+from holdfast.wire.mcp.server import (
+    BackChannel,
+    HttpCaller,
+    HttpRequest,
+    Service,
+    answer_request,
+    cannot_ask,
+    initialize,
+    read_meta,
+)
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.parse_threads import parse_in_thread
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
-RECEIVED_EXTENSION = "holdfast.received"
-"""The ASGI extension with a function that the application calls when it has a complete request from a known caller. Until
-then, the server may close the connection to make room for others."""
+CONNECTION_EXTENSION = "holdfast.connection"
+"""The ASGI extension with the `Connection` of a request."""
 
-IDENTIFY_EXTENSION = "holdfast.identify"
-"""The ASGI extension with a function that the application calls with the caller's throttle, if it can tell callers apart.
-From then on, that caller is charged for the time to parse what arrives on this connection."""
-
-REFUSE_EXTENSION = "holdfast.refuse"
-"""The ASGI extension with a function that the application calls when it refuses a request before its body is read."""
-
-THROTTLE_EXTENSION = "holdfast.throttle"
-"""The ASGI extension with the throttle of the connection, for callers that the application cannot tell apart."""
-
+_HANDLING_FACTOR = 2  # what handling a message takes, compared with parsing it
 _MAX_THROTTLES = 1024  # how many callers are remembered
 _SESSION_ID_HEADER = b"mcp-session-id"
+
+
+class Connection(Protocol):
+    """The connection of a request, if the server lets the application take part in its limits."""
+
+    throttle: LoopThrottle
+    """Limits the time to parse what arrives on this connection. The application sets it to the throttle of its caller."""
+
+    def request_received(self) -> None:
+        """Called when the application has a complete request from a known caller. Until then, the server may close the connection to make room for others."""
+        ...
+
+    def request_refused(self, *, is_chunked: bool) -> None:
+        """Called when the application refuses a request before its body is read."""
+        ...
 
 
 class HttpService(Service, Protocol):
@@ -104,31 +129,35 @@ class HttpApp:
         """Answer one HTTP request. The body of a refused request is neither stored nor parsed."""
         if scope["type"] != "http":
             raise RuntimeError(f"This application supports http, not {scope['type']}.")
-        extensions = scope.get("extensions", {})
+        connection: Connection | None = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
         try:
-            head = self._read_head(scope)
+            headers, caller = self._read_head(scope)
         except HoldfastError as error:
-            extensions.get(REFUSE_EXTENSION, _do_nothing)()
+            if connection is not None:
+                is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+                connection.request_refused(is_chunked=is_chunked)
             await discard_body(receive, self._http_limits)
             await send_error(send, error)
             return
-        if not head.caller.owner and THROTTLE_EXTENSION in extensions:
-            throttle: LoopThrottle = extensions[THROTTLE_EXTENSION]
+        if connection is None:
+            throttle = self._throttle_of(caller.owner)
+        elif caller.owner:
+            throttle = connection.throttle = self._throttle_of(caller.owner)
         else:
-            throttle = self._throttle_of(head.caller.owner)
-            extensions.get(IDENTIFY_EXTENSION, _ignore_throttle)(throttle)
-        on_received = extensions.get(RECEIVED_EXTENSION, _do_nothing)
+            throttle = connection.throttle  # the server cannot tell callers apart: charge the address
         try:
             match scope["method"]:
                 case "POST":
-                    async with self.bodies.read(receive, head.headers, head.caller.owner) as body:
-                        on_received()
-                        http = msgspec.structs.replace(head, body=body)
+                    async with self.bodies.read(receive, headers, caller.owner) as body:
+                        if connection is not None:
+                            connection.request_received()
+                        http = HttpRequest(headers=headers, body=body, caller=caller)
                         await self._post(http, await self._parse(http, throttle), receive, send)
                 case "GET":
-                    await self._listen(head, on_received, receive, send)
+                    http = HttpRequest(headers=headers, body=b"", caller=caller)
+                    await self._listen(http, connection, receive, send)
                 case _:
-                    await self._delete(head, send)
+                    await self._delete(HttpRequest(headers=headers, body=b"", caller=caller), send)
         except HoldfastError as error:
             await send_error(send, error)
         except ClientDisconnectedError:
@@ -138,7 +167,7 @@ class HttpApp:
         """End every session and its streams."""
         self.sessions.end_all()
 
-    def _read_head(self, scope: MutableMapping[str, Any]) -> HttpRequest:
+    def _read_head(self, scope: MutableMapping[str, Any]) -> tuple[Headers, HttpCaller]:
         """Check everything that can be checked before the body is read."""
         headers = read_headers(scope["headers"])
         self._allowed_hosts.check(headers)
@@ -160,7 +189,7 @@ class HttpApp:
                 raise BadHeadError(405, "This version of MCP has no GET.", allow="POST")
             if not accepts(headers, "text/event-stream"):
                 raise BadHeadError(406, "Accept must allow text/event-stream.")
-        return HttpRequest(headers=headers, body=b"", caller=caller)
+        return headers, caller
 
     def _throttle_of(self, owner: str) -> LoopThrottle:
         """The throttle that all connections of a caller share."""
@@ -185,13 +214,21 @@ class HttpApp:
                 )
             case None:
                 await send_error(send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400)
-            case _:  # a response; ignored, because this server sends no requests
+            case Response() | ErrorResponse():
+                self._handle_response(message, http)
                 await send_response(send, 202)
 
     async def _parse(self, http: HttpRequest, throttle: LoopThrottle) -> Message | None:
         if len(http.body) > LONG_BYTES:
             return await parse_in_thread(http.body, self._limits, throttle)
-        return parse_line(http.body, self._limits)
+        started = monotonic()
+        if throttle.free_at > started and throttle.must_wait(started):
+            await throttle.pause()
+            started = monotonic()
+        message = parse_line(http.body, self._limits)
+        # Later steps read parts of the message again: its `_meta`, the values that headers repeat, the arguments.
+        throttle.charge(_HANDLING_FACTOR * (monotonic() - started))
+        return message
 
     async def _handle_request(
         self, request: Request, http: HttpRequest, receive: Receive, send: Send
@@ -235,7 +272,12 @@ class HttpApp:
         response = AsgiResponse(send, can_stream=accepts(http.headers, "text/event-stream"))
         client = session.client if session is not None else None
         result = answer_request(
-            self._service, request, client, response.notify, connection=http.session_id, http=http
+            self._service,
+            request,
+            client,
+            _back_channel(session, response),
+            connection=http.session_id,
+            http=http,
         )
         await run_request(
             request.id, result, response, RunningRequest(response, receive, session, self._http_limits)
@@ -264,6 +306,13 @@ class HttpApp:
         elif notification.method != "notifications/initialized":
             self._service.on_notification(notification)
 
+    def _handle_response(self, message: Response | ErrorResponse, http: HttpRequest) -> None:
+        """Pass the answer to a request of this server on. Modern clients get no requests, and have no session."""
+        if http.headers.get("mcp-session-id") is not None:
+            session = self._find_session(http)
+            self._service.authorize(http.caller, http.body)
+            session.back_channel.receive(message)
+
     def _find_session(self, http: HttpRequest) -> HttpSession:
         return self.sessions.find(http.headers.get("mcp-session-id"), http.caller.owner)
 
@@ -274,7 +323,7 @@ class HttpApp:
         await send_response(send, 204)
 
     async def _listen(
-        self, http: HttpRequest, on_received: Callable[[], None], receive: Receive, send: Send
+        self, http: HttpRequest, connection: Connection | None, receive: Receive, send: Send
     ) -> None:
         session = self._find_session(http)
         self._service.authorize(http.caller, b"")
@@ -283,7 +332,8 @@ class HttpApp:
                 send, HoldfastError(codes.BAD_HTTP, "This session already has a stream."), status=409
             )
             return
-        on_received()
+        if connection is not None:
+            connection.request_received()
         session.is_listening = True
         try:
             await self._stream(session, AsgiResponse(send, can_stream=True), receive)
@@ -292,30 +342,40 @@ class HttpApp:
 
     async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
         await response.send_keepalive()
+        channel = session.back_channel
         end_signals = [
             asyncio.ensure_future(wait_for_disconnect(receive)),
             asyncio.ensure_future(session.ended.wait()),
         ]
+        has_queued: asyncio.Future[Any] | None = None
         try:
             while not any(task.done() for task in end_signals):
+                has_queued = has_queued or asyncio.ensure_future(channel.has_queued.wait())
                 await asyncio.wait(
-                    end_signals,
+                    [*end_signals, has_queued],
                     timeout=self._http_limits.keepalive_seconds,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                await response.send_keepalive()
+                if not has_queued.done():
+                    await response.send_keepalive()
+                    continue
+                has_queued = None
+                for line in channel.take_queued():
+                    await response.send_line(line)
             await response.end()
         finally:
-            for task in end_signals:
-                task.cancel()
+            for task in (*end_signals, has_queued):
+                if task is not None:
+                    task.cancel()
 
 
-def _do_nothing() -> None:
-    pass
-
-
-def _ignore_throttle(throttle: LoopThrottle) -> None:
-    pass
+def _back_channel(session: HttpSession | None, response: AsgiResponse) -> BackChannel:
+    """How to reach the client: requests go on this response's stream, other notifications on the session's GET stream."""
+    if session is None:
+        return BackChannel(response.notify)
+    channel = session.back_channel
+    ask = partial(channel.ask, response.send_line) if response.can_stream else cannot_ask
+    return BackChannel(response.notify, ask, channel.push)
 
 
 def _is_modern(meta: JsonObject, headers: Headers) -> bool:

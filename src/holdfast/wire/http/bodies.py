@@ -1,25 +1,13 @@
 """Read the bodies of requests, within limits on size, time and total memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from types import TracebackType
+from typing import cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
-
-
-@dataclass(slots=True, eq=False)
-class _UnfinishedBody:
-    """A body that has not arrived completely."""
-
-    owner: str
-    deadline: asyncio.Timeout
-    parts: list[bytes] = field(default_factory=list[bytes])
-    size: int = 0
-    is_dropped: bool = False
 
 
 class Bodies:
@@ -30,84 +18,124 @@ class Bodies:
     """
 
     def __init__(self, limits: HttpLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self.memory = CallerQuota(total=limits.body_memory, share=limits.body_memory_per_caller)
-        self._unfinished: dict[_UnfinishedBody, None] = {}  # oldest first
+        self._unfinished: dict[_Body, None] = {}  # oldest first
+        self._timer: asyncio.TimerHandle | None = None  # for the deadline of the oldest
 
-    @asynccontextmanager
-    async def read(self, receive: Receive, headers: Headers, owner: str) -> AsyncIterator[bytes]:
-        """Read the whole body. It counts as in memory until the block ends."""
+    def read(self, receive: Receive, headers: Headers, owner: str) -> "_Body":
+        """Read the whole body, with `async with`. It counts as in memory until the block ends."""
         length = headers.get("content-length", "")
-        if length.isdigit() and (len(length) > 18 or int(length) > self._limits.body_bytes):
-            raise self._too_large()
-        body = await self._read(receive, owner)
-        try:
-            yield body
-        finally:
-            self.memory.release(owner, len(body))
+        if length.isdigit() and (len(length) > 18 or int(length) > self.limits.body_bytes):
+            raise self.too_large()
+        return _Body(self, receive, owner)
 
-    async def _read(self, receive: Receive, owner: str) -> bytes:
-        deadline = asyncio.timeout(self._limits.body_seconds)
-        unfinished = _UnfinishedBody(owner, deadline)
-        self._unfinished[unfinished] = None
-        try:
-            async with deadline:
-                await self._read_parts(receive, unfinished)
-            parts = unfinished.parts
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            unfinished.size = 0  # `read` releases it
-            return body
-        except TimeoutError:
-            if unfinished.is_dropped:
-                raise _out_of_memory() from None
-            raise HoldfastError(
-                codes.TIMEOUT, f"The body did not arrive within {self._limits.body_seconds:g} s."
-            ) from None
-        finally:
-            self._unfinished.pop(unfinished, None)
-            self.memory.release(owner, unfinished.size)
+    def add(self, body: "_Body") -> None:
+        """Watch the deadline of a body that is being read."""
+        self._unfinished[body] = None
+        if self._timer is None:  # one timer for all bodies costs less than one for each
+            self._timer = asyncio.get_running_loop().call_at(body.deadline, self._stop_late)
 
-    async def _read_parts(self, receive: Receive, unfinished: _UnfinishedBody) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnectedError
-            if unfinished.is_dropped:
-                raise _out_of_memory()
-            part: bytes = message.get("body", b"")
-            if unfinished.size + len(part) > self._limits.body_bytes:
-                raise self._too_large()
-            self._reserve_memory(unfinished, len(part))
-            unfinished.size += len(part)
-            unfinished.parts.append(part)
-            if not message.get("more_body"):
-                return
+    def remove(self, body: "_Body") -> None:
+        self._unfinished.pop(body, None)
 
-    def _reserve_memory(self, unfinished: _UnfinishedBody, amount: int) -> None:
+    def reserve_memory(self, body: "_Body", amount: int) -> None:
         """Count the memory for the next part of a body. Drop other bodies if necessary."""
-        while not self.memory.try_acquire(unfinished.owner, amount):
-            own_only = self.memory.would_exceed_share(unfinished.owner, amount)
+        while not self.memory.try_acquire(body.owner, amount):
+            own_only = self.memory.would_exceed_share(body.owner, amount)
             oldest = next(
                 (
                     other
                     for other in self._unfinished
-                    if other.size and (not own_only or other.owner == unfinished.owner)
+                    if other.size and (not own_only or other.owner == body.owner)
                 ),
                 None,
             )
-            if oldest is None or oldest is unfinished:
+            if oldest is None or oldest is body:
                 raise _out_of_memory()
-            self._drop(oldest)
+            del self._unfinished[oldest]
+            oldest.stop(_out_of_memory())
 
-    def _drop(self, unfinished: _UnfinishedBody) -> None:
-        self.memory.release(unfinished.owner, unfinished.size)
-        unfinished.size, unfinished.is_dropped = 0, True
-        unfinished.parts.clear()
-        del self._unfinished[unfinished]
-        unfinished.deadline.reschedule(asyncio.get_running_loop().time())
+    def too_large(self) -> HoldfastError:
+        return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self.limits.body_bytes} bytes.")
 
-    def _too_large(self) -> HoldfastError:
-        return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self._limits.body_bytes} bytes.")
+    def _stop_late(self) -> None:
+        """Stop the bodies that are late, and set the timer for the oldest of the others."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for body in list(self._unfinished):
+            if body.deadline > loop.time():
+                self._timer = loop.call_at(body.deadline, self._stop_late)
+                return
+            del self._unfinished[body]
+            seconds = f"{self.limits.body_seconds:g}"
+            body.stop(HoldfastError(codes.TIMEOUT, f"The body did not arrive within {seconds} s."))
+
+
+class _Body:
+    """One body. It is read when the block is entered, and its memory is released when the block ends."""
+
+    __slots__ = ("_bodies", "_parts", "_receive", "_stopped_by", "_task", "deadline", "owner", "size")
+
+    def __init__(self, bodies: Bodies, receive: Receive, owner: str) -> None:
+        self.owner = owner
+        self.size = 0
+        """How many bytes have arrived."""
+        self.deadline = asyncio.get_running_loop().time() + bodies.limits.body_seconds
+        self._bodies = bodies
+        self._receive = receive
+        self._parts: list[bytes] = []
+        self._task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._stopped_by: HoldfastError | None = None
+
+    async def __aenter__(self) -> bytes:
+        self._bodies.add(self)
+        try:
+            await self._read_parts()
+        except BaseException as error:
+            self._release()
+            if (
+                self._stopped_by is None
+                or not isinstance(error, asyncio.CancelledError)
+                or self._task.uncancel()
+            ):
+                raise
+            raise self._stopped_by from None
+        finally:
+            self._bodies.remove(self)
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+
+    def stop(self, error: HoldfastError) -> None:
+        """Release the memory, and end the reading with this error."""
+        self._release()
+        self._parts.clear()
+        self._stopped_by = error
+        self._task.cancel()
+
+    async def _read_parts(self) -> None:
+        max_size = self._bodies.limits.body_bytes
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnectedError
+            part: bytes = message.get("body", b"")
+            if self.size + len(part) > max_size:
+                raise self._bodies.too_large()
+            self._bodies.reserve_memory(self, len(part))
+            self.size += len(part)
+            self._parts.append(part)
+            if not message.get("more_body"):
+                return
+
+    def _release(self) -> None:
+        self._bodies.memory.release(self.owner, self.size)
+        self.size = 0
 
 
 async def discard_body(receive: Receive, limits: HttpLimits) -> None:

@@ -1,6 +1,5 @@
 """The limits of an HTTP server, and the quotas that enforce those that apply to each caller."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 _MIB = 1024 * 1024
@@ -47,11 +46,11 @@ class CallerQuota:
         self.total = total
         self.share = min(share, total)
         self.used = 0
-        self._by_owner: Counter[str] = Counter()
+        self._by_owner: dict[str, int] = {}
 
     def would_exceed_share(self, owner: str, amount: int = 1) -> bool:
         """Whether this amount would exceed the share of this owner."""
-        return bool(owner) and self._by_owner[owner] + amount > self.share
+        return bool(owner) and self._by_owner.get(owner, 0) + amount > self.share
 
     def would_exceed_total(self, amount: int = 1) -> bool:
         """Whether this amount would exceed the total."""
@@ -59,15 +58,22 @@ class CallerQuota:
 
     def try_acquire(self, owner: str, amount: int = 1) -> bool:
         """Count an amount as held by this owner; False if that would exceed the share or the total."""
-        if self.would_exceed_total(amount) or self.would_exceed_share(owner, amount):
+        if self.used + amount > self.total:
             return False
+        if owner:
+            held = self._by_owner.get(owner, 0) + amount
+            if held > self.share:
+                return False
+            self._by_owner[owner] = held
         self.used += amount
-        self._by_owner[owner] += amount
         return True
 
     def release(self, owner: str, amount: int = 1) -> None:
         """Count an amount as no longer held by this owner."""
         self.used -= amount
-        self._by_owner[owner] -= amount
-        if not self._by_owner[owner]:
-            del self._by_owner[owner]
+        if owner:
+            held = self._by_owner.get(owner, 0) - amount
+            if held:
+                self._by_owner[owner] = held
+            else:
+                self._by_owner.pop(owner, None)

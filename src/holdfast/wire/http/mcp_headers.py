@@ -14,6 +14,7 @@ from holdfast.wire.frame import Request
 from holdfast.wire.http.request import Headers
 from holdfast.wire.mcp.eras import CAPABILITIES_KEY, VERSION_KEY
 from holdfast.wire.mcp.tools import ParamHeader
+from holdfast.wire.strict_json import make_decoder
 
 _METHODS_WITH_NAME_HEADER = frozenset({"tools/call", "prompts/get", "resources/read"})
 _BASE64 = re.compile(r"=\?base64\?(?P<text>.*)\?=")
@@ -87,7 +88,7 @@ class _Params(msgspec.Struct):
     arguments: Json = None
 
 
-_decode_params = msgspec.json.Decoder(_Params).decode
+_decode_params = make_decoder(_Params)
 
 
 def _find_argument(arguments: Json, path: tuple[str, ...]) -> Json:

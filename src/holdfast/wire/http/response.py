@@ -41,6 +41,15 @@ class AsgiResponse:
         if self._can_stream:
             await self._send_part(_event(notification_line(method, params)))
 
+    @property
+    def can_stream(self) -> bool:
+        """Whether the client accepts a stream."""
+        return self._can_stream
+
+    async def send_line(self, line: bytes) -> None:
+        """Send a message before the result."""
+        await self._send_part(_event(line))
+
     async def send_keepalive(self) -> None:
         """Send a comment, so that proxies keep the stream open."""
         if self._can_stream:
@@ -119,8 +128,11 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
         return error.code.http_status
     if not modern:
         return 200
-    rpc = error.rpc_code if isinstance(error, PeerError) else error.code.rpc_code
-    return _STATUS_BY_RPC_CODE.get(rpc, 200 if error.code is INTERNAL_ERROR else error.code.http_status)
+    if isinstance(error, PeerError):  # the answer of a handler: the HTTP request itself succeeded
+        return _STATUS_BY_RPC_CODE.get(error.rpc_code, 200)
+    return _STATUS_BY_RPC_CODE.get(
+        error.code.rpc_code, 200 if error.code is INTERNAL_ERROR else error.code.http_status
+    )
 
 
 def _extra_headers(code: Code, status: int) -> tuple[tuple[bytes, bytes], ...]:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.frame import Id
+from holdfast.wire.http.back_channel import SessionBackChannel
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.mcp.server import ClientInfo
 
@@ -28,6 +29,7 @@ class HttpSession:
     is_listening: bool = False
     """Whether the client has its GET stream open."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    back_channel: SessionBackChannel = field(default_factory=SessionBackChannel)
 
     def cancel(self, request_id: Id) -> None:
         """Cancel a request of this session."""
@@ -98,6 +100,7 @@ class HttpSessions:
         self._quota.release(session.owner)
         for cancel in list(session.running.values()):
             cancel()
+        session.back_channel.end()
         session.ended.set()
         self._on_end(session.session_id)
 

@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +27,7 @@ from holdfast.wire.mcp.eras import (
     PeerInfo,
 )
 from holdfast.wire.peer import Peer
+from holdfast.wire.strict_json import make_decoder
 
 T = TypeVar("T")
 
@@ -57,6 +60,31 @@ class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
 Notify = Callable[[str, Any], Awaitable[None]]
 
 
+class Ask(Protocol):
+    """Sends a request to the client and waits for the result. Only clients of the handshake era answer requests."""
+
+    async def __call__(self, method: str, params: Any, *, timeout: float | None = None) -> Raw: ...
+
+
+async def cannot_ask(method: str, params: Any, *, timeout: float | None = None) -> Raw:
+    """For clients that cannot get requests."""
+    raise HoldfastError(
+        codes.MISSING_CAPABILITY,
+        f"This client cannot get {method}: it must accept text/event-stream, or use another transport.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BackChannel:
+    """How to reach the client while one of its requests is answered, and afterwards."""
+
+    notify: Notify
+    """Sends a notification about the request."""
+    ask: Ask = cannot_ask
+    push: Notify | None = None
+    """Sends a notification that belongs to no request; None if the client gets none, as in the modern era."""
+
+
 class HttpCaller(msgspec.Struct, frozen=True, kw_only=True):
     """Who sent an HTTP request, as far as its head proves it. A service may add the proof in a subclass."""
 
@@ -86,16 +114,21 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: Raw
     meta: JsonObject
     client: ClientInfo
-    notify: Notify
+    back_channel: BackChannel
     connection: str = ""
     """The id of the connection or MCP session that the request belongs to; empty for a modern request over HTTP."""
     http: HttpRequest | None = None
     """None if the request came over stdio or in memory."""
 
+    @property
+    def notify(self) -> Notify:
+        """Send the client a notification about this request."""
+        return self.back_channel.notify
+
     def decode_params(self, kind: type[T]) -> T:
         """Decode the params into a type; raise BAD_ARGUMENT if they do not match it."""
         try:
-            return msgspec.json.decode(self.params, type=kind)
+            return make_decoder(kind)(self.params)
         except msgspec.ValidationError as error:
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"The params of {self.method} are invalid: {error}."
@@ -131,7 +164,7 @@ def server_peer(
         answers_malformed=True,
         throttle=throttle,
     )
-    connection.notify = peer.notify
+    connection.back_channel = BackChannel(peer.notify, peer.request, peer.notify)
     return peer
 
 
@@ -139,7 +172,7 @@ async def answer_request(
     service: Service,
     request: Request,
     client: ClientInfo | None,
-    notify: Notify,
+    back_channel: BackChannel,
     *,
     connection: str = "",
     http: HttpRequest | None = None,
@@ -168,7 +201,7 @@ async def answer_request(
             params=request.params,
             meta=meta,
             client=client,
-            notify=notify,
+            back_channel=back_channel,
             connection=connection,
             http=http,
         )
@@ -179,7 +212,7 @@ async def answer_request(
 def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str, Any]]:
     """Answer `initialize`: return the client's info and the result."""
     try:
-        params = msgspec.json.decode(request.params, type=_InitializeParams)
+        params = make_decoder(_InitializeParams)(request.params)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"The params of initialize are invalid: {error}.") from None
     version = (
@@ -210,13 +243,15 @@ class _ServerConnection:
         self._service = service
         self._client: ClientInfo | None = None
         self._id = f"connection {next(_connection_numbers)}"
-        self.notify: Notify
+        self.back_channel: BackChannel
 
     async def on_request(self, request: Request) -> Any:
         if request.method == "initialize":
             self._client, answer = initialize(self._service, request)
             return answer
-        return await answer_request(self._service, request, self._client, self.notify, connection=self._id)
+        return await answer_request(
+            self._service, request, self._client, self.back_channel, connection=self._id
+        )
 
     def on_notification(self, notification: Notification) -> None:
         if notification.method != "notifications/initialized":
@@ -234,7 +269,7 @@ class _ParamsWithMeta(msgspec.Struct):
     meta: dict[str, Json] | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
-_decode_meta = msgspec.json.Decoder(_ParamsWithMeta).decode
+_decode_meta = make_decoder(_ParamsWithMeta)
 
 
 def read_meta(params: Raw) -> JsonObject:
@@ -275,13 +310,19 @@ def _discover_result(info: PeerInfo) -> dict[str, Any]:
     return answer
 
 
+@lru_cache(maxsize=16)
+def _server_meta(implementation: Implementation) -> dict[str, Raw]:
+    """The `_meta` that every modern result has."""
+    return {SERVER_KEY: Raw(encode(implementation))}
+
+
 def _add_modern_fields(result: Any, method: str, info: PeerInfo) -> Any:
     """Add the fields that a modern result must have: its type, the server's info, and for how long it may be cached."""
-    members = _decode_members(encode(result))
+    members: dict[str, Any] = {**result} if type(result) is dict else _decode_members(encode(result))
     members.setdefault("resultType", _COMPLETE)
-    meta = _decode_members(members["_meta"]) if "_meta" in members else {}
-    meta.setdefault(SERVER_KEY, Raw(encode(info.implementation)))
-    members["_meta"] = Raw(encode(meta))
+    own_meta = _server_meta(info.implementation)
+    meta = members.get("_meta")
+    members["_meta"] = Raw(encode(own_meta | _decode_members(encode(meta)))) if meta else own_meta
     if method in _CACHEABLE_METHODS:
         members.setdefault("ttlMs", Raw(b"0"))
         members.setdefault("cacheScope", Raw(b'"private"'))

@@ -41,6 +41,8 @@ class CallParams(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     arguments: Raw = EMPTY_OBJECT
+    request_state: str | None = msgspec.field(default=None, name="requestState")
+    """The state in an earlier result that asked for input."""
 
 
 class CallResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):

@@ -1,0 +1,68 @@
+"""Delete sessions: one, or those that were not used for a long time. Their audit records are kept."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.audit.audit import Audit
+from holdfast.audit.recovery import recover_session
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
+from holdfast.store.store import Store, Tx
+from holdfast.store.types import Hold, SessionChange, StoredSession
+
+_PARTLY_DELETED = (
+    "(partly deleted)"  # the title, if the process ends before all of a large session is deleted
+)
+_PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not delayed
+
+
+async def delete_session(store: Store, audit: Audit, session_id: SessionId) -> None:
+    """Delete a session. Raises SESSION_HELD if it is open."""
+
+    def delete(tx: Tx) -> Hold | None:
+        """Delete the session; or, if it is large, only a part. Then return the hold on it."""
+        # Audit interrupted calls first: deleting the session deletes their events.
+        hold = recover_session(tx, audit, session_id)
+        if not tx.delete_part(hold):
+            tx.delete(hold)
+            return None
+        tx.change(hold, SessionChange(title=_PARTLY_DELETED))
+        return hold
+
+    hold = await store.write(delete)
+    if hold is not None:
+        try:
+            await store.delete_rest(hold)
+        except BaseException:
+            await store.release(hold)
+            raise
+
+
+async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
+    """The sessions that were not used during this time span, the latest first. Open sessions are left out."""
+    query = SessionQuery(visibility=ALL_SESSIONS, updated_before=store.now() - age, limit=MAX_PAGE_SIZE)
+    found: list[StoredSession] = []
+    while True:
+        page = await store.sessions(query)
+        found += [stored for stored in page.items if stored.lease is None]
+        if page.cursor is None:
+            return found
+        query = replace(query, cursor=page.cursor)
+
+
+async def delete_unused(store: Store, audit: Audit, age: timedelta) -> int:
+    """Delete the sessions that were not used during this time span. Return how many were deleted."""
+    count = 0
+    for stored in await find_unused(store, age):
+        try:
+            await delete_session(store, audit, stored.context.session_id)
+        except HoldfastError as error:
+            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted meanwhile
+                raise
+        else:
+            count += 1
+        await asyncio.sleep(_PAUSE_SECONDS)
+    return count

@@ -1,0 +1,1 @@
+"""The built-in server `stage`: tools that drive Chromium for a session."""

@@ -1,0 +1,368 @@
+"""A browser and its stages. Each stage is a browser context: it has its own cookies, storage, downloads and tabs."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError
+from holdfast.builtin.stage.codes import BROWSER_GONE, TAB_GONE, TOO_MANY_TABS, browser_failures
+from holdfast.builtin.stage.launch import BrowserProcess
+from holdfast.builtin.stage.limits import (
+    MAX_DIALOGS,
+    MAX_DOWNLOAD_BYTES,
+    MAX_DOWNLOADS,
+    MAX_NOTICES,
+    MAX_STAGES,
+    MAX_TABS,
+    MAX_TEXT,
+)
+from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.tab import Tab
+from holdfast.toolkit import ToolError
+
+_CLOSE_SECONDS = 1.0
+_OPEN_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Dialog:
+    """A dialog that a page opened, and how it was answered."""
+
+    tab: str
+    kind: str
+    message: str
+    accepted: bool
+    expected: bool
+
+
+@dataclass(slots=True)
+class Download:
+    """A file that a page sent. It lies in the stage's folder under its `guid`."""
+
+    guid: str
+    url: str
+    suggested_name: str
+    state: str = "inProgress"
+    received: int = 0
+    total: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class DialogPolicy:
+    """How the next dialogs are answered."""
+
+    accept: bool = False
+    text: str | None = None
+    left: int = 0
+    """For how many dialogs it holds; -1 for all."""
+
+
+@dataclass(slots=True)
+class Notices:
+    """What happened between two calls, to be reported in the next answer."""
+
+    items: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=MAX_NOTICES))
+    dropped: int = 0
+
+    def add(self, what: str, page_text: str) -> None:
+        if len(self.items) == MAX_NOTICES:
+            self.dropped += 1
+        self.items.append((what, page_text[:MAX_TEXT]))
+
+    def take(self) -> list[tuple[str, str]]:
+        """All notices since the last call."""
+        taken = list(self.items)
+        if self.dropped:
+            taken.append((f"{self.dropped} more", ""))
+        self.items.clear()
+        self.dropped = 0
+        return taken
+
+
+class Stage:
+    """One browser context. The tabs, dialogs and downloads in it belong to one caller."""
+
+    def __init__(self, browser: "Browser", stage_id: str, context_id: str, folder: Path | None) -> None:
+        self.browser = browser
+        self.id = stage_id
+        self.context_id = context_id
+        self.folder = folder
+        self.tabs: dict[str, Tab] = {}
+        self.current: Tab | None = None
+        self.dialogs: Recent[Dialog] = Recent(MAX_DIALOGS)
+        self.dialog_policy = DialogPolicy()
+        self.downloads: Recent[Download] = Recent(MAX_DOWNLOADS)
+        self.notices = Notices()
+        self.is_attached = False
+        self.upload_count = 0
+        self.closed_tabs = 0
+        """How many tabs were closed at once, because the stage had too many."""
+
+    def tab(self, tab_id: str = "") -> Tab:
+        """The tab with this id, or the one that was used last."""
+        tab = self.tabs.get(tab_id) if tab_id else self.current
+        if tab is None or tab.is_closed:
+            tab = None if tab_id else next(reversed(self.tabs.values()), None)
+        if tab is None:
+            raise ToolError(
+                TAB_GONE, f"There is no tab {tab_id}." if tab_id else f"The stage {self.id} has no tab."
+            )
+        return tab
+
+    async def open_tab(self) -> Tab:
+        """Open an empty tab and wait until it can be used."""
+        if len(self.tabs) >= MAX_TABS:
+            raise ToolError(TOO_MANY_TABS, f"The stage {self.id} has {len(self.tabs)} tabs already.")
+        with browser_failures():
+            created = await self.browser.connection.send(
+                cdp.TargetCreateTarget(url="about:blank", browser_context_id=self.context_id or None)
+            )
+        tab = await self.browser.wait_for_tab(created.target_id)
+        self.current = tab
+        return tab
+
+    async def close_tab(self, tab: Tab) -> None:
+        """Close a tab, also one whose page is busy."""
+        with browser_failures(), contextlib.suppress(CdpError, NoAnswerError):
+            await self.browser.connection.send(
+                cdp.TargetCloseTarget(target_id=tab.target_id), timeout=_CLOSE_SECONDS
+            )
+        self.forget(tab)
+
+    def forget(self, tab: Tab) -> None:
+        """The tab has gone."""
+        tab.end()
+        self.tabs.pop(tab.id, None)
+        if self.current is tab:
+            self.current = next(reversed(self.tabs.values()), None)
+
+    def answer_dialog(self, tab: Tab, event: cdp.PageJavascriptDialogOpening) -> tuple[bool, str | None]:
+        """Whether to accept a dialog, and what to type into it. An unexpected one is dismissed, and reported."""
+        policy = self.dialog_policy
+        is_expected = policy.left != 0
+        accept = policy.accept if is_expected else False
+        if event.type == "beforeunload" and tab.is_leaving:
+            accept = is_expected = True
+        elif is_expected and policy.left > 0:
+            policy.left -= 1
+        message = event.message[:MAX_TEXT]
+        self.dialogs.add(Dialog(tab.id, event.type, message, accept, is_expected))
+        what = f"{event.type} dialog {'accepted' if accept else 'dismissed'} in {tab.id}"
+        self.notices.add(what, message)
+        return accept, policy.text if accept and event.type == "prompt" else None
+
+    async def close(self) -> None:
+        """Close every tab and forget the stage's cookies, storage and files."""
+        self.browser.stages.pop(self.context_id, None)
+        if not self.is_attached:
+            with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
+                await self.browser.connection.send(
+                    cdp.TargetDisposeBrowserContext(browser_context_id=self.context_id),
+                    timeout=_CLOSE_SECONDS,
+                )
+        for tab in list(self.tabs.values()):
+            self.forget(tab)
+        if not self.browser.stages:
+            await self.browser.close()
+
+
+@dataclass(slots=True)
+class Numbers:
+    """How many stages and tabs a caller has had: the next ones get higher numbers, also in another browser."""
+
+    stages: int = 0
+    tabs: int = 0
+
+
+class Browser:
+    """A browser that this server has started, or one that it is attached to."""
+
+    def __init__(self, connection: Connection, process: BrowserProcess | None, numbers: Numbers) -> None:
+        self.connection = connection
+        self.process = process
+        self.numbers = numbers
+        self.stages: dict[str, Stage] = {}
+        self.on_close: Callable[[], None] = lambda: None
+        self._closing: asyncio.Future[None] | None = None
+        self._waiting: dict[str, asyncio.Future[Tab]] = {}
+        self._arrived: dict[str, Tab] = {}
+        self._watch = asyncio.ensure_future(self._watch_connection())
+        connection.handle("", self._on_event)
+
+    async def start(self) -> None:
+        """Follow every tab that is opened."""
+        with browser_failures():
+            await self.connection.send(cdp.TargetSetDiscoverTargets(discover=True))
+            await self.connection.send(
+                cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=True, flatten=True)
+            )
+
+    def check(self) -> None:
+        """Raise if the browser has gone."""
+        if self.connection.closed.is_set():
+            raise ToolError(BROWSER_GONE, "The browser has ended. Its stages and tabs are lost.")
+
+    async def open_stage(self) -> Stage:
+        """Create a stage without tabs."""
+        assert self.process is not None
+        if len(self.stages) >= MAX_STAGES:
+            raise ToolError(TOO_MANY_TABS, f"There are {len(self.stages)} stages already. Close one first.")
+        with browser_failures():
+            created = await self.connection.send(cdp.TargetCreateBrowserContext(dispose_on_detach=True))
+        context = created.browser_context_id
+        self.numbers.stages += 1
+        folder = self.process.folder / "downloads" / f"s{self.numbers.stages}"
+        folder.mkdir()
+        folder.chmod(0o777)  # the browser may run as another user; nobody else can enter its folder
+        with browser_failures():
+            await self.connection.send(
+                cdp.BrowserSetDownloadBehavior(
+                    behavior="allowAndName",
+                    browser_context_id=context,
+                    download_path=str(folder),
+                    events_enabled=True,
+                )
+            )
+        stage = self.stages[context] = Stage(self, f"s{self.numbers.stages}", context, folder)
+        return stage
+
+    async def wait_for_tab(self, target_id: str) -> Tab:
+        """The tab of a target that was just created, once it can be used."""
+        tab = self._arrived.get(target_id)
+        if tab is None:
+            future = self._waiting.setdefault(target_id, asyncio.get_running_loop().create_future())
+            try:
+                async with asyncio.timeout(_OPEN_SECONDS):
+                    tab = await future
+            except TimeoutError:
+                raise ToolError(TAB_GONE, "The new tab did not open.") from None
+            finally:
+                self._waiting.pop(target_id, None)
+        await tab.ready.wait()
+        return tab
+
+    async def close(self) -> None:
+        """End the browser. One that somebody else has started is only disconnected."""
+        if self._closing is None:  # the last stages of a browser may be closed at the same time
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._watch.cancel()
+        self.on_close()
+        if self.process is not None:
+            await self.process.close()
+        else:
+            self.connection.close()
+
+    async def _watch_connection(self) -> None:
+        await self.connection.closed.wait()
+        for stage in list(self.stages.values()):
+            for tab in list(stage.tabs.values()):
+                tab.end()
+
+    def _on_event(self, event: msgspec.Struct) -> None:
+        match event:
+            case cdp.TargetAttachedToTarget():
+                self._attached(event)
+            case cdp.TargetDetachedFromTarget(session_id=session):
+                for stage in self.stages.values():
+                    for tab in [tab for tab in stage.tabs.values() if tab.session == session]:
+                        stage.forget(tab)
+                        self._arrived.pop(tab.target_id, None)
+            case cdp.TargetTargetInfoChanged(target_info=info):
+                if tab := self._arrived.get(info.target_id):
+                    tab.title = info.title[:MAX_TEXT]
+            case cdp.BrowserDownloadWillBegin():
+                self._download_begins(event)
+            case cdp.BrowserDownloadProgress():
+                self._download_continues(event)
+            case _:
+                pass
+
+    def _attached(self, event: cdp.TargetAttachedToTarget) -> None:
+        info, session = event.target_info, event.session_id
+        stage = self.stages.get(info.browser_context_id or "")
+        if info.type != "page" or stage is None:
+            if event.waiting_for_debugger:
+                self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
+            return
+        if len(stage.tabs) >= MAX_TABS:
+            stage.closed_tabs += 1
+            stage.notices.add(f"a new tab was closed: the stage has {MAX_TABS} tabs", info.url)
+            # The page that opened it waits until it runs.
+            self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
+            self.connection.post(cdp.TargetCloseTarget(target_id=info.target_id))
+            return
+        self.add_tab(stage, info, session)
+
+    def add_tab(self, stage: Stage, info: cdp.TargetTargetInfo, session: str) -> Tab:
+        """Follow a tab with this DevTools session."""
+        self.numbers.tabs += 1
+        tab = Tab(
+            self.connection,
+            info.target_id,
+            session,
+            self.numbers.tabs,
+            on_dialog=stage.answer_dialog,
+            notify=stage.notices.add,
+        )
+        stage.tabs[tab.id] = tab
+        stage.current = stage.current or tab
+        self._arrived[info.target_id] = tab
+        if info.opener_id:
+            stage.notices.add(f"new tab {tab.id} was opened by the page", info.url)
+        tab.start(attached=stage.is_attached)
+        waiting = self._waiting.get(info.target_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(tab)
+        return tab
+
+    def _stage_of(self, frame_id: str) -> Stage | None:
+        for stage in self.stages.values():
+            if any(frame_id in tab.frames for tab in stage.tabs.values()):
+                return stage
+        return None
+
+    def _download_begins(self, event: cdp.BrowserDownloadWillBegin) -> None:
+        stage = self._stage_of(event.frame_id)
+        if stage is None:
+            if len(self.stages) == 1:
+                stage = next(iter(self.stages.values()))
+            else:
+                self.connection.post(cdp.BrowserCancelDownload(guid=event.guid))
+                return
+        download = Download(event.guid, event.url[:MAX_TEXT], event.suggested_filename[:MAX_TEXT])
+        running = sum(other.state == "inProgress" for _, other in stage.downloads)
+        if stage.downloads.count >= MAX_DOWNLOADS or running >= 10:
+            download.state, download.reason = "canceled", "too many downloads"
+            self._cancel(stage, download)
+        number = stage.downloads.add(download)
+        stage.notices.add(f"download {number} began", download.suggested_name)
+
+    def _download_continues(self, event: cdp.BrowserDownloadProgress) -> None:
+        for stage in self.stages.values():
+            total = sum(download.received for _, download in stage.downloads)
+            for _, download in stage.downloads:
+                if download.guid != event.guid:
+                    continue
+                download.received, download.total = int(event.received_bytes), int(event.total_bytes)
+                if download.state == "inProgress":
+                    download.state = event.state
+                if total > MAX_DOWNLOAD_BYTES and download.state == "inProgress":
+                    download.state, download.reason = "canceled", "the stage's downloads are too large"
+                    self._cancel(stage, download)
+                for tab in stage.tabs.values():
+                    tab.wake()
+
+    def _cancel(self, stage: Stage, download: Download) -> None:
+        self.connection.post(
+            cdp.BrowserCancelDownload(guid=download.guid, browser_context_id=stage.context_id)
+        )

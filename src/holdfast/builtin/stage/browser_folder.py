@@ -1,0 +1,79 @@
+"""The folder of one browser: its profile, its downloads, the files it may upload. Folders that were left behind are removed."""
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from holdfast.sandbox.roots import NOBODY
+
+_LOCK = ".lock"
+
+
+class BrowserFolder:
+    """A new folder, which other processes recognise as in use while this one lives. `remove` deletes it."""
+
+    def __init__(self, base: Path | None = None) -> None:
+        """Raise OSError if the folder cannot be created, or if the folder for all of them belongs to somebody else."""
+        base = base or _default_base()
+        _prepare_base(base)
+        remove_leftovers(base)
+        self.path = base / f"b{secrets.token_hex(8)}"
+        self.path.mkdir(mode=0o700)
+        self._lock = os.open(self.path.with_suffix(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        for name in ("profile", "downloads", "uploads"):
+            (self.path / name).mkdir()
+
+    def give_to_nobody(self) -> None:
+        """Let the user nobody own it. A confined browser of root runs as the owner of its folder."""
+        for path in (self.path, *self.path.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+
+    def remove(self) -> None:
+        """Delete it with everything in it."""
+        _remove(self.path)
+        os.close(self._lock)
+
+
+def remove_leftovers(base: Path | None = None) -> int:
+    """Remove the folders of servers that have ended without removing them. Return how many."""
+    removed = 0
+    base = base or _default_base()
+    for lock in base.glob(f"b*{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(lock.with_suffix(""))
+            removed += 1
+        except OSError:  # its server is running
+            continue
+        finally:
+            os.close(descriptor)
+    return removed
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        folder.with_suffix(_LOCK).unlink(missing_ok=True)
+
+
+def _default_base() -> Path:
+    # The TMPDIR of root may be closed to nobody, who runs a browser that root confines.
+    parent = "/tmp" if os.geteuid() == 0 else tempfile.gettempdir()
+    return Path(parent) / f"holdfast-stage-{os.getuid()}"
+
+
+def _prepare_base(base: Path) -> None:
+    # A browser that is confined by root runs as nobody, who must be able to enter the folder, but not to list it.
+    base.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{base} must be a folder that only you can change. Remove it, and try again.")

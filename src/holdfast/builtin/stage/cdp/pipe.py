@@ -1,0 +1,75 @@
+"""The DevTools protocol over two pipes (`--remote-debugging-pipe`): messages that end with a NUL byte."""
+
+import asyncio
+from io import FileIO
+from typing import cast
+
+from holdfast.builtin.stage.cdp.connection import MAX_MESSAGE_BYTES, Connection
+
+
+class PipeTransport(asyncio.Protocol):
+    """Reads messages from one pipe, and writes messages to another."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._reading: asyncio.ReadTransport | None = None
+        self._writing: asyncio.WriteTransport | None = None
+
+    @classmethod
+    async def open(cls, connection: Connection, reader: FileIO, writer: FileIO) -> "PipeTransport":
+        """Connect to a browser that reads and writes the other ends of these pipes."""
+        loop = asyncio.get_running_loop()
+        transport = cls(connection)
+        writing, _ = await loop.connect_write_pipe(lambda: _WriteEnd(transport), writer)
+        transport._writing = writing
+        await loop.connect_read_pipe(lambda: transport, reader)
+        connection.open(transport)
+        return transport
+
+    def send(self, message: bytes) -> None:
+        assert self._writing is not None
+        if not self._writing.is_closing():
+            self._writing.write(message + b"\0")
+
+    def close(self) -> None:
+        for transport in (self._writing, self._reading):
+            if transport is not None:
+                transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._reading = cast("asyncio.ReadTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        *whole, rest = data.split(b"\0")
+        for part in whole:
+            message = b"".join((*self._parts, part)) if self._parts else part
+            self._parts, self._size = [], 0
+            if message:
+                self._connection.receive(message)
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+            if self._size > MAX_MESSAGE_BYTES:
+                self.close()
+                self._connection.lost()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close()
+        self._connection.lost()
+
+
+class _WriteEnd(asyncio.Protocol):
+    """Notices that the browser has closed its end of the pipe that we write to."""
+
+    def __init__(self, transport: PipeTransport) -> None:
+        self._transport = transport
+
+    def pause_writing(self) -> None:
+        """Commands are small, and each caller waits for its answer: they cannot pile up."""
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport.connection_lost(exc)

@@ -1,0 +1,104 @@
+"""The DevTools protocol over a WebSocket, to a browser or an Electron app that somebody else has started."""
+
+import asyncio
+import http.client
+import json
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from holdfast.builtin.stage.cdp.connection import MAX_MESSAGE_BYTES, Connection
+from holdfast.model.worker_threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 64 * 1024
+_THREADS = WorkerThreads("stage-attach", threads=2)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class NotAnEndpointError(Exception):
+    """There is no DevTools endpoint at an address; the message says why."""
+
+
+class MissingLibraryError(Exception):
+    """The package `websockets` is not installed."""
+
+
+class WebSocketTransport:
+    """Sends and receives messages in a task of its own."""
+
+    def __init__(self, connection: Connection, socket: "ClientConnection") -> None:
+        self._connection = connection
+        self._socket = socket
+        self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._write())]
+
+    @classmethod
+    async def open(cls, connection: Connection, url: str) -> "WebSocketTransport":
+        """Connect to the browser with this `ws:` address."""
+        try:
+            from websockets.asyncio.client import connect
+        except ImportError:
+            raise MissingLibraryError from None
+        socket = await connect(
+            url, max_size=MAX_MESSAGE_BYTES, compression=None, open_timeout=_SECONDS, proxy=None
+        )
+        transport = cls(connection, socket)
+        connection.open(transport)
+        return transport
+
+    def send(self, message: bytes) -> None:
+        self._outgoing.put_nowait(message)
+
+    def close(self) -> None:
+        self._outgoing.put_nowait(None)
+
+    async def _write(self) -> None:
+        while (message := await self._outgoing.get()) is not None:
+            await self._socket.send(message, text=True)
+        await self._socket.close()
+
+    async def _receive(self) -> None:
+        try:
+            async for message in self._socket:
+                self._connection.receive(message.encode() if isinstance(message, str) else message)
+        finally:  # however it ended
+            self._connection.lost()
+
+
+async def find_endpoint(address: str) -> str:
+    """The `ws:` address of the browser that answers at `address`: `127.0.0.1:9222`, or an http or ws address."""
+    url = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        port = url.port
+    except ValueError:
+        port = None
+    if url.scheme not in ("http", "ws") or url.hostname not in LOOPBACK or port is None:
+        raise NotAnEndpointError("it is not an address on this machine, such as 127.0.0.1:9222")
+    if url.scheme == "ws" and url.path not in ("", "/"):
+        return address
+    return await _THREADS.run(_read_endpoint, url.hostname, port)
+
+
+def _read_endpoint(host: str, port: int) -> str:
+    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    try:
+        connection.request("GET", "/json/version", headers={"Host": f"{host}:{port}"})
+        answer = connection.getresponse().read(_MAX_ANSWER_BYTES)
+        described: Any = json.loads(answer)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotAnEndpointError(f"no browser answers there ({error})") from None
+    finally:
+        connection.close()
+    found = (
+        cast("dict[str, Any]", described).get("webSocketDebuggerUrl") if isinstance(described, dict) else None
+    )
+    if (
+        not isinstance(found, str)
+        or urlsplit(found).scheme != "ws"
+        or urlsplit(found).hostname not in LOOPBACK
+    ):
+        raise NotAnEndpointError("the answer there is not that of a browser")
+    return found

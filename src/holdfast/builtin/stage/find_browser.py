@@ -1,0 +1,30 @@
+"""Find an installed Chromium or Chrome."""
+
+import os
+import shutil
+from pathlib import Path
+
+from holdfast.sandbox.own_code import system_path
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Debian's `chromium` is a script that reads the user's settings. This is the program behind it.
+_PROGRAMS = (
+    "/usr/lib/chromium/chromium",
+    "/usr/lib/chromium-browser/chromium-browser",
+    "/opt/google/chrome/chrome",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+
+
+def find_browser(configured: str = "") -> str | None:
+    """The path of the browser's program: the configured one, else one in the system's folders. None if there is none."""
+    if configured:
+        return configured if os.access(configured, os.X_OK) else None
+    for program in _PROGRAMS:
+        if os.access(program, os.X_OK):
+            return program
+    for name in _NAMES:
+        if found := shutil.which(name, path=system_path()):
+            return str(Path(found).resolve())
+    return None

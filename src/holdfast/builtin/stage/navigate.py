@@ -1,0 +1,107 @@
+"""Load pages: by address, back, forward, and again."""
+
+import asyncio
+import contextlib
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
+from holdfast.builtin.stage.codes import LOAD_FAILED, PAGE_CRASHED, URL_DENIED, browser_failures
+from holdfast.builtin.stage.fence import fence, one_line
+from holdfast.builtin.stage.tab import Tab
+from holdfast.builtin.stage.url_rules import check_url
+from holdfast.sandbox.bwrap.egress_proxy import VERDICT_HEADER
+from holdfast.toolkit import ToolError
+
+_STOP_SECONDS = 2.0
+_PATIENCE_SECONDS = 5.0  # a page that is left may take so long; then its scripts are stopped
+_REFUSED_BY_PROXY = "net::ERR_TUNNEL_CONNECTION_FAILED"
+
+
+async def go(tab: Tab, url: str, timeout: float) -> str:
+    """Load an address, or go `back`, `forward` or `reload`. Return `loaded`, or `loading` if it takes longer."""
+    tab.is_leaving = True
+    try:
+        if tab.is_hung or tab.has_dialog_flood:
+            await _stop_scripts(tab)
+        first = tab.requests.count
+        match url:
+            case "reload":
+                await _send(tab, cdp.PageReload(), timeout)
+            case "back" | "forward":
+                await _go_in_history(tab, -1 if url == "back" else 1, timeout)
+            case _:
+                await _navigate(tab, check_url(url), timeout)
+        return await _wait(tab, first, timeout)
+    finally:
+        tab.is_leaving = False
+
+
+async def _stop_scripts(tab: Tab) -> None:
+    """End the scripts of a page that is busy or opens dialogs without end: it would delay the next page for ever."""
+    with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
+        tab.connection.post(cdp.RuntimeTerminateExecution(), tab.session)
+        await tab.connection.send(
+            cdp.EmulationSetScriptExecutionDisabled(value=True), tab.session, _STOP_SECONDS
+        )
+        await tab.connection.send(cdp.PageNavigate(url="about:blank"), tab.session, _STOP_SECONDS)
+    with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
+        await tab.connection.send(
+            cdp.EmulationSetScriptExecutionDisabled(value=False), tab.session, _STOP_SECONDS
+        )
+    tab.is_hung = False
+
+
+async def _navigate(tab: Tab, url: str, timeout: float) -> None:
+    tab.is_loading = True
+    result = await _send(tab, cdp.PageNavigate(url=url), timeout)
+    if result.error_text and result.error_text != "net::ERR_ABORTED":
+        tab.is_loading = False
+        why = result.error_text.removeprefix("net::").lower().replace("_", " ")
+        if result.error_text == _REFUSED_BY_PROXY:
+            why = "the server cannot be reached, or this session may not reach it"
+        raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=fence(one_line(url)))
+    if result.loader_id is None:  # the same document, or a download
+        tab.is_loading = False
+
+
+async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
+    history = await tab.send(cdp.PageGetNavigationHistory())
+    index = history.current_index + step
+    if not 0 <= index < len(history.entries):
+        raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
+    check_url(history.entries[index].url)
+    await _send(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+
+
+async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R:
+    if tab.is_closed:
+        tab.check()
+    with browser_failures():
+        try:
+            try:
+                return await tab.connection.send(command, tab.session, min(timeout, _PATIENCE_SECONDS))
+            except NoAnswerError:
+                if tab.is_over:
+                    raise
+                await _stop_scripts(tab)
+                return await tab.connection.send(command, tab.session, timeout)
+        except CdpError as error:
+            raise ToolError(LOAD_FAILED, f"The page could not be loaded: {error}.") from None
+
+
+async def _wait(tab: Tab, first: int, timeout: float) -> str:
+    await asyncio.sleep(0)
+    started = await tab.until(lambda: tab.find_document(tab.target_id) is not None or tab.is_closed, timeout)
+    loaded = await tab.until(lambda: not tab.is_loading or tab.is_over, timeout)
+    if tab.is_crashed:
+        raise ToolError(PAGE_CRASHED, "The page crashed while it was loaded.")
+    tab.check()
+    for _, request in tab.requests.after(first):
+        headers = {name.lower(): value for name, value in request.response_headers.items()}
+        if request.kind != "Document" or request.frame_id != tab.target_id or VERDICT_HEADER not in headers:
+            continue
+        shown = fence(one_line(request.url))
+        if headers[VERDICT_HEADER] == "refused":
+            raise ToolError(URL_DENIED, "This session may not reach that address.", page=shown)
+        raise ToolError(LOAD_FAILED, "No server answers at that address.", page=shown)
+    return "loaded" if loaded and started else "loading"

@@ -1,0 +1,110 @@
+"""Which browser and which stages belong to which caller."""
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+
+from holdfast.builtin.stage.browser import Browser, Numbers, Stage
+from holdfast.builtin.stage.codes import NO_ELEMENT, TAB_GONE
+from holdfast.builtin.stage.launch import LaunchOptions, launch
+from holdfast.builtin.stage.tab import Tab
+from holdfast.model import codes
+from holdfast.toolkit import Call, SessionManager, ToolError
+
+_REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
+
+
+@dataclass(slots=True)
+class _Owner:
+    numbers: Numbers = field(default_factory=Numbers)
+    browser: Browser | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last_stage: str = ""
+
+
+class Owners:
+    """The browsers of all callers. A caller finds only its own stages, tabs and refs."""
+
+    def __init__(self) -> None:
+        self.manager: SessionManager[Stage] = SessionManager(self._dispose)
+        self._owners: dict[str, _Owner] = {}
+
+    async def browser(self, call: Call, options: LaunchOptions) -> Browser:
+        """The caller's browser. It is started if it does not run."""
+        owner = self._owners.setdefault(call.owner, _Owner())
+        async with owner.lock:
+            browser = owner.browser
+            if browser is not None and browser.connection.closed.is_set():
+                await self._forget_lost(browser)
+                browser = None
+            if browser is None:
+                process = await launch(options)
+                browser = Browser(process.connection, process, owner.numbers)
+                try:
+                    await browser.start()
+                except BaseException:
+                    await browser.close()
+                    raise
+                owner.browser = browser
+                browser.on_close = lambda: self._closed(owner, browser)
+            return browser
+
+    def numbers(self, call: Call) -> Numbers:
+        """The numbers of the caller's stages and tabs. They are never used twice."""
+        return self._owners.setdefault(call.owner, _Owner()).numbers
+
+    def add(self, call: Call, stage: Stage) -> None:
+        """Give a new stage to the caller."""
+        self.manager.add(stage.id, stage)
+        self._owners[call.owner].last_stage = stage.id
+
+    def stage(self, call: Call, stage_id: str = "") -> Stage:
+        """The caller's stage with this id, or the one that was used last."""
+        ids = self.manager.ids()
+        owner = self._owners.get(call.owner)
+        if not stage_id and owner is not None and owner.last_stage in ids:
+            stage_id = owner.last_stage
+        if not stage_id and len(ids) > 1:
+            stage_id = ids[-1]
+        if not ids:
+            raise ToolError(codes.NOT_RUNNING, "No stage is open. Call open first.")
+        stage = self.manager.get(stage_id)
+        stage.browser.check()
+        if owner is not None:
+            owner.last_stage = stage.id
+        return stage
+
+    def tab(self, call: Call, tab_id: str = "") -> tuple[Stage, Tab]:
+        """The caller's tab with this id, or the one that was used last."""
+        if not tab_id:
+            stage = self.stage(call)
+            return stage, stage.tab()
+        for stage_id in self.manager.ids():
+            stage = self.manager.get(stage_id)
+            if tab_id in stage.tabs:
+                self._owners[call.owner].last_stage = stage_id
+                stage.browser.check()
+                stage.current = stage.tabs[tab_id]
+                return stage, stage.current
+        raise ToolError(TAB_GONE, f"There is no tab {tab_id[:40]!r}.")
+
+    def element(self, call: Call, ref: str) -> tuple[Stage, Tab, int]:
+        """The tab and the number of the element that a ref means."""
+        matched = _REF.fullmatch(ref.strip())
+        if matched is None:
+            raise ToolError(NO_ELEMENT, f"{ref[:40]!r} is not a ref. Refs look like e12.")
+        stage, tab = self.tab(call, f"t{matched[1] or 1}")
+        return stage, tab, int(matched[2])
+
+    async def _dispose(self, stage: Stage) -> None:
+        await stage.close()
+
+    async def _forget_lost(self, browser: Browser) -> None:
+        for stage_id in self.manager.ids():
+            if self.manager.get(stage_id).browser is browser:
+                await self.manager.remove(stage_id)
+        await browser.close()
+
+    def _closed(self, owner: _Owner, browser: Browser) -> None:
+        if owner.browser is browser:
+            owner.browser = None

@@ -1,0 +1,212 @@
+"""Read the page of a tab: its outline with all frames and shadow roots, texts, and elements."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import CdpError
+from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF
+from holdfast.builtin.stage.limits import MAX_FRAMES, MAX_SNAPSHOTS, SCRIPT_SECONDS
+from holdfast.builtin.stage.snapshot import Snapshot
+from holdfast.builtin.stage.tab import Document, Frame, Tab
+from holdfast.toolkit import ToolError
+
+_FRAME_SECONDS = 2.0  # a frame that does not answer must not make the whole page unreadable
+_SMALL_PAGE = 3000  # elements: such a page is searched for closed shadow roots at its first snapshot
+_MAX_CLOSED_ROOTS = 300
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The lines that were read so far, and how many frames may still be read."""
+
+    tab: Tab
+    frames_left: int = MAX_FRAMES
+    left_out: int = 0
+
+
+async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
+    """Read the page, or one element of it, and keep the snapshot for later differences."""
+    document = await tab.document() if within is None else tab.find_ref(within)
+    reading = _Reading(tab)
+    lines = await _read_lines(reading, document, 0, within)
+    tab.snapshot_count += 1
+    snapshot = Snapshot(
+        id=f"p{tab.snapshot_count}",
+        lines=tuple(lines),
+        document=document.unique_id,
+        is_part=within is not None,
+        left_out=reading.left_out,
+    )
+    tab.snapshots[snapshot.id] = snapshot
+    while len(tab.snapshots) > MAX_SNAPSHOTS:
+        tab.snapshots.popitem(last=False)
+    return snapshot
+
+
+async def _read_lines(reading: _Reading, document: Document, depth: int, within: int | None) -> list[str]:
+    tab = reading.tab
+    walked = await _walk(tab, document, within, SCRIPT_SECONDS if depth == 0 else _FRAME_SECONDS)
+    reading.left_out += walked["cut"]
+    flat: list[Any] = walked["lines"]
+    lines = format_lines(tab, flat, depth)
+    if not walked["frames"]:
+        return lines
+    frames = await _frames_by_element(tab, document)
+    result: list[str] = []
+    done = 0
+    for index, number in walked["frames"]:
+        result += lines[done : index + 1]
+        done = index + 1
+        frame = frames.get(number)
+        if frame is not None and reading.frames_left > 0:
+            reading.frames_left -= 1
+            result += await _read_frame(reading, frame, depth + flat[3 * index] + 1)
+        elif frame is not None:
+            reading.left_out += 1
+    return result + lines[done:]
+
+
+async def _read_frame(reading: _Reading, frame: Frame, depth: int) -> list[str]:
+    try:
+        document = await reading.tab.document(frame.id, _FRAME_SECONDS)
+        return await _read_lines(reading, document, depth, None)
+    except ToolError as error:
+        if error.code not in (PAGE_HUNG, STALE_REF):
+            raise
+        return [f"{' ' * depth}(this frame does not answer)"]
+
+
+async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
+    children = [frame for frame in tab.frames.values() if frame.parent_id == document.frame_id]
+    found: dict[int, Frame] = {}
+    for frame in children[:MAX_FRAMES]:
+        owner = await tab.frame_element(frame)
+        if owner is not None:
+            found[owner[1]] = frame
+    return found
+
+
+async def _walk(tab: Tab, document: Document, within: int | None, timeout: float) -> dict[str, Any]:
+    walked = await _call(tab, document, "walk", timeout, within=within)
+    checked = (walked["count"], walked["suspects"])
+    if (walked["suspects"] or walked["count"] <= _SMALL_PAGE) and document.checked != checked:
+        is_first, document.checked = document.checked is None, checked
+        if (walked["suspects"] or is_first) and await _add_closed_roots(tab, document):
+            walked = await _call(tab, document, "walk", timeout, within=within)
+    return walked
+
+
+async def _call(
+    tab: Tab, document: Document, function: str, timeout: float, **options: Any
+) -> dict[str, Any]:
+    result = await tab.run(document, function, timeout, next=tab.next_ref, **options)
+    tab.claim(document, result["next"])
+    if result.get("gone"):
+        raise ToolError(STALE_REF, "The element is no longer on the page.")
+    return result
+
+
+async def _add_closed_roots(tab: Tab, document: Document) -> bool:
+    """Tell `page.js` about closed shadow roots, which scripts cannot see. Return whether there are new ones."""
+    try:
+        page = await tab.connection.send(
+            cdp.RuntimeEvaluate(expression="document", unique_context_id=document.unique_id), document.session
+        )
+        described = await tab.connection.send(
+            cdp.DomDescribeNode(object_id=page.result.object_id, depth=-1, pierce=True), document.session
+        )
+        roots = [root for root in _closed_roots(described.node) if root not in document.closed_roots]
+        for root in roots[:_MAX_CLOSED_ROOTS]:
+            resolved = await tab.connection.send(
+                cdp.DomResolveNode(backend_node_id=root, execution_context_id=document.context_id),
+                document.session,
+            )
+            await tab.connection.send(
+                cdp.RuntimeCallFunctionOn(
+                    function_declaration="function () { stage.addClosedRoot(this) }",
+                    object_id=resolved.object.object_id,
+                ),
+                document.session,
+            )
+            document.closed_roots.add(root)
+    except CdpError:  # the page changed under our hands; the next snapshot tries again
+        document.checked = None
+        return False
+    return bool(roots)
+
+
+def _closed_roots(node: cdp.DomNode) -> list[int]:
+    found: list[int] = []
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        for root in node.shadow_roots or ():
+            if root.shadow_root_type == "closed":
+                found.append(root.backend_node_id)
+            if root.shadow_root_type != "user-agent":
+                stack.append(root)
+        stack += node.children or ()
+    return found
+
+
+def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
+    """The lines of a walk: depth, number and text of each, as one list."""
+    prefix = "e" if tab.number == 1 else f"t{tab.number}e"
+    return [
+        f"{' ' * (depth + flat[at])}{f'[{prefix}{flat[at + 1]}] ' if flat[at + 1] >= 0 else ''}{flat[at + 2]}"
+        for at in range(0, len(flat), 3)
+    ]
+
+
+async def find_lines(
+    tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, limit: int, details: bool = False
+) -> tuple[list[str], int]:
+    """The lines in all frames that contain a text or have one of the roles, and how many more there are."""
+    documents = await all_documents(tab) if within is None else [tab.find_ref(within)]
+    lines: list[str] = []
+    more = 0
+    for document in documents:
+        try:
+            found = await _call(
+                tab,
+                document,
+                "find",
+                SCRIPT_SECONDS if document is documents[0] else _FRAME_SECONDS,
+                text=text,
+                roles=roles,
+                within=within,
+                limit=max(0, limit - len(lines)),
+                details=details,
+            )
+        except ToolError:
+            if document is documents[0]:
+                raise
+            continue
+        lines += format_lines(tab, found["lines"])
+        more += found["more"]
+    return lines, more
+
+
+async def all_documents(tab: Tab) -> list[Document]:
+    """The documents of all frames that are loaded, that of the tab first."""
+    first = await tab.document()
+    others = (
+        tab.find_document(frame_id) for frame_id in list(tab.frames)[:MAX_FRAMES] if frame_id != tab.target_id
+    )
+    return [first, *(document for document in others if document is not None)]
+
+
+async def similar_refs(tab: Tab, number: int) -> list[str]:
+    """Lines that look like the element that a stale ref meant."""
+    wanted = f"[{tab.ref(number)}] "
+    for snapshot in reversed(tab.snapshots.values()):
+        line = next((line for line in snapshot.lines if line.lstrip(" ").startswith(wanted)), None)
+        if line is not None:
+            document = await tab.document()
+            found = await _call(
+                tab, document, "similar", SCRIPT_SECONDS, text=line.lstrip(" ")[len(wanted) :]
+            )
+            return format_lines(tab, found["lines"])
+    return []

@@ -1,0 +1,105 @@
+"""The server with the stage tools: what each is called, what it may fail with, and how it is hinted."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast import __version__
+from holdfast.builtin.stage.codes import (
+    STAGE_CODES,
+)
+from holdfast.builtin.stage.fence import EXPLANATION
+from holdfast.builtin.stage.files import SessionFiles
+from holdfast.builtin.stage.launch import LaunchOptions
+from holdfast.builtin.stage.owners import Owners
+from holdfast.builtin.stage.tools.acting import ActingTools
+from holdfast.builtin.stage.tools.observing import ObservingTools
+from holdfast.builtin.stage.tools.pages import PageTools
+from holdfast.builtin.stage.tools.reading import ReadingTools
+from holdfast.builtin.stage.tools.waiting import WaitingTools
+from holdfast.toolkit import Annotations, Toolbox
+
+_READ = (
+    "STALE_REF",
+    "NO_ELEMENT",
+    "PAGE_HUNG",
+    "PAGE_CRASHED",
+    "TAB_GONE",
+    "BROWSER_GONE",
+    "DIALOG_OPEN",
+    "NOT_RUNNING",
+)
+_ACT = (*_READ, "NOT_VISIBLE", "ELEMENT_DISABLED", "COVERED", "NO_EFFECT")
+_GO = ("URL_DENIED", "LOAD_FAILED", "PAGE_CRASHED", "PAGE_HUNG", "TAB_GONE", "BROWSER_GONE", "TOO_MANY_TABS")
+_LAUNCH = ("NO_BROWSER", "LAUNCH_FAILED")
+_TAB = ("TAB_GONE", "BROWSER_GONE", "NOT_RUNNING")
+_FILES = ("BAD_PATH", "OUTSIDE_ROOTS", "NO_FILE", "NOT_A_FILE", "FILE_ERROR", "FILE_TOO_LARGE", "DENIED")
+
+INSTRUCTIONS = (
+    "A browser. `open` a page; its answer is an outline with refs such as [e12], which the other tools take. Every action "
+    f"answers with what changed. {EXPLANATION}"
+)
+
+
+def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
+    """Return the stage tools. The first `open` of a caller starts a browser."""
+    box = Toolbox("stage", version=__version__, instructions=INSTRUCTIONS, envelope="meta")
+    for code in STAGE_CODES:
+        box.code(code.name, http=code.http_status, hint=code.hint, retryable=code.retryable)
+    owners = Owners()
+    box.dispose_at_end(owners.manager)
+    shared = (owners, options, files)
+    pages, reading, acting = PageTools(*shared), ReadingTools(*shared), ActingTools(*shared)
+    waiting, observing = WaitingTools(*shared), ObservingTools(*shared)
+    loads = Annotations(destructive=False, open_world=True)
+    harmless = Annotations(destructive=False)
+
+    def add(handler: Callable[..., Any], name: str, used_codes: Sequence[str], **more: Any) -> None:
+        box.tool(name=name, codes=sorted({*used_codes}), **more)(handler)
+
+    add(pages.open, "open", (*_GO, *_LAUNCH), annotations=loads)
+    if not options.is_sandboxed:
+        add(pages.attach, "attach", ("LOAD_FAILED", "UNSUPPORTED_HERE", "BROWSER_GONE"))
+    add(pages.close, "close", ("NOT_RUNNING",), annotations=harmless)
+    add(pages.stages, "stages", (), operation="window_info")
+    add(pages.tabs, "tabs", _TAB, operation="window_info")
+    add(pages.tab, "tab", (*_GO, "NOT_RUNNING"), annotations=loads)
+    add(pages.goto, "goto", (*_GO, "NOT_RUNNING"), annotations=loads)
+    add(reading.snapshot, "snapshot", _READ, operation="query")
+    add(reading.find, "find", _READ, operation="query")
+    add(reading.read, "read", _READ, operation="query")
+    add(reading.elements, "elements", _READ, operation="query")
+    add(acting.click, "click", _ACT, annotations=Annotations(open_world=True))
+    add(acting.hover, "hover", _ACT, annotations=harmless)
+    add(acting.drag, "drag", _ACT)
+    add(acting.fill, "fill", (*_ACT, "UNSUPPORTED_HERE"), annotations=Annotations(idempotent=True))
+    add(acting.type, "type", _ACT)
+    add(acting.press, "press", _ACT)
+    add(acting.scroll, "scroll", _ACT, annotations=harmless)
+    add(acting.upload, "upload", (*_ACT, *_FILES))
+    add(waiting.wait, "wait", (*_READ, "NOT_YET"), operation="query", deadline=90)
+    add(waiting.expect, "expect", (*_READ, "NOT_YET"), operation="query", deadline=90)
+    add(observing.dialogs, "dialogs", _TAB, operation="dialog")
+    add(observing.downloads, "downloads", (*_TAB, *_FILES, "NO_ELEMENT", "NOT_YET"), annotations=harmless)
+    add(observing.screenshot, "screenshot", _READ, operation="screenshot")
+    add(observing.console, "console", _TAB, operation="logs")
+    add(observing.requests, "requests", (*_TAB, "NO_ELEMENT"), operation="logs")
+    add(
+        observing.evaluate,
+        "evaluate",
+        (*_READ, "SCRIPT_FAILED"),
+        operation="eval",
+        requires_eval_flag=True,
+    )
+    return box
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serve the tools."""
+    from holdfast.builtin.stage.options import read_options
+
+    options, files = read_options(arguments or [])
+    stage_toolbox(options, files).main(arguments)
+
+
+if __name__ == "__main__":
+    main()

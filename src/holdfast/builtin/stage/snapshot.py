@@ -1,0 +1,206 @@
+"""A snapshot of a page as lines, a view of it that fits into a budget, and the difference between two snapshots."""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.builtin.stage.tokens import fitting
+
+_MIN_SIBLINGS = 3  # a view that leaves out more than this shows the beginning of the page instead
+_MARKER_SIZE = 40
+_SHOWN_REMOVALS = 6
+_HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What a page showed: one line for each element or text, indented by its depth."""
+
+    id: str
+    lines: tuple[str, ...]
+    document: str = ""
+    """The id of the document that it shows."""
+    is_part: bool = False
+    """Whether it shows only one element of the page."""
+    left_out: int = 0
+    """How many elements were not read, because the page is too large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Those lines of a snapshot that fit into a budget."""
+
+    lines: list[str]
+    shown: int
+    left_out: int
+    cursor: str = ""
+    """Where to continue; empty if nothing is left out."""
+
+
+def view(snapshot: Snapshot, budget: int, start: int | None = None) -> View:
+    """The lines that fit into the budget: all from `start` on; without it, long lists are shortened to show more of the page."""
+    lines = snapshot.lines
+    if start is None and fitting(lines, budget) < len(lines) and (shortened := _shorten(snapshot, budget)):
+        return shortened
+    start = start or 0
+    count = fitting(lines[start:], budget)
+    end = start + max(count, 1) if start < len(lines) else start
+    rest = len(lines) - end
+    return View(
+        lines=list(lines[start:end]),
+        shown=end - start,
+        left_out=rest,
+        cursor=f"{snapshot.id}:{end}" if rest else "",
+    )
+
+
+def _shorten(snapshot: Snapshot, budget: int) -> View | None:
+    """Show only the first children of each element: as many as fit. None if too few fit."""
+    ranks = _sibling_ranks(snapshot.lines)
+    limit = _largest_limit(snapshot.lines, ranks, budget)
+    while limit >= _MIN_SIBLINGS:
+        lines, first = _without_ranks(snapshot, ranks, limit)
+        if fitting(lines, budget) == len(lines):
+            shown = sum(rank < limit for rank in ranks)
+            cursor = f"{snapshot.id}:{first}"
+            return View(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
+        limit = limit * 3 // 4
+    return None
+
+
+def _sibling_ranks(lines: Sequence[str]) -> list[int]:
+    """For each line: its place among its siblings, or that of one of its parents if that is higher."""
+    ranks: list[int] = []
+    counts: list[int] = []  # by depth: how many siblings so far
+    above: list[int] = []  # by depth: the rank of the last line
+    for line in lines:
+        depth = min(len(line) - len(line.lstrip(" ")), len(counts))
+        del counts[depth + 1 :], above[depth + 1 :]
+        if depth == len(counts):
+            counts.append(0)
+            above.append(0)
+        rank = max(counts[depth], above[depth - 1] if depth else 0)
+        counts[depth] += 1
+        above[depth] = rank
+        ranks.append(rank)
+    return ranks
+
+
+def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> int:
+    sizes: Counter[int] = Counter()
+    for line, rank in zip(lines, ranks, strict=True):
+        sizes[rank] += len(line) + 2
+    left = budget * 4
+    limit = 0
+    for rank in sorted(sizes):
+        left -= sizes[rank]
+        if left < 0:
+            break
+        limit = rank + 1
+    return limit
+
+
+def _without_ranks(snapshot: Snapshot, ranks: Sequence[int], limit: int) -> tuple[list[str], int]:
+    """The lines with a rank below the limit, a marker for each gap, and the number of the first line that is left out."""
+    shown: list[str] = []
+    first = gap = -1
+    indent = ""
+    for number, (line, rank) in enumerate(zip(snapshot.lines, ranks, strict=True)):
+        if rank < limit:
+            if gap >= 0:
+                shown.append(f"{indent}… {number - gap} lines: cursor {snapshot.id}:{gap}")
+                gap = -1
+            shown.append(line)
+        elif gap < 0:
+            gap = number
+            first = number if first < 0 else first
+            indent = line[: len(line) - len(line.lstrip(" "))]
+    if gap >= 0:
+        shown.append(f"{indent}… {len(snapshot.lines) - gap} lines: cursor {snapshot.id}:{gap}")
+    return shown, first
+
+
+def difference(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """What changed, like a unified diff without context. The headers are exact: `apply` makes `new` from `old`."""
+    hunks: list[str] = []
+    i = j = 0
+    for start_old, start_new, size in [*_equal_blocks(old, new), (len(old), len(new), 0)]:
+        if i < start_old or j < start_new:
+            removed, added = old[i:start_old], new[j:start_new]
+            hunks.append(f"@@ -{i + 1},{len(removed)} +{j + 1},{len(added)} @@")
+            hunks += [f"-{line}" for line in removed[:_SHOWN_REMOVALS]]
+            if len(removed) > _SHOWN_REMOVALS:
+                hunks.append(f"-… {len(removed) - _SHOWN_REMOVALS} lines")
+            hunks += [f"+{line}" for line in added]
+        i, j = start_old + size, start_new + size
+    return hunks
+
+
+def apply(old: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The newer lines, from the older ones and their `difference`."""
+    new: list[str] = []
+    at = 0
+    for line in changes:
+        if header := _HUNK.fullmatch(line):
+            start, count = int(header[1]) - 1, int(header[2])
+            new += old[at:start]
+            at = start + count
+        elif line.startswith("+"):
+            new.append(line[1:])
+    return [*new, *old[at:]]
+
+
+def _equal_blocks(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Where both are equal: position in each, and length. Lines that occur once in both are the anchors (patience diff)."""
+    prefix = 0
+    while prefix < min(len(old), len(new)) and old[prefix] == new[prefix]:
+        prefix += 1
+    suffix = 0
+    while suffix < min(len(old), len(new)) - prefix and old[-1 - suffix] == new[-1 - suffix]:
+        suffix += 1
+    end_old, end_new = len(old) - suffix, len(new) - suffix
+    blocks = [(0, 0, prefix)] if prefix else []
+    at_old, at_new = prefix, prefix
+    for i, j in _anchors(old, new, prefix, end_old, end_new):
+        if i < at_old or j < at_new:
+            continue
+        start_old, start_new = i, j
+        while start_old > at_old and start_new > at_new and old[start_old - 1] == new[start_new - 1]:
+            start_old, start_new = start_old - 1, start_new - 1
+        end = 1
+        while i + end < end_old and j + end < end_new and old[i + end] == new[j + end]:
+            end += 1
+        blocks.append((start_old, start_new, i + end - start_old))
+        at_old, at_new = i + end, j + end
+    if suffix:
+        blocks.append((end_old, end_new, suffix))
+    return blocks
+
+
+def _anchors(
+    old: Sequence[str], new: Sequence[str], start: int, end_old: int, end_new: int
+) -> list[tuple[int, int]]:
+    """The longest rising sequence of pairs of lines that occur once in both."""
+    seen_old = Counter(old[start:end_old])
+    seen_new = Counter(new[start:end_new])
+    places = {new[j]: j for j in range(start, end_new) if seen_new[new[j]] == 1}
+    pairs = [(i, places[old[i]]) for i in range(start, end_old) if seen_old[old[i]] == 1 and old[i] in places]
+    tails: list[int] = []  # the smallest end of a sequence of each length
+    tail_pairs: list[int] = []
+    previous: list[int] = []
+    for number, (_, j) in enumerate(pairs):
+        length = bisect_left(tails, j)
+        previous.append(tail_pairs[length - 1] if length else -1)
+        if length == len(tails):
+            tails.append(j)
+            tail_pairs.append(number)
+        else:
+            tails[length], tail_pairs[length] = j, number
+    chain: list[tuple[int, int]] = []
+    number = tail_pairs[-1] if tail_pairs else -1
+    while number >= 0:
+        chain.append(pairs[number])
+        number = previous[number]
+    return chain[::-1]

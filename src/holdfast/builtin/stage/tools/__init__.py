@@ -1,0 +1,1 @@
+"""The handlers of the stage tools, one module for each family."""

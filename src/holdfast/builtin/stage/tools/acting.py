@@ -1,0 +1,174 @@
+"""Act on pages."""
+
+import os
+from typing import Annotated, Any, Literal
+
+from holdfast.builtin.stage import actions, answers
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.codes import (
+    NO_ELEMENT,
+)
+from holdfast.builtin.stage.limits import ACTION_SECONDS
+from holdfast.builtin.stage.tab import Tab
+from holdfast.builtin.stage.tools.family import (
+    Ref,
+    Seconds,
+    TabId,
+    ToolFamily,
+)
+from holdfast.model import codes
+from holdfast.sandbox.roots import NOBODY
+from holdfast.toolkit import Call, Meta, ToolError
+
+
+class ActingTools(ToolFamily):
+    """Mouse, keys, fields, files."""
+
+    async def click(
+        self,
+        call: Call,
+        ref: Ref,
+        button: Literal["left", "right", "middle"] = "left",
+        double: bool = False,  # noqa: FBT001, FBT002 - an argument of the tool
+        modifiers: Annotated[list[str], "Control, Shift, Alt, Meta.", Meta(max_length=4)] = [],  # noqa: B006
+        timeout: Seconds = ACTION_SECONDS,
+    ) -> dict[str, Any]:
+        """Click an element, once it is visible, still, enabled and not covered."""
+
+        async def act(tab: Tab, number: int) -> None:
+            target = await actions.aim(tab, number, enabled=True, timeout=timeout)
+            await actions.click(tab, target, button=button, count=2 if double else 1, modifiers=modifiers)
+
+        return await self._act(call, ref, act)
+
+    async def hover(self, call: Call, ref: Ref, timeout: Seconds = ACTION_SECONDS) -> dict[str, Any]:
+        """Move the mouse over an element."""
+
+        async def act(tab: Tab, number: int) -> None:
+            await actions.hover(tab, await actions.aim(tab, number, enabled=False, timeout=timeout))
+
+        return await self._act(call, ref, act)
+
+    async def drag(
+        self,
+        call: Call,
+        ref: Ref,
+        to: Annotated[str, "The ref to drop it on."],
+        timeout: Seconds = ACTION_SECONDS,
+    ) -> dict[str, Any]:
+        """Drag an element onto another one."""
+        _, target_tab, target_number = self._owners.element(call, to)
+
+        async def act(tab: Tab, number: int) -> None:
+            if target_tab is not tab:
+                raise ToolError(NO_ELEMENT, f"{to} is in another tab.")
+            target = await actions.aim(tab, target_number, enabled=False, timeout=timeout)
+            source = await actions.aim(tab, number, enabled=True, timeout=timeout)
+            await actions.drag(tab, source, target)
+
+        return await self._act(call, ref, act)
+
+    async def fill(
+        self,
+        call: Call,
+        ref: Ref,
+        value: Annotated[
+            str | bool | list[str], "A text; true or false for a box; one or several options of a list."
+        ],
+        timeout: Seconds = ACTION_SECONDS,
+    ) -> dict[str, Any]:
+        """Give a field a value: replace its text, check a box, choose options."""
+
+        async def act(tab: Tab, number: int) -> None:
+            await actions.fill(tab, number, value, timeout)
+
+        return await self._act(call, ref, act)
+
+    async def type(
+        self,
+        call: Call,
+        text: Annotated[str, Meta(max_length=20_000)],
+        ref: Annotated[str, "Where to type; without it, where the focus is."] = "",
+        submit: Annotated[bool, "Press Enter at the end."] = False,  # noqa: FBT002 - an argument of the tool
+        tab: TabId = "",
+        timeout: Seconds = ACTION_SECONDS,
+    ) -> dict[str, Any]:
+        """Type a text key by key, after what is there already."""
+
+        async def act(tab: Tab, number: int | None) -> None:
+            if number is not None:
+                await actions.focus(tab, number, timeout)
+            await actions.type_text(tab, text)
+            if submit:
+                await actions.press(tab, "Enter")
+
+        return await self._act(call, ref, act, tab)
+
+    async def press(
+        self,
+        call: Call,
+        keys: Annotated[str, "Such as Enter, Escape, Control+A.", Meta(max_length=60)],
+        ref: Annotated[str, "Which element gets the keys; without it, the one with the focus."] = "",
+        tab: TabId = "",
+        timeout: Seconds = ACTION_SECONDS,
+    ) -> dict[str, Any]:
+        """Press keys together."""
+
+        async def act(tab: Tab, number: int | None) -> None:
+            if number is not None:
+                await actions.focus(tab, number, timeout)
+            await actions.press(tab, keys)
+
+        return await self._act(call, ref, act, tab)
+
+    async def scroll(
+        self,
+        call: Call,
+        ref: Annotated[str, "An element to scroll to; with down or right: the one to scroll in."] = "",
+        down: Annotated[int, "Pixels; negative for up.", Meta(ge=-100_000, le=100_000)] = 0,
+        right: Annotated[int, Meta(ge=-100_000, le=100_000)] = 0,
+        tab: TabId = "",
+    ) -> dict[str, Any]:
+        """Scroll to an element, or by a distance."""
+
+        async def act(tab: Tab, number: int | None) -> None:
+            target = (
+                await actions.aim(tab, number, enabled=False, timeout=ACTION_SECONDS)
+                if number is not None
+                else None
+            )
+            if down or right:
+                await actions.scroll(tab, target, right, down)
+
+        return await self._act(call, ref, act, tab)
+
+    async def upload(
+        self,
+        call: Call,
+        ref: Ref,
+        paths: Annotated[list[str], "Files in the session's folder.", Meta(min_length=1, max_length=20)],
+    ) -> dict[str, Any]:
+        """Give files to a file field."""
+        stage, _, _ = self._owners.element(call, ref)
+        if stage.browser.process is None:
+            raise ToolError(codes.DENIED, "Files are not given to an attached browser.")
+        walls = stage.browser.process.walls
+        uploads = stage.browser.process.folder / "uploads"
+
+        async def act(tab: Tab, number: int) -> None:
+            document = tab.find_ref(number)
+            field = await tab.run(document, "field", ref=number)
+            if field["kind"] == "gone":
+                raise await actions.stale(tab, number)
+            if field["kind"] != "file":
+                raise ToolError(actions.NO_EFFECT, f"{ref} is not a file field.")
+            if len(paths) > 1 and not field["multiple"]:
+                raise ToolError(codes.BAD_ARGUMENT, f"{ref} takes one file.")
+            stage.upload_count += 1
+            folder = uploads / f"{stage.id}-{stage.upload_count}"
+            owner = (NOBODY, NOBODY) if walls == "holdfast" and os.geteuid() == 0 else None
+            copies = await answers.THREADS.run(self._files.copy_in, paths, folder, owner)
+            _, handle = await tab.element(number)
+            await tab.send(cdp.DomSetFileInputFiles(files=copies, object_id=handle), document.session)
+
+        return await self._act(call, ref, act)

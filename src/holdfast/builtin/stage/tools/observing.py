@@ -1,0 +1,236 @@
+"""See what pages did."""
+
+import base64
+from typing import Annotated, Any
+
+import msgspec
+
+from holdfast.builtin.stage import actions, answers
+from holdfast.builtin.stage.answers import page_answer
+from holdfast.builtin.stage.browser import DialogPolicy
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.codes import (
+    NO_ELEMENT,
+    NOT_YET,
+    SCRIPT_FAILED,
+    STALE_REF,
+)
+from holdfast.builtin.stage.fence import fence, one_line, plain_text
+from holdfast.builtin.stage.limits import LOAD_SECONDS
+from holdfast.builtin.stage.tab import Request, Tab
+from holdfast.builtin.stage.tools.family import (
+    Budget,
+    OptionalRef,
+    Seconds,
+    TabId,
+    ToolFamily,
+)
+from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
+
+_MASKED_HEADERS = (
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "x-api-key",
+    "x-auth-token",
+)
+_MAX_EXPRESSION = 20_000
+_MAX_SCREENSHOT_SIDE = 8000
+
+
+class ObservingTools(ToolFamily):
+    """Dialogs, downloads, pictures, logs, requests, scripts."""
+
+    async def dialogs(
+        self,
+        call: Call,
+        accept: Annotated[
+            bool | None, "Answer the next dialogs like this. They are dismissed otherwise."
+        ] = None,
+        text: Annotated[str | None, "What to type into a prompt.", Meta(max_length=2000)] = None,
+        count: Annotated[int, "For how many dialogs; -1 for all.", Meta(ge=-1, le=100)] = 1,
+    ) -> dict[str, Any]:
+        """Decide beforehand how dialogs (alert, confirm, prompt) are answered; list those so far."""
+        stage = self._owners.stage(call)
+        if accept is not None:
+            stage.dialog_policy = DialogPolicy(accept=accept, text=text, left=count)
+        lines = [
+            f"{number} {dialog.kind} {'accepted' if dialog.accepted else 'dismissed'} in {dialog.tab}: {one_line(dialog.message, 300)}"
+            for number, dialog in stage.dialogs
+        ]
+        policy = stage.dialog_policy
+        will = "dismiss" if policy.left == 0 or not policy.accept else "accept"
+        return page_answer(stage, lines[::-1], 1500, stage=stage.id, next=will, dropped=stage.dialogs.dropped)
+
+    async def downloads(
+        self,
+        call: Call,
+        number: Annotated[int, "Which download to save.", Meta(ge=0)] = 0,
+        save_as: Annotated[str, "A new file in the session's folder."] = "",
+    ) -> dict[str, Any]:
+        """List the files that pages sent, or save one into the session's folder."""
+        stage = self._owners.stage(call)
+        if number or save_as:
+            download = stage.downloads.get(number)
+            if download is None or not save_as or stage.folder is None:
+                raise ToolError(NO_ELEMENT, "Pass the number of a download, and save_as.")
+            if download.state != "completed":
+                raise ToolError(NOT_YET, f"Download {number} is {download.state}. {download.reason}")
+            saved = await answers.THREADS.run(self._files.copy_out, stage.folder / download.guid, save_as)
+            return {"saved": saved, "bytes": download.received}
+        lines = [
+            f"{number} {download.state}{f' ({download.reason})' if download.reason else ''} {download.received} bytes"
+            f" {one_line(download.suggested_name, 150)} from {one_line(download.url, 200)}"
+            for number, download in stage.downloads
+        ]
+        return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.dropped)
+
+    async def screenshot(
+        self,
+        call: Call,
+        ref: OptionalRef = "",
+        full: Annotated[bool, "The whole page, not only what is visible."] = False,  # noqa: FBT002 - an argument
+        tab: TabId = "",
+    ) -> Reply:
+        """Take a picture of the page or of an element."""
+        stage, found, number = self._target(call, ref, tab)
+        async with found.lock:
+            clip = None
+            if number is not None:
+                document = found.find_ref(number)
+                if document.frame_id != found.target_id:
+                    raise ToolError(STALE_REF, f"{ref} is in a frame: take a picture of the whole page.")
+                box = await found.run(document, "box", ref=number)
+                if box is None:
+                    raise await actions.stale(found, number)
+                clip = cdp.PageViewport(
+                    x=box["x"],
+                    y=box["y"],
+                    width=min(max(1.0, box["width"]), _MAX_SCREENSHOT_SIDE),
+                    height=min(max(1.0, box["height"]), _MAX_SCREENSHOT_SIDE),
+                    scale=1,
+                )
+            elif full:
+                metrics = await found.send(cdp.PageGetLayoutMetrics())
+                size = metrics.css_content_size
+                height = min(size.height, _MAX_SCREENSHOT_SIDE)
+                clip = cdp.PageViewport(
+                    x=0, y=0, width=min(size.width, _MAX_SCREENSHOT_SIDE), height=height, scale=1
+                )
+            shot = await found.send(
+                cdp.PageCaptureScreenshot(format="png", clip=clip, capture_beyond_viewport=clip is not None)
+            )
+        data = page_answer(stage, [], 300, tab=found.id)
+        return Reply([Image(base64.b64decode(shot.data))], data)
+
+    async def console(
+        self,
+        call: Call,
+        after: Annotated[int, "Only messages with higher numbers.", Meta(ge=0)] = 0,
+        level: Annotated[str, "Such as error or warning."] = "",
+        tab: TabId = "",
+    ) -> dict[str, Any]:
+        """List what the page logged, and errors in its scripts; newest first."""
+        stage, found = self._owners.tab(call, tab)
+        lines = [
+            f"{number} {line.level}: {one_line(line.text, 400)}{f' ({one_line(line.where, 120)})' if line.where else ''}"
+            for number, line in found.console.after(after)
+            if not level or line.level == level
+        ]
+        return page_answer(
+            stage, lines[::-1], 2000, tab=found.id, last=found.console.count, dropped=found.console.dropped
+        )
+
+    async def requests(
+        self,
+        call: Call,
+        filter: Annotated[str, "Part of the address."] = "",
+        number: Annotated[int, "Show one request with its headers and answer.", Meta(ge=0)] = 0,
+        budget: Budget = 2000,
+        tab: TabId = "",
+    ) -> dict[str, Any]:
+        """List the page's requests, newest first, or show one."""
+        stage, found = self._owners.tab(call, tab)
+        if number:
+            request = found.requests.get(number)
+            if request is None:
+                raise ToolError(NO_ELEMENT, f"There is no request {number}.")
+            return page_answer(stage, await _describe_request(found, request, budget), budget, tab=found.id)
+        lines = [
+            f"{number} {request.method} {request.status or request.failure or 'pending'} {request.kind} {one_line(request.url, 300)}"
+            for number, request in found.requests
+            if filter in request.url
+        ]
+        return page_answer(stage, lines[::-1], budget, tab=found.id, dropped=found.requests.dropped)
+
+    async def evaluate(
+        self,
+        call: Call,
+        script: Annotated[
+            str,
+            "JavaScript; the value of its last expression is the answer.",
+            Meta(max_length=_MAX_EXPRESSION),
+        ],
+        tab: TabId = "",
+        timeout: Seconds = 10.0,
+        budget: Budget = 2000,
+    ) -> dict[str, Any]:
+        """Run JavaScript in the page, with all its rights."""
+        stage, found = self._owners.tab(call, tab)
+        async with found.lock:
+            before = found.mark()
+            result = await found.send(
+                cdp.RuntimeEvaluate(
+                    expression=script,
+                    return_by_value=True,
+                    await_promise=True,
+                    user_gesture=True,
+                ),
+                timeout=timeout,
+            )
+            if result.exception_details is not None:
+                details = result.exception_details
+                thrown = details.exception.description if details.exception else None
+                raise ToolError(
+                    SCRIPT_FAILED, "The script threw an error.", page=fence(one_line(thrown or details.text))
+                )
+            await found.settle(before, LOAD_SECONDS)
+        value = result.result
+        shown = value.unserializable_value or (
+            msgspec.json.encode(value.value).decode() if value.type != "undefined" else "undefined"
+        )
+        return page_answer(stage, plain_text(shown).split("\n"), budget, tab=found.id)
+
+
+async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str]:
+    lines = [f"{request.method} {one_line(request.url, 1000)}"]
+    lines += _headers("> ", request.headers)
+    status = (
+        f"{request.status} {one_line(request.status_text, 80)}"
+        if request.status
+        else request.failure or "pending"
+    )
+    lines.append(f"{status}, {request.size if request.size is not None else '?'} bytes")
+    lines += _headers("< ", request.response_headers)
+    if (
+        request.ended is not None
+        and not request.failure
+        and request.mime_type.startswith(("text/", "application/"))
+    ):
+        try:
+            body = await tab.connection.send(
+                cdp.NetworkGetResponseBody(request_id=request.id), request.session
+            )
+        except Exception:
+            return lines
+        if not body.base64_encoded:
+            lines += plain_text(body.body[: budget * 4]).split("\n")
+    return lines
+
+
+def _headers(prefix: str, headers: dict[str, Any]) -> list[str]:
+    return [
+        f"{prefix}{one_line(name, 100)}: {'(hidden)' if name.lower() in _MASKED_HEADERS else one_line(str(value), 300)}"
+        for name, value in list(headers.items())[:60]
+    ]

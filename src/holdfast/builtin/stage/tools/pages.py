@@ -1,0 +1,117 @@
+"""Stages, tabs and the pages in them."""
+
+from typing import Annotated, Any, Literal
+
+from holdfast.builtin.stage.answers import page_answer
+from holdfast.builtin.stage.attach import attach_browser
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.limits import LOAD_SECONDS
+from holdfast.builtin.stage.navigate import go
+from holdfast.builtin.stage.tab import describe_tab
+from holdfast.builtin.stage.tools.family import PAGE_BUDGET, Budget, Seconds, TabId, ToolFamily
+from holdfast.model import codes
+from holdfast.toolkit import Call, ToolError
+
+
+class PageTools(ToolFamily):
+    """Open, list and close stages and tabs; load pages."""
+
+    async def open(
+        self,
+        call: Call,
+        url: Annotated[str, "An http or https address; without it, an empty page."] = "",
+        budget: Budget = PAGE_BUDGET,
+    ) -> dict[str, Any]:
+        """Open a new stage: a private browser window with its own cookies, storage and downloads. Shows the page."""
+        browser = await self._owners.browser(call, self._options)
+        stage = await browser.open_stage()
+        try:
+            tab = await stage.open_tab()
+            loaded = await go(tab, url, LOAD_SECONDS) if url else "loaded"
+        except BaseException:
+            await stage.close()
+            raise
+        self._owners.add(call, stage)
+        async with tab.lock:
+            return await self._show(stage, tab, budget, stage=stage.id, loaded=loaded)
+
+    async def attach(
+        self,
+        call: Call,
+        endpoint: Annotated[str, "Such as 127.0.0.1:9222, on this machine."],
+    ) -> dict[str, Any]:
+        """Use a browser or Electron app that runs already, started with --remote-debugging-port.
+
+        It is the user's own: it is not confined, its requests are not checked, and closing the stage does not close it.
+        """
+        stage = await attach_browser(endpoint, self._owners.numbers(call))
+        self._owners.add(call, stage)
+        answer = await self.tabs(call)
+        return {
+            "stage": stage.id,
+            "warning": "This browser is not Holdfast's: it has the user's logins, and its requests are not checked.",
+            **answer,
+        }
+
+    async def close(
+        self, call: Call, stage: Annotated[str, "Such as s1; by default the last one used."] = ""
+    ) -> dict[str, Any]:
+        """Close a stage with all its tabs, and forget its cookies and files. The last one ends the browser."""
+        ids = self._owners.manager.ids()
+        wanted = stage or (self._owners.stage(call).id if ids else "")
+        if not await self._owners.manager.remove(wanted):
+            raise ToolError(codes.NOT_RUNNING, f"There is no stage {wanted[:40]!r}.")
+        return {"closed": wanted, "stages": list(self._owners.manager.ids())}
+
+    async def stages(self, call: Call) -> dict[str, Any]:
+        """List the open stages and their tabs."""
+        stages = [self._owners.manager.get(stage_id) for stage_id in self._owners.manager.ids()]
+        listed = [
+            {"stage": stage.id, "tabs": list(stage.tabs), **({"attached": True} if stage.is_attached else {})}
+            for stage in stages
+        ]
+        return {"stages": listed}
+
+    async def tabs(self, call: Call, stage: str = "") -> dict[str, Any]:
+        """List the tabs of a stage with their titles and addresses."""
+        found = self._owners.stage(call, stage)
+        lines = [describe_tab(tab) for tab in found.tabs.values()]
+        current = found.current.id if found.current else ""
+        return page_answer(found, lines, 2000, stage=found.id, current=current)
+
+    async def tab(
+        self,
+        call: Call,
+        action: Literal["new", "select", "close"],
+        tab: TabId = "",
+        url: Annotated[str, "For new: the address."] = "",
+    ) -> dict[str, Any]:
+        """Open another tab, use another one, or close one."""
+        if action == "new":
+            stage = self._owners.stage(call)
+            opened = await stage.open_tab()
+            loaded = await go(opened, url, LOAD_SECONDS) if url else "loaded"
+            async with opened.lock:
+                return await self._show(stage, opened, PAGE_BUDGET, loaded=loaded)
+        stage, found = self._owners.tab(call, tab)
+        if action == "close":
+            await stage.close_tab(found)
+            return {"closed": found.id, "tabs": list(stage.tabs)}
+        if stage.is_attached:
+            await found.send(cdp.PageBringToFront())
+        stage.current = found
+        return {"current": found.id}
+
+    async def goto(
+        self,
+        call: Call,
+        url: Annotated[str, "An http or https address, or: back, forward, reload."],
+        tab: TabId = "",
+        timeout: Seconds = LOAD_SECONDS,
+        budget: Budget = PAGE_BUDGET,
+    ) -> dict[str, Any]:
+        """Load an address in a tab and show the page."""
+        stage, found = self._owners.tab(call, tab)
+        async with found.lock:
+            loaded = await go(found, url, timeout)
+            return await self._show(stage, found, budget, loaded=loaded)

@@ -1,0 +1,70 @@
+"""Wait for pages, and check them."""
+
+from typing import Annotated, Any
+
+from holdfast.builtin.stage.answers import page_answer
+from holdfast.builtin.stage.codes import (
+    NOT_YET,
+)
+from holdfast.builtin.stage.conditions import Condition, State, wait_until
+from holdfast.builtin.stage.tools.family import (
+    Seconds,
+    TabId,
+    ToolFamily,
+)
+from holdfast.model import codes
+from holdfast.toolkit import Call, ToolError
+
+
+class WaitingTools(ToolFamily):
+    """Wait and expect."""
+
+    async def wait(  # noqa: PLR0913, PLR0917 - the arguments of the tool
+        self,
+        call: Call,
+        text: Annotated[str, "A text that appears on the page, or in the ref."] = "",
+        not_text: Annotated[str, "A text that disappears."] = "",
+        ref: Annotated[str, "An element, for state."] = "",
+        state: State | None = None,
+        url: Annotated[str, "Part of the address, or a pattern with *."] = "",
+        timeout: Seconds = 10.0,
+        tab: TabId = "",
+    ) -> dict[str, Any]:
+        """Wait until all given conditions are true. Without conditions: until the page is loaded and quiet."""
+        stage, found, number = self._target(call, ref, tab)
+        condition = Condition(text=text, not_text=not_text, number=number, state=state, url=url)
+        async with found.lock:
+            if condition == Condition():
+                is_loaded = await found.until(lambda: not found.is_loading or found.is_over, timeout)
+                await found.settle((found.navigations, frozenset[str]()), timeout)
+                if not is_loaded:
+                    raise ToolError(NOT_YET, f"The page is still loading after {timeout:g} s.")
+            else:
+                await wait_until(found, condition, timeout)
+            return await self._changes(stage, found)
+
+    async def expect(  # noqa: PLR0913, PLR0917 - the arguments of the tool
+        self,
+        call: Call,
+        ref: Annotated[str, "An element; without it, text is about the page."] = "",
+        text: str = "",
+        not_text: str = "",
+        state: State | None = None,
+        value: Annotated[str | None, "The exact value of a field."] = None,
+        url: Annotated[str, "Part of the address, or a pattern with *."] = "",
+        title: str = "",
+        timeout: Seconds = 5.0,
+        tab: TabId = "",
+    ) -> dict[str, Any]:
+        """Check what a test expects; tries until the timeout, and fails with expected and actual."""
+        stage, found, number = self._target(call, ref, tab)
+        condition = Condition(
+            text=text, not_text=not_text, number=number, state=state, value=value, url=url, title=title
+        )
+        if condition == Condition(number=number):
+            raise ToolError(
+                codes.BAD_ARGUMENT, "Pass at least one of: text, not_text, state, value, url, title."
+            )
+        async with found.lock:
+            waited = await wait_until(found, condition, timeout)
+        return page_answer(stage, [], 500, tab=found.id, passed=True, seconds=round(waited, 2))

@@ -1,0 +1,57 @@
+"""Which addresses a tab may show."""
+
+from urllib.parse import urlsplit
+
+from holdfast.builtin.stage.codes import URL_DENIED
+from holdfast.toolkit import ToolError
+
+DENIED_PATTERNS = (
+    "file:*",
+    "data:*",
+    "view-source:*",
+    "chrome:*",
+    "chrome-untrusted:*",
+    "devtools:*",
+    "filesystem:*",
+    "ftp:*",
+)
+"""Patterns of requests that are stopped before anything is loaded."""
+_BLANK = ("", "about:blank", "about:srcdoc")
+
+
+def check_url(url: str) -> str:
+    """The address to go to, with `https:` added if it has no scheme; raises URL_DENIED unless it is http, https or about:blank."""
+    text = url.strip()
+    if text == "about:blank":
+        return text
+    if "://" not in text and not text.lower().startswith(
+        ("javascript:", "data:", "blob:", "file:", "about:", "chrome:", "view-source:")
+    ):
+        text = f"https://{text}"
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:
+        host = None
+        parts = None
+    if parts is None or parts.scheme.lower() not in ("http", "https") or not host:
+        raise ToolError(URL_DENIED, "Only http and https addresses and about:blank can be opened.")
+    if any(character < " " for character in text):
+        raise ToolError(URL_DENIED, "The address contains control characters.")
+    return text
+
+
+def may_show(url: str, parent_url: str | None) -> bool:
+    """Whether a frame may show this address. `parent_url` is that of the frame around it; None for a whole tab."""
+    if url in _BLANK or url.startswith(("http://", "https://", "about:blank#", "about:blank?")):
+        return True
+    if url.startswith("chrome-error:"):  # the browser's own page about a load that failed
+        return True
+    if parent_url is not None and url.startswith("blob:"):
+        return _origin(url[len("blob:") :]) == _origin(parent_url) != ""
+    return False
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else ""

@@ -1,0 +1,167 @@
+"""Checks everything that `holdfast doctor` reports besides the sandbox: settings, folders, disk, store and servers."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from holdfast import settings
+from holdfast.audit.verify_file import verify_file
+from holdfast.cli.open_session import SessionOptions, run_with_host
+from holdfast.cli.open_store import run_with_read_only_store
+from holdfast.host.data_folder import DATABASE_FILE, check_data_folder
+from holdfast.host.host import Host
+from holdfast.model.errors import HoldfastError
+from holdfast.model.resolution import Refusal
+from holdfast.settings import Settings
+from holdfast.store import maintenance
+from holdfast.store.store import Store
+from holdfast.workspaces import WORKSPACES_FOLDER, Registry
+
+_MIN_FREE_BYTES = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """The result of one check. Only `failed` makes `holdfast doctor` fail."""
+
+    name: str
+    status: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+def check_health() -> list[HealthCheck]:
+    """Check this installation. Nothing is changed, and no server is started."""
+    try:
+        loaded = settings.load()
+    except HoldfastError as error:
+        return [_failed("settings", error)]
+    source = str(loaded.file) if loaded.file.is_file() else f"defaults; there is no {loaded.file}"
+    checks = [HealthCheck(name="settings", status="ok", detail=source)]
+    for name, check in _CHECKS.items():
+        try:
+            checks += [*check(loaded)]
+        except HoldfastError as error:
+            checks.append(_failed(name, error))
+        except OSError as error:
+            detail = f"'{error.filename}': {error.strerror}." if error.filename else f"{error.strerror}."
+            checks.append(HealthCheck(name=name, status="failed", detail=detail))
+    return checks
+
+
+def _failed(name: str, error: HoldfastError) -> HealthCheck:
+    detail = f"{error.message} {error.details.get('hint', '')}".rstrip()
+    return HealthCheck(name=name, status="failed", detail=detail)
+
+
+def _check_folder(loaded: Settings) -> Iterator[HealthCheck]:
+    folder = loaded.data_dir
+    if not folder.exists():
+        yield HealthCheck(
+            name="data folder", status="ok", detail=f"{folder} will be created at the first use."
+        )
+        return
+    check_data_folder(folder)
+    is_writable = os.access(folder, os.W_OK | os.X_OK)
+    yield HealthCheck(
+        name="data folder",
+        status="ok" if is_writable else "failed",
+        detail=str(folder) if is_writable else f"You may not write to {folder}.",
+    )
+
+
+def _check_disk(loaded: Settings) -> Iterator[HealthCheck]:
+    folder = next(each for each in (loaded.data_dir, *loaded.data_dir.parents) if each.exists())
+    free = shutil.disk_usage(folder).free
+    is_enough = free >= _MIN_FREE_BYTES
+    advice = (
+        "" if is_enough else " Free some space: without it, calls are refused, as they cannot be recorded."
+    )
+    yield HealthCheck(
+        name="disk",
+        status="ok" if is_enough else "failed",
+        detail=f"{free // (1024 * 1024):,} MiB are free.{advice}",
+    )
+
+
+def _check_store(loaded: Settings) -> Iterator[HealthCheck]:
+    file = loaded.data_dir / DATABASE_FILE
+    if not file.is_file():
+        yield HealthCheck(name="store", status="ok", detail="There is none yet.")
+        return
+    report = maintenance.check(file)
+    verdict = verify_file(file)
+    problems = list(report.problems)
+    if verdict is not None and not verdict.is_good:
+        problems.append(f"The audit was tampered with: {verdict.problem}")
+    yield HealthCheck(
+        name="store",
+        status="failed" if problems else "ok",
+        detail="; ".join(problems)
+        or f"{report.sessions} sessions, {report.events} events, {report.bytes // 1024:,} KiB; the audit verifies.",
+    )
+
+
+def _check_workspaces(loaded: Settings) -> Iterator[HealthCheck]:
+    registry = Registry(loaded.data_dir / WORKSPACES_FOLDER)
+    invalid = registry.invalid
+    for workspace in invalid:
+        yield HealthCheck(name="workspaces", status="failed", detail=workspace.describe())
+    if invalid:
+        return
+    for workspace in registry.list():
+        if not Path(workspace.path).is_dir():
+            detail = f"The folder of {workspace.slug!r}, '{workspace.path}', does not exist."
+            yield HealthCheck(name="workspaces", status="warning", detail=detail)
+    yield HealthCheck(name="workspaces", status="ok", detail=f"{len(registry.list())} registered.")
+
+
+def _check_servers(_: Settings) -> Iterator[HealthCheck]:
+    options = SessionOptions(cwd=Path(), workspace="", trust=None).to_open_options()
+
+    async def work(host: Host) -> tuple[int, tuple[Refusal, ...]]:
+        _, resolution = await host.plan(options)
+        return len(resolution.servers), resolution.refusals
+
+    count, refusals = run_with_host(work)
+    yield HealthCheck(name="servers", status="ok", detail=f"A session in this folder gets {count}.")
+    for refusal in refusals:
+        detail = f"{refusal.server}: {refusal.reason}"
+        yield HealthCheck(name="servers", status="warning", detail=detail)
+
+
+def _check_approvals(loaded: Settings) -> Iterator[HealthCheck]:
+    """Report approved servers of projects that are gone."""
+    if not (loaded.data_dir / DATABASE_FILE).is_file():
+        return
+
+    async def work(store: Store) -> list[str]:
+        return [approval.key for approval in await store.read(lambda tx: tx.approvals())]
+
+    approved: set[tuple[str, str]] = set()
+    for key in run_with_read_only_store(None, work):
+        match json.loads(key):
+            case ["server" | "confined server", str(file), str(server), *_] if file:
+                approved.add((server, file))
+            case _:
+                pass
+    for server, file in sorted(approved):
+        if not Path(file).is_file():
+            detail = f"{server} is approved, but its file '{file}' is gone."
+            yield HealthCheck(name="approvals", status="warning", detail=detail)
+    yield HealthCheck(
+        name="approvals", status="ok", detail=f"{len(approved)} servers of projects are approved."
+    )
+
+
+_CHECKS: dict[str, Callable[[Settings], Iterator[HealthCheck]]] = {
+    "data folder": _check_folder,
+    "disk": _check_disk,
+    "store": _check_store,
+    "workspaces": _check_workspaces,
+    "servers": _check_servers,
+    "approvals": _check_approvals,
+}

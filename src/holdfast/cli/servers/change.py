@@ -1,0 +1,184 @@
+"""`holdfast servers add`, `remove` and `edit`."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.output import print_line
+from holdfast.cli.servers.servers_file import (
+    check_has_no_comments,
+    choose_file,
+    read_servers_file,
+    write_servers_file,
+)
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.resolution import Resolution
+from holdfast.model.server import Source
+from holdfast.resolve.load import LoadedEntries, load_file
+from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.validate import validate
+
+_project_option = click.option(
+    "--project", is_flag=True, help="Use the .mcp.json of the current folder, not your own list."
+)
+
+
+def _entry_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options that describe a server. The command gets them as its parameter `entry`."""
+
+    @wraps(command)
+    def with_entry(**given: Any) -> None:
+        taken = {name: given.pop(name) for name in ("command", "url", "env", "header", "cwd")}
+        command(entry=_make_entry(**taken), **given)
+
+    for decorate in (
+        click.option("--cwd", help="The folder in which the command starts."),
+        click.option(
+            "--header", multiple=True, metavar="NAME:VALUE", help="A header for the URL. Can be repeated."
+        ),
+        click.option(
+            "--env", multiple=True, metavar="NAME=VALUE", help="A variable for the command. Can be repeated."
+        ),
+        click.option("--url", help="The URL of a remote server, instead of a command."),
+        click.argument("command", nargs=-1, type=click.UNPROCESSED),
+    ):
+        with_entry = decorate(with_entry)
+    return with_entry
+
+
+def _make_entry(
+    *,
+    command: tuple[str, ...],
+    url: str | None,
+    env: tuple[str, ...],
+    header: tuple[str, ...],
+    cwd: str | None,
+) -> JsonObject:
+    if bool(command) == bool(url):
+        raise click.UsageError("Give a command after `--`, or an address with --url.")
+    if url and (env or cwd):
+        raise click.UsageError("--env and --cwd are for commands.")
+    if command and header:
+        raise click.UsageError("--header is for --url.")
+    entry: JsonObject = {"url": url} if url else {"command": command[0]}
+    if len(command) > 1:
+        entry["args"] = list(command[1:])
+    if env:
+        entry["env"] = dict(_pair(each, "=", "--env") for each in env)
+    if header:
+        entry["headers"] = dict(_pair(each, ":", "--header") for each in header)
+    if cwd:
+        entry["cwd"] = cwd
+    return entry
+
+
+@click.command()
+@click.argument("name")
+@_entry_options
+@click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
+@_project_option
+def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
+    """Add a server to your list.
+
+    From then on, every session gets it. Write its command line after `--`, or give its address with --url. A value may be
+    `${NAME}`: the variable of this name, when the server starts. That keeps secrets out of the file.
+
+    With --project, the server is added to the .mcp.json of the current folder. Everyone who uses it there has to approve it.
+
+    \b
+    Examples:
+      holdfast servers add notes -- python /home/me/notes.py
+      holdfast servers add docs --url https://mcp.example.org/ --header 'Authorization: Bearer ${DOCS_TOKEN}'
+      holdfast servers add everything -- npx -y @modelcontextprotocol/server-everything
+    """
+    file = choose_file(project=project)
+    source = Source.PROJECT if project else Source.USER
+    checked = _check(ServerEntry(name=name, source=source, origin=str(file), value=entry))
+    for refusal in checked.refusals:
+        raise click.UsageError(f"{name}: {refusal.reason}")
+    content, servers = read_servers_file(file)
+    check_has_no_comments(file)
+    if name in servers and not replace:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{file} already has a server {name!r}.",
+            hint="Choose another name, or add --replace.",
+        )
+    servers[name] = entry
+    _write(file, content, project=project)
+    print_line(f"Added {name} to {file}.")
+    for warning in checked.warnings:
+        print_line(f"Warning: {warning}", err=True)
+    next_step = ["holdfast", "servers", "approve"] if project else ["holdfast", "tools", name]
+    print_line(f"Next: {shlex.join(next_step)}", err=True)
+
+
+@click.command()
+@click.argument("name")
+@_project_option
+def remove(*, name: str, project: bool) -> None:
+    """Remove a server from your list.
+
+    With --project, from the .mcp.json of the current folder.
+
+    \b
+    Example:
+      holdfast servers remove notes
+    """
+    file = choose_file(project=project)
+    content, servers = read_servers_file(file)
+    if name not in servers:
+        listed = f"It has: {', '.join(servers)}." if servers else "It has none."
+        raise HoldfastError(codes.UNKNOWN_SERVER, f"{file} has no server {name[:80]!r}.", hint=listed)
+    check_has_no_comments(file)
+    del servers[name]
+    _write(file, content, project=project)
+    print_line(f"Removed {name} from {file}.")
+
+
+@click.command()
+@_project_option
+def edit(*, project: bool) -> None:
+    """Open your list of servers in an editor.
+
+    The editor is the one in $VISUAL or $EDITOR. Afterwards, the list is checked.
+
+    \b
+    Example:
+      holdfast servers edit
+    """
+    file = choose_file(project=project)
+    if not file.exists():
+        content, _ = read_servers_file(file)
+        _write(file, content, project=project)
+    click.edit(filename=str(file))
+    source = Source.PROJECT if project else Source.USER
+    checked = validate(load_file(source, file))
+    for refusal in checked.refusals:
+        print_line(f"{refusal.server or file}: {refusal.reason}", err=True)
+    for warning in checked.warnings:
+        print_line(f"Warning: {warning}", err=True)
+    print_line(f"{file} has {len(checked.servers)} valid server{'s' * (len(checked.servers) != 1)}.")
+    sys.exit(1 if checked.refusals else 0)
+
+
+def _check(entry: ServerEntry) -> Resolution:
+    return validate(LoadedEntries(entries=(entry,)), reserved_names=("files", "tasks"))
+
+
+def _write(file: Path, content: JsonObject, *, project: bool) -> None:
+    write_servers_file(file, content, mode=0o644 if project else 0o600)
+
+
+def _pair(text: str, separator: str, option: str) -> tuple[str, Json]:
+    name, found, value = text.partition(separator)
+    if not found or not name.strip():
+        raise click.UsageError(f"{option} needs NAME{separator}VALUE, not {text[:80]!r}.")
+    return name.strip(), value.strip() if separator == ":" else value

@@ -1,0 +1,62 @@
+"""End running servers that an answer of the user concerns: revoked ones, and confined ones where a program was approved.
+
+A server that is ended is started again by the next call, if it is still approved, and then cannot change the approved program.
+"""
+
+import asyncio
+import logging
+
+from holdfast.connect.link_pool import LinkPool
+from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import read_mounts, with_bind_mounts
+from holdfast.model.server import ServerSpec, Source
+from holdfast.resolve.approval_store import approved_program_folders, is_entry_approved
+from holdfast.resolve.executed_paths import Executed
+from holdfast.store.store import ReadTx, Store
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 5.0  # between two looks at the answers that other processes stored
+
+
+class ApprovalWatch:
+    """Compares the running servers of one host with the stored approvals."""
+
+    def __init__(self, store: Store, links: LinkPool, folders: frozenset[str]) -> None:
+        """`folders` are those of approved programs before the first server is started."""
+        self._store = store
+        self._links = links
+        self._folders = folders
+
+    async def run(self) -> None:
+        """Compare them again and again, because other processes store answers, too."""
+        while True:
+            await asyncio.sleep(_SECONDS)
+            try:
+                await self.check()
+            except HoldfastError as error:  # the store may be busy for a while
+                log.warning("could not read the approvals", extra={"reason": error.message})
+
+    async def check(self) -> None:
+        """Compare them now."""
+        project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
+
+        def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec]]:
+            return approved_program_folders(tx), [spec for spec in project if not is_entry_approved(tx, spec)]
+
+        folders, revoked = await self._store.read(read)
+        new, self._folders = folders - self._folders, folders
+        if not new and not revoked:
+            return
+        approved = Executed(approved_folders=frozenset(with_bind_mounts(new, read_mounts())))
+
+        def is_concerned(spec: ServerSpec) -> bool:
+            confinement = spec.confinement
+            if spec in revoked or confinement is None:
+                return spec in revoked
+            return "." not in confinement.writable and bool(approved.read_only_roots(confinement.roots))
+
+        ended = [spec.name for spec in self._links.specs() if is_concerned(spec)]
+        if ended:
+            log.info("servers ended, because approvals have changed", extra={"servers": ended})
+            await self._links.close_matching(is_concerned)

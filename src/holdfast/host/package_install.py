@@ -1,0 +1,92 @@
+"""Install a package: the command of each package manager, and the wait for its end."""
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from holdfast.host.package_record import MAX_BYTES, is_too_large
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import strip_invisible
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.resolve.package_runner import PackageCommand, Runner
+from holdfast.sandbox.keeper.child import Child
+
+FETCH_SECONDS = 300.0
+_CHECK_SECONDS = 1.0
+_SHOWN_BYTES = 2000
+_THREADS = WorkerThreads("package-size", threads=2)
+
+
+def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command that installs the packages into a folder, and its variables. It runs no code of the packages."""
+    packages = command.packages
+    match command.runner:
+        case Runner.NPX:
+            quiet = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+            return ("npm", "install", "--prefix", folder, "--ignore-scripts", *quiet, *packages), {}
+        case Runner.BUNX:
+            return ("bun", "add", "--cwd", folder, "--ignore-scripts", *packages), {}
+        case Runner.UVX:
+            more = tuple(word for package in packages[1:] for word in ("--with", package))
+            folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
+            others = {"UV_CACHE_DIR": "/tmp/uv", "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
+            return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | others
+        case Runner.PIPX:
+            folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
+            only_wheels = "--pip-args=--only-binary=:all:"
+            return ("pipx", "install", "--quiet", only_wheels, packages[0]), folders
+
+
+async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
+    """Wait for the end of the installation; end it if it takes too long, or too much space."""
+    reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
+    waiting = asyncio.ensure_future(child.wait())
+    deadline = time.monotonic() + FETCH_SECONDS
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=_CHECK_SECONDS)
+            if waiting.done():
+                break
+            too_large = await _THREADS.run(is_too_large, folder)
+            if too_large or time.monotonic() > deadline:
+                child.kill()
+                why = f"larger than {MAX_BYTES} bytes" if too_large else "too slow"
+                raise HoldfastError(codes.SPAWN_FAILED, f"The package was not fetched: it is {why}.")
+        if await _THREADS.run(is_too_large, folder):
+            raise HoldfastError(
+                codes.SPAWN_FAILED, f"The package was not fetched: it is larger than {MAX_BYTES} bytes."
+            )
+        output, errors = await asyncio.wait_for(reading, 5)
+        return waiting.result(), strip_invisible((errors or output).decode(errors="replace"))
+    finally:
+        reading.cancel()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError, HoldfastError, OSError, TimeoutError):
+            await reading
+
+
+async def _read_all(descriptor: int) -> bytes:
+    """Read a pipe to its end; keep the last bytes."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(descriptor, False)
+    kept = b""
+    while True:
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, partial(_set, ready))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+        data = os.read(descriptor, 64 * 1024)
+        if not data:
+            return kept
+        kept = (kept + data)[-_SHOWN_BYTES:]
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)

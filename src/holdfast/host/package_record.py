@@ -1,0 +1,149 @@
+"""What is known about a fetched package: its version, its checksums and its program."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.real_path import real_path
+from holdfast.model.untrusted_file import read_untrusted_file
+from holdfast.resolve.package_runner import PackageCommand, Runner
+
+MAX_BYTES = 1024**3
+"""How large the packages of one server may be."""
+_MAX_FILES = 200_000
+_MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
+_MANIFEST_BYTES = 1024 * 1024
+
+
+class PackageRecord(msgspec.Struct, frozen=True):
+    """What is known about a fetched package. It lies beside the folder, where no confined process can change it."""
+
+    version: str
+    integrity: str
+    program: str
+
+
+def read_record(folder: Path) -> PackageRecord | None:
+    """The record of the package in a folder; None if there is no complete package. Blocks."""
+    file = folder.with_suffix(".json")
+    try:
+        record = msgspec.json.decode(read_untrusted_file(file, limit=_MANIFEST_BYTES), type=PackageRecord)
+        os.utime(file)  # when it was used last
+    except (OSError, msgspec.DecodeError):
+        return None
+    return record if folder.is_dir() else None
+
+
+def make_empty_folder(packages: Path, folder: Path) -> None:
+    """Make an empty folder. Remove the folders that were not used for the longest time, if there are too many."""
+    folder.with_suffix(".json").unlink(missing_ok=True)
+    _remove_tree(folder)
+    folder.mkdir(parents=True)
+    records = sorted(packages.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
+        record.unlink(missing_ok=True)
+        _remove_tree(record.with_suffix(""))
+
+
+def _remove_tree(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def write_record(folder: Path, command: PackageCommand) -> PackageRecord:
+    """Find out what was fetched, and write its record. Raise ValueError if it has no program to run. Blocks."""
+    program = _find_program(folder, command)
+    record = PackageRecord(
+        version=_installed_version(folder, command), integrity=_integrity(folder), program=program
+    )
+    file = folder.with_suffix(".json")
+    temporary = file.with_suffix(".new")
+    temporary.write_bytes(msgspec.json.encode(record))
+    temporary.replace(file)
+    return record
+
+
+def _find_program(folder: Path, command: PackageCommand) -> str:
+    """The path of the program in the folder. What is written there is a stranger's: only a name is taken from it."""
+    name = command.program
+    if command.runner in (Runner.UVX, Runner.PIPX):
+        relative = f"bin/{name}"
+    else:
+        name = name or _only_program(_read_manifest(folder, command), command.name)
+        relative = f"node_modules/.bin/{name}"
+    if not name or "/" in name or name.startswith(".") or not os.path.lexists(folder / relative):
+        raise ValueError(f"it has no program {name!r}")
+    return relative
+
+
+def _only_program(manifest: Mapping[str, object], package: str) -> str:
+    own = package.rpartition("/")[2]
+    match manifest.get("bin"):
+        case str():
+            return own
+        case dict() as programs:  # pyright: ignore[reportUnknownVariableType]
+            names = [str(name) for name in programs]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return own if own in names else names[0] if len(names) == 1 else ""
+        case _:
+            return ""
+
+
+def _read_manifest(folder: Path, command: PackageCommand) -> dict[str, object]:
+    file = folder / "node_modules" / command.name / "package.json"
+    if file.is_symlink() or real_path(str(file)) != str(file):
+        raise ValueError("its package.json is a link")
+    return msgspec.json.decode(read_untrusted_file(file, limit=_MANIFEST_BYTES), type=dict[str, object])
+
+
+def _installed_version(folder: Path, command: PackageCommand) -> str:
+    if command.runner in (Runner.NPX, Runner.BUNX):
+        return str(_read_manifest(folder, command).get("version", ""))[:100]
+    wanted = command.name.lower().replace("-", "_")
+    for info in folder.glob("*/**/site-packages/*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+        if name.lower().replace("-", "_") == wanted:
+            return version[:100]
+    return ""
+
+
+def _integrity(folder: Path) -> str:
+    """A hash of the checksums that the package managers recorded: lock files, and `RECORD` of each Python package.
+
+    If there are none, a hash of all files.
+    """
+    found = hashlib.sha256()
+    names = ("package-lock.json", "bun.lock", "bun.lockb", "RECORD")
+    for path in sorted(_files(folder, names)) or sorted(_files(folder, ())):
+        found.update(os.fsencode(path.relative_to(folder)) + b"\0")
+        found.update(hashlib.sha256(read_untrusted_file(path, limit=64 * _MANIFEST_BYTES)).digest())
+    return found.hexdigest()
+
+
+def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    for number, (base, _, files) in enumerate(os.walk(folder)):
+        if number > _MAX_FILES:
+            raise ValueError("it has too many folders")
+        for name in files:
+            # In `node_modules`, only the lock file at the top counts: packages may contain others of their own.
+            is_counted = name in names and (name == "RECORD" or base == str(folder))
+            path = Path(base, name)
+            if (is_counted or not names) and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def is_too_large(folder: Path) -> bool:
+    """Whether the files in a folder are too large, or too many. Blocks."""
+    size = count = 0
+    for base, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(base, name)).st_blocks * 512  # noqa: PTH118 - many files
+            count += 1
+        if size > MAX_BYTES or count > _MAX_FILES:
+            return True
+    return False

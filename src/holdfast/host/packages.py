@@ -1,0 +1,219 @@
+"""Fetch the packages of confined servers that a package runner (`npx`, `uvx`, `bunx`, `pipx run`) starts.
+
+Fetching is confined: it reaches the registry and sees none of the session's folders. What was fetched is kept in a folder of
+its own for each server. The server runs with that folder read-only, and does not reach the registry. Direct servers do not
+use these folders.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.host.package_install import FETCH_SECONDS, install_command, wait_for_installation
+from holdfast.host.package_record import (
+    MAX_BYTES,
+    PackageRecord,
+    make_empty_folder,
+    read_record,
+    write_record,
+)
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.server import PackageGrant, ServerSpec, Source, Stdio
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.resolve.package_runner import PackageCommand, Runner, parse_package_command
+from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.settings import Settings
+
+_LOCK_SECONDS = 0.1
+_THREADS = WorkerThreads("packages", threads=2)
+# Which registry to use, if the user's environment says so. Addresses with credentials are not passed on.
+_REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+
+
+class RegistryNeededError(HoldfastError):
+    """A package could not be fetched, because hosts were refused."""
+
+    def __init__(self, message: str, hosts: Sequence[str]) -> None:
+        super().__init__(codes.SPAWN_FAILED, message)
+        self.hosts = tuple(hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPackage:
+    """A package in its folder, and the command that runs it from there."""
+
+    folder: str
+    argv: tuple[str, ...]
+    grant: PackageGrant
+
+    def apply_to(self, confinement: Confinement) -> Confinement:
+        """The confinement with the folder visible, read-only; nothing in it decides what else is mounted."""
+        return replace(
+            confinement,
+            readable=(*confinement.readable, self.folder),
+            untrusted=(*confinement.untrusted, self.folder),
+            scripts=(),
+        )
+
+
+def package_to_fetch(argv: Sequence[str], folder: str) -> PackageCommand | None:
+    """The package that must be fetched for a command; None if there is none, or if the project in this folder has it installed."""
+    command = parse_package_command(argv)
+    if command is None:
+        return None
+    name = command.program or command.name.rpartition("/")[2]
+    is_node = command.runner in (Runner.NPX, Runner.BUNX)
+    return None if is_node and folder and os.path.lexists(f"{folder}/node_modules/.bin/{name}") else command
+
+
+class Packages:
+    """The packages of all confined servers of this user."""
+
+    def __init__(self, settings: Settings, keeper: Keeper, environ: Mapping[str, str]) -> None:
+        self._folder = settings.servers.packages
+        self._registries = settings.servers.registries
+        self._reachable = settings.servers.reachable
+        self._keeper = keeper
+        self._environ = environ
+
+    async def prepare(self, spec: ServerSpec) -> ServerSpec:
+        """The spec that runs a fetched package, for a confined server of a package runner. Others are returned unchanged."""
+        stdio = spec.transport
+        if not isinstance(stdio, Stdio) or spec.confinement is None or spec.source is Source.CLIENT:
+            return spec
+        roots = spec.confinement.roots
+        command = package_to_fetch((stdio.command, *stdio.args), roots[0] if roots else "")
+        if command is None:
+            return spec
+        if spec.source is Source.PROJECT and spec.package is None:
+            raise HoldfastError(
+                codes.NOT_APPROVED,
+                f"The package of {spec.name!r} was not fetched when you approved it. Run: holdfast servers approve",
+            )
+        fetched = await self.fetch(spec.origin, spec.name, command, granted=spec.package)
+        transport = replace(stdio, command=fetched.argv[0], args=fetched.argv[1:])
+        return replace(spec, transport=transport, confinement=fetched.apply_to(spec.confinement))
+
+    async def fetch(
+        self,
+        origin: str,
+        name: str,
+        command: PackageCommand,
+        *,
+        granted: PackageGrant | None = None,
+        registries: tuple[str, ...] = (),
+    ) -> FetchedPackage:
+        """The package of a server, fetched now if it is not there. With `granted`, only as it was approved.
+
+        It is fetched from the registries in the settings, those that were granted, and `registries`.
+        """
+        key = hashlib.sha256(
+            json.dumps([origin, name, command.runner, command.packages]).encode()
+        ).hexdigest()[:32]
+        folder = self._folder.resolve() / key
+        hosts = (*self._registries, *(granted.registries if granted is not None else ()), *registries)
+        async with _locked(folder.with_suffix(".lock")):
+            record = await _THREADS.run(read_record, folder)
+            if record is None or (granted is not None and record.integrity != granted.integrity):
+                await _THREADS.run(make_empty_folder, self._folder, folder)
+                wanted = (
+                    command.pinned(granted.version) if granted is not None and granted.version else command
+                )
+                record = await self._install(folder, wanted, tuple(dict.fromkeys(hosts)))
+        if granted is not None and record.integrity != granted.integrity:
+            raise HoldfastError(
+                codes.NOT_APPROVED,
+                f"The package of {name!r} is not the one that you approved: {command.name} {record.version} has other"
+                " files now. To review it, run: holdfast servers approve",
+            )
+        return FetchedPackage(
+            folder=str(folder),
+            argv=(f"{folder}/{record.program}", *command.args),
+            grant=PackageGrant(
+                version=record.version,
+                integrity=record.integrity,
+                registries=registries or (granted.registries if granted is not None else ()),
+            ),
+        )
+
+    async def _install(
+        self, folder: Path, command: PackageCommand, registries: tuple[str, ...]
+    ) -> PackageRecord:
+        argv, variables = install_command(command, str(folder))
+        registry_variables = {
+            variable: value
+            for variable in _REGISTRY_VARIABLES
+            if (value := self._environ.get(variable)) and "@" not in value
+        }
+        spec = ProcessSpec(
+            argv=argv,
+            env={
+                "PATH": self._environ.get("PATH", os.defpath),
+                "HOME": "/tmp",
+                "TMPDIR": "/tmp",
+                "LANG": "C.UTF-8",
+                **registry_variables,
+                **variables,
+            },
+            cwd=str(folder),
+            confinement=Confinement(
+                roots=(str(folder),),
+                network=registries or ("registry.invalid",),  # so that refused hosts are noticed
+                allowed_private_hosts=self._reachable,
+                quota=Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2),
+            ),
+        )
+        child = await self._keeper.spawn(spec)
+        try:
+            code, written = await wait_for_installation(child, folder)
+        finally:
+            child.close()
+            await child.end(0.0)
+        refused = child.view.refused_hosts if child.view is not None else []
+        if code != 0:
+            raise _fetch_error(command, refused, written)
+        try:
+            return await _THREADS.run(write_record, folder, command)
+        except (OSError, ValueError) as error:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
+            ) from None
+
+
+def _fetch_error(command: PackageCommand, refused: Sequence[str], written: str) -> HoldfastError:
+    names = " ".join(command.packages)
+    if refused:
+        hosts = [host.removesuffix(":443").removesuffix(":80") for host in refused]
+        return RegistryNeededError(
+            f"{names} was not fetched: {command.runner} runs confined and tried to reach {', '.join(hosts)}."
+            f" To allow that for all packages, set servers.registries to {json.dumps(hosts)} in the settings.",
+            hosts,
+        )
+    lines = "\n".join(f"| {line}" for line in written.strip().split("\n")[-10:])
+    return HoldfastError(codes.SPAWN_FAILED, f"{names} was not fetched. {command.runner} wrote:\n{lines}")
+
+
+@asynccontextmanager
+async def _locked(file: Path) -> AsyncIterator[None]:
+    """Hold a lock, so that two sessions do not fetch the same package at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        async with asyncio.timeout(FETCH_SECONDS + 60):
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                await asyncio.sleep(_LOCK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

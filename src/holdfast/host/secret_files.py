@@ -1,0 +1,124 @@
+"""Mask the secrets in Holdfast's own files: keys, saved logins, lists of servers, workspaces.
+
+A tool with the user's rights can read these files, and its result is stored. Another process may have changed them since
+the session was opened. So they are checked before a result is stored, and read again if they have changed.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from holdfast.audit.argument_hash import secrets_in_audit_key
+from holdfast.connect.http.login_store import LOGIN_FOLDER, saved_credentials
+from holdfast.host.data_folder import KEYS_FOLDER
+from holdfast.masking.configured_secrets import secrets_in_json, secrets_in_mapping
+from holdfast.masking.mask import Mask
+from holdfast.masking.obtained_secrets import ObtainedSecrets
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.server import Source
+from holdfast.resolve.load import load_file
+from holdfast.settings import Settings
+from holdfast.token.key_file import secrets_in_key_folder
+from holdfast.workspaces.registry import WORKSPACES_FOLDER, Registry
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.005
+"""For short results, the files are checked at most this often: a check costs 1 to 2 % of a call."""
+SHORT_RESULT_BYTES = 64
+"""A longer result may be one of the files."""
+_RETRY_SECONDS = 60.0  # if the file system does not respond
+
+Version = tuple[int, ...] | None
+
+
+class SecretFiles:
+    """The files of one host that contain secrets."""
+
+    def __init__(self, settings: Settings, registry: Registry, obtained: ObtainedSecrets) -> None:
+        data, servers = settings.data_dir, settings.servers
+        self._logins = data / LOGIN_FOLDER
+        self._readers: dict[str, Callable[[], Iterable[str]]] = {
+            str(servers.host_file): lambda: _secrets_in_list(Source.HOST, servers.host_file),
+            str(servers.user_file): lambda: _secrets_in_list(Source.USER, servers.user_file),
+            str(data / KEYS_FOLDER): lambda: _secrets_in_keys(data / KEYS_FOLDER),
+            str(data / WORKSPACES_FOLDER): lambda: _secrets_in_workspaces(registry),
+        }
+        """By path: reads the secrets in this file or folder."""
+        self._paths = (*self._readers, str(self._logins))
+        """The files, and folders, which change when one of their files is replaced."""
+        self._obtained = obtained
+        self._versions: dict[str, Version] = {}
+        self._next_check = self._next_read = 0.0
+        self._reading = asyncio.Lock()
+
+    async def mask(self, result_size: int) -> None:
+        """Mask the secrets in all files that have changed since they were read, before a result of this size is stored."""
+        if result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check:
+            return
+        if not self._reading.locked() and not self._changed():
+            self._next_check = time.monotonic() + CHECK_SECONDS
+            return
+        await self.read()
+
+    async def read(self) -> None:
+        """Read the files that have changed, and mask their secrets."""
+        async with self._reading:
+            changed = self._changed()
+            if not changed or time.monotonic() < self._next_read:
+                return
+            try:
+                found, logins = await run_with_file_timeout(self._read, changed, path=str(self._logins))
+            except HoldfastError as error:
+                log.warning("the secrets in changed files are not masked", extra={"reason": error.message})
+                self._next_read = time.monotonic() + _RETRY_SECONDS
+                return
+            for path, secrets in found.items():
+                self._obtained.set_in_file(path, secrets)
+            for file, tokens in logins:
+                self._obtained.add_credentials(file, tokens)
+            # The versions from before the files were read: what was written after that is read the next time.
+            self._versions |= changed
+
+    def _changed(self) -> dict[str, Version]:
+        """The files that have changed, with their versions."""
+        versions = self._versions
+        return {
+            path: version for path in self._paths if (version := _file_version(path)) != versions.get(path)
+        }
+
+    def _read(
+        self, changed: Iterable[str]
+    ) -> tuple[dict[str, tuple[str, ...]], list[tuple[Path, list[str]]]]:
+        """The secrets in these files, and in the saved logins if they are among them."""
+        found = {path: Mask.of(self._readers[path]()).secrets for path in changed if path in self._readers}
+        return found, [*saved_credentials(self._logins)] if str(self._logins) in changed else []
+
+
+def _secrets_in_list(source: Source, file: Path) -> Iterator[str]:
+    for entry in load_file(source, file).entries:
+        yield from secrets_in_json(entry.value)
+
+
+def _secrets_in_keys(folder: Path) -> Iterator[str]:
+    yield from secrets_in_key_folder(folder)
+    yield from secrets_in_audit_key(folder)
+
+
+def _secrets_in_workspaces(registry: Registry) -> Iterator[str]:
+    for workspace in registry.list():
+        for variables in workspace.env.values():
+            yield from secrets_in_mapping(variables)
+
+
+def _file_version(path: str) -> Version:
+    """Values from `stat` that change when a file or folder changes; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long, and every call waits for it
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

@@ -1,0 +1,216 @@
+"""Find what Holdfast runs unconfined: the programs of approved projects, of the user's own servers, and the folders of the `PATH`.
+
+Nothing in a sandboxed session may change these. They are looked up again at each start of a confined server and before each
+change by the file tools, because the user can approve a project, or add a server, while a session is open.
+"""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.json import Json
+from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
+from holdfast.model.real_path import real_path
+from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.resolve.approval_store import approved_program_folders
+from holdfast.resolve.command_words import CODE_SUFFIXES, NamedFile, base_folders, find_named_items
+from holdfast.resolve.expand import expand_servers
+from holdfast.resolve.load import LoadedEntries, combine, load_file
+from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.validate import validate
+from holdfast.sandbox.own_code import resolve_with_links
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+
+_LOADS_SIBLINGS = (b"python", b"node", b"deno", b"bun", b"tsx", b"ruby", b"perl")
+_SIBLING_SUFFIXES = (
+    ".py",
+    ".pyw",
+    ".js",
+    ".mjs",
+    ".cjs",
+    ".ts",
+    ".mts",
+    ".cts",
+    ".rb",
+    ".pl",
+    ".php",
+    ".lua",
+)
+_MAX_PACKAGE_DEPTH = 8
+_READ_SECONDS = 10.0
+_KEEP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What Holdfast runs unconfined, as far as it overlaps with some folders."""
+
+    approved_folders: frozenset[str] = frozenset()
+    """The folders of approved projects. They are read-only as a whole."""
+    programs: tuple[str, ...] = ()
+    """The user's own programs and what they load, and the folders of the `PATH`."""
+
+    def read_only_roots(self, roots: Iterable[str]) -> tuple[str, ...]:
+        """The roots that overlap with a folder of an approved project."""
+        folders = self.approved_folders
+        return tuple(
+            root
+            for root in roots
+            if any(is_within(root, folder) or is_within(folder, root) for folder in folders)
+        )
+
+    def programs_in(self, roots: Iterable[str]) -> tuple[str, ...]:
+        """The programs and folders that are a root or lie in one. A program in a folder above loads nothing from a root."""
+        known = tuple(roots)
+        return tuple(path for path in self.programs if any(is_within(path, root) for root in known))
+
+
+class ExecutedPaths:
+    """Looks up what one host runs unconfined."""
+
+    def __init__(
+        self, settings: Settings, app_servers: Mapping[str, Json], environ: Mapping[str, str], store: Store
+    ) -> None:
+        self._settings = settings
+        self._app_servers = app_servers
+        self._environ = environ
+        self._store = store
+        self._known: tuple[object, tuple[str, ...]] | None = None
+
+    async def find(self) -> Executed:
+        """Look them up now."""
+        approved = await self._store.read(approved_program_folders)
+        return await run_with_file_timeout(self._find, approved, path=str(self._settings.servers.user_file))
+
+    def finder_for_threads(self) -> Callable[[], Executed]:
+        """A function that does the same, and blocks. To be called in another thread than the current event loop's."""
+        loop = asyncio.get_running_loop()
+
+        def find() -> Executed:
+            reading = asyncio.run_coroutine_threadsafe(self._store.read(approved_program_folders), loop)
+            return self._find(reading.result(_READ_SECONDS))
+
+        return find
+
+    async def protect(self, spec: ServerSpec) -> ServerSpec:
+        """The confined server as it is started now: it cannot change what Holdfast runs unconfined, unless it was granted."""
+        confinement = spec.confinement
+        if confinement is None or (isinstance(spec.transport, Stdio) and "." in spec.transport.writable):
+            return spec
+        executed = await self.find()
+        confinement = replace(
+            confinement,
+            read_only=executed.read_only_roots(confinement.roots),
+            executed=executed.programs_in(confinement.roots),
+        )
+        return replace(spec, confinement=confinement)
+
+    def _find(self, approved: Iterable[str]) -> Executed:
+        folders = [*approved]
+        return Executed(
+            approved_folders=frozenset(with_bind_mounts(folders, read_mounts()) if folders else ()),
+            programs=self._own_programs(),
+        )
+
+    def _own_programs(self) -> tuple[str, ...]:
+        """The user's own programs. They are kept for a minute, unless a list of servers changes: a change of a file must not wait."""
+        servers = self._settings.servers
+        version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)
+        if self._known is None or self._known[0] != version:
+            search_path = self._environ.get("PATH", os.defpath)
+            found = [*_path_folders(search_path)]
+            for spec in self._own_servers():
+                if isinstance(spec.transport, Stdio) and not spec.is_confined:
+                    found += executed_by(spec.transport, search_path)
+            self._known = version, resolve_with_links(map(Path, dict.fromkeys(found)))
+        return self._known[1]
+
+    def _own_servers(self) -> Sequence[ServerSpec]:
+        """The servers of the application, the operator and the user, whether or not a session gets them."""
+        servers = self._settings.servers
+        app = (
+            ServerEntry(name=name, source=Source.APP, origin="app", value=value)
+            for name, value in self._app_servers.items()
+        )
+        loaded = combine(
+            LoadedEntries(entries=tuple(app)),
+            load_file(Source.HOST, servers.host_file),
+            load_file(Source.USER, servers.user_file),
+        )
+        return expand_servers(validate(loaded, builtins=(), reserved_names=()), self._environ).servers
+
+
+def executed_by(stdio: Stdio, search_path: str) -> Iterator[str]:
+    """The paths of what a server runs: its program, its scripts, the folders that they load code from, and its `cwd`.
+
+    A path that depends on the session's folder is left out: it is another file in each folder.
+    """
+    own_path = stdio.env.get("PATH", "")
+    yield from _path_folders(own_path)
+    base = stdio.cwd if stdio.cwd.startswith("/") else ""
+    program = stdio.command
+    if "/" not in program:
+        program = shutil.which(program, path=own_path or search_path) or program
+    argv = (program, *stdio.args)
+    folders = [base, *(os.path.join(base, folder) for folder in base_folders(argv))]  # noqa: PTH118 - words, not paths yet
+    yield from (folder for folder in folders if folder.startswith("/") and "\0" not in folder)
+    for named in find_named_items(argv):
+        if isinstance(named, NamedFile) and "\0" not in named.path:
+            path = os.path.join(base, named.path)  # noqa: PTH118 - a word, not a path yet
+            is_code = named.is_program or Path(path).suffix in CODE_SUFFIXES
+            if is_code and path.startswith("/") and os.path.exists(path):  # noqa: PTH110 - False for a word that is no path
+                yield path
+                yield from _loaded_by(Path(path))
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_ctime_ns
+
+
+def _path_folders(search_path: str) -> Iterator[str]:
+    """The folders of a `PATH`. An empty entry is the current folder."""
+    if search_path:
+        yield from (str(Path(folder or ".").absolute()) for folder in search_path.split(os.pathsep))
+
+
+def _loaded_by(program: Path) -> Iterator[str]:
+    """The folders that a program loads code from, and the interpreter that its first line names."""
+    try:
+        real = Path(real_path(str(program)))
+    except OSError:  # it has too many links to be executed
+        return
+    if (program.parent.parent / "pyvenv.cfg").is_file():
+        yield str(program.parent.parent)
+    start = _first_line(real)
+    if start.startswith(b"#!"):
+        for word in os.fsdecode(start[2:]).split()[:2]:
+            if word.startswith("/"):
+                yield word
+                if (Path(word).parent.parent / "pyvenv.cfg").is_file():
+                    yield str(Path(word).parent.parent)
+    is_script = start.startswith(b"#!") and any(name in start for name in _LOADS_SIBLINGS)
+    if not is_script and real.suffix not in _SIBLING_SUFFIXES:
+        return
+    yield str(real.parent)
+    for folder in [*real.parents][:_MAX_PACKAGE_DEPTH]:
+        if (folder / "package.json").is_file():
+            yield str(folder)
+            return
+
+
+def _first_line(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(256).partition(b"\n")[0]
+    except OSError:
+        return b""

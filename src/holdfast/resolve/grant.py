@@ -1,0 +1,57 @@
+"""What a person allowed to a project's server that may run confined only."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from holdfast.model.server import PackageGrant, ServerSpec, Stdio
+from holdfast.model.trust import Trust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfinedGrant:
+    """What a confined server may use, besides the session's folders and what its entry lists.
+
+    The approval shows all of it, and it is stored with the approval.
+    """
+
+    program_paths: tuple[str, ...] = ()
+    """The paths outside of the session's folders that its program consists of. It may read them."""
+    readable: tuple[str, ...] = ()
+    """Further paths that it may read: `holdfast servers approve --readable`."""
+    network: tuple[str, ...] = ()
+    """Further hosts that it may reach: `holdfast servers approve --network`."""
+
+    package: PackageGrant | None = None
+    """The package that a package runner starts, as it was fetched for the approval."""
+
+    def encode(self) -> str:
+        """The grant as text, for the store."""
+        return msgspec.json.encode(self).decode()
+
+    def apply_to(self, server: ServerSpec) -> ServerSpec:
+        """The server as approved: confined in every session, with the paths and hosts of the grant."""
+        transport = server.transport
+        if isinstance(transport, Stdio):
+            transport = replace(
+                transport,
+                readable=(*transport.readable, *self.readable),
+                network=(*transport.network, *self.network),
+            )
+        return replace(
+            server,
+            transport=transport,
+            is_confined=True,
+            min_trust=Trust.SANDBOXED,
+            granted_paths=self.program_paths,
+            package=self.package,
+            grant=self.encode(),
+        )
+
+
+def decode_grant(text: str) -> ConfinedGrant:
+    """The grant that `ConfinedGrant.encode` wrote. One that cannot be read grants nothing."""
+    try:
+        return msgspec.json.decode(text, type=ConfinedGrant)
+    except msgspec.DecodeError:
+        return ConfinedGrant()

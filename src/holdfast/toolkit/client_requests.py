@@ -1,0 +1,108 @@
+"""Requests that a running call sends to its client: questions to the user, samples from its model, its roots."""
+
+import asyncio
+import itertools
+from contextlib import suppress
+from typing import Any
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.toolkit.errors import ToolError
+from holdfast.wire.frame import PeerError, Raw
+from holdfast.wire.mcp.server import Ask
+
+ANSWER_SECONDS = 600.0
+"""How long a client may take to answer: there may be a person behind it."""
+
+_NO_CAPABILITIES: JsonObject = {}
+
+
+class ClientRequests:
+    """Sends the requests of one call. This base class is for calls without a client: each request fails."""
+
+    def __init__(self, capabilities: JsonObject = _NO_CAPABILITIES) -> None:
+        self.capabilities = capabilities
+        self.deadline: asyncio.Timeout | None = None
+        """The deadline of the call. It does not run while the call waits for its client."""
+        self.waited = 0.0
+        """Seconds that the call has waited for its client."""
+        self._waiting = 0
+        self._seconds_left: float | None = None
+        self._numbers = itertools.count(1)
+
+    def progress_token(self, meta: JsonObject) -> Any:
+        """The token for progress notifications, in the `_meta` of the newest request."""
+        return meta.get("progressToken")
+
+    async def request(self, method: str, params: JsonObject, *, needs: str, key: str = "") -> Raw:
+        """Send a request and wait for the result. Raise MISSING_CAPABILITY unless the client has what it `needs`."""
+        self._check_capability(needs)
+        key = key or f"{needs.replace('.', '_')}_{next(self._numbers)}"
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        self._pause_deadline(loop)
+        try:
+            return await self._send(method, params, key)
+        except PeerError as error:
+            if error.rpc_code == codes.METHOD_NOT_FOUND.rpc_code:
+                raise _missing(needs) from None
+            raise ToolError(
+                codes.PEER_ERROR,
+                f"The client refused {method}: {error.message[:500]}",
+                rpc_code=error.rpc_code,
+            ) from None
+        finally:
+            if self._waiting == 1:
+                self.waited += loop.time() - started
+            self._resume_deadline(loop)
+
+    async def _send(self, method: str, params: JsonObject, key: str) -> Raw:
+        raise _missing(method)
+
+    def _check_capability(self, needs: str) -> None:
+        """Check that the client declared a capability, such as `sampling` or `elicitation.url`."""
+        name, _, part = needs.partition(".")
+        declared = self.capabilities.get(name)
+        if not isinstance(declared, dict):
+            raise _missing(needs)
+        # A client with an empty `elicitation` has forms only: there was nothing else when it was written.
+        if part and part not in declared and not (part == "form" and "url" not in declared):
+            raise _missing(needs)
+
+    def _pause_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting += 1
+        if self._waiting == 1 and self.deadline is not None and (when := self.deadline.when()) is not None:
+            with suppress(RuntimeError):  # the handler has ended, or its deadline has passed
+                self.deadline.reschedule(None)
+                self._seconds_left = when - loop.time()
+
+    def _resume_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting -= 1
+        if not self._waiting and self.deadline is not None and self._seconds_left is not None:
+            with suppress(RuntimeError):  # the handler has ended already
+                self.deadline.reschedule(loop.time() + self._seconds_left)
+            self._seconds_left = None
+
+
+NO_CLIENT = ClientRequests()
+"""For calls without a client."""
+
+
+class DirectRequests(ClientRequests):
+    """Sends each request to the client at once, as in the handshake era."""
+
+    def __init__(self, capabilities: JsonObject, ask: Ask) -> None:
+        super().__init__(capabilities)
+        self._ask = ask
+
+    async def _send(self, method: str, params: JsonObject, key: str) -> Raw:
+        return await self._ask(method, params, timeout=ANSWER_SECONDS)
+
+
+def _missing(needs: str) -> HoldfastError:
+    return ToolError(
+        codes.MISSING_CAPABILITY,
+        f"This needs a client with the capability {needs!r}, which this client did not declare.",
+        capability=needs,
+    )

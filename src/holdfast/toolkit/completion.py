@@ -1,0 +1,87 @@
+"""Completion: suggestions for the arguments of prompts and for the variables of resource templates."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.toolkit.feature_handler import BoxParts, build_handler
+from holdfast.toolkit.signature import WORKSPACE
+from holdfast.toolkit.tool import Tool
+
+MAX_VALUES = 100  # in one answer, as MCP requires
+_PARAMETERS = {"value", "arguments", WORKSPACE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """Suggestions, for a function that knows that there are more than it returns."""
+
+    values: list[str]
+    total: int | None = None
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completer:
+    """A function that suggests values for one argument."""
+
+    tool: Tool
+    handler: Callable[..., Any]
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether it gets what the user has typed. If not, the toolkit chooses among its suggestions."""
+        return "value" in self.tool.signature.arguments.parameters
+
+
+def build_completer(target: str, argument: str, handler: Callable[..., Any], parts: BoxParts) -> Completer:
+    """Check a completion function; raises BAD_TOOL when it is not valid."""
+    tool = build_handler(handler, f"{target} {argument}", {}, parts)
+    unknown = set(tool.signature.arguments.parameters) - _PARAMETERS
+    if unknown:
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"The completion of {argument!r} of {target!r} cannot be added: its parameter {min(unknown)!r} is not "
+            "`value: str` (what the user has typed) or `arguments: dict[str, str]` (the other arguments).",
+        )
+    return Completer(tool, handler)
+
+
+def find_choices(tool: Tool, argument: str) -> list[str] | None:
+    """The choices of an argument whose type is a `Literal`, an enum or `bool`; None for other types."""
+    schema = tool.signature.arguments.json_schema
+    properties, definitions = schema["properties"], schema.get("$defs")
+    field = properties.get(argument) if isinstance(properties, dict) else None
+    if (
+        isinstance(field, dict)
+        and isinstance(reference := field.get("$ref"), str)
+        and isinstance(definitions, dict)
+    ):
+        field = definitions.get(reference.rpartition("/")[2])
+    if not isinstance(field, dict):
+        return None
+    if field.get("type") == "boolean":
+        return ["true", "false"]
+    choices = field.get("enum")
+    return [str(choice) for choice in choices] if isinstance(choices, list) else None
+
+
+def to_completion(suggested: object, value: str, *, must_choose: bool) -> JsonObject:
+    """Suggestions in MCP's form. With `must_choose`, only those that begin with what the user has typed."""
+    if isinstance(suggested, Completion):
+        values, total, has_more = suggested.values, suggested.total, suggested.has_more
+    else:
+        values, total, has_more = (
+            [str(each) for each in cast("Iterable[object]", suggested or ())],
+            None,
+            False,
+        )
+    if must_choose:
+        values = [each for each in values if each.casefold().startswith(value.casefold())]
+    completion: JsonObject = {"values": list(values[:MAX_VALUES])}
+    completion["total"] = len(values) if total is None else total
+    completion["hasMore"] = has_more or len(values) > MAX_VALUES
+    return {"completion": completion}

@@ -1,0 +1,71 @@
+"""Turn an exception of a handler into a failure that clients see."""
+
+import asyncio
+import logging
+from typing import Any, cast
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.argument_schema import BadArgumentsError
+from holdfast.toolkit.errors import ToolError
+from holdfast.toolkit.operation import Operation
+from holdfast.toolkit.outcome import Failed
+from holdfast.toolkit.tool import Tool
+
+log = logging.getLogger(__name__)
+
+
+# The codes of what a client did when it was asked. Handlers need not declare them, because they do not raise them.
+_CLIENT_CODES = frozenset({codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR})
+
+
+def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
+    """The failure of a call whose handler, guard or arguments raised this error. Raises it if the task is being cancelled."""
+    if isinstance(error, BadArgumentsError):
+        return _argument_failure(name, error)
+    if isinstance(error, HoldfastError):
+        if tool is not None and error.code not in tool.codes and error.code not in _CLIENT_CODES:
+            log.warning("undeclared code", extra={"tool": tool.name, "code": error.code.name})
+        return _expected_failure(error)
+    if isinstance(error, asyncio.CancelledError) and is_task_cancelled():
+        raise error
+    return unexpected_failure(error, name, tool)
+
+
+def _argument_failure(name: str, error: BadArgumentsError) -> Failed:
+    """The failure of a call with bad arguments, with every issue."""
+    named = ", ".join(repr(issue["field"]) for issue in error.issues if issue["field"])
+    message = f"Bad arguments for {name}: see {named}." if named else f"Bad arguments for {name}."
+    return Failed(
+        code=codes.BAD_ARGUMENT.name, message=message, details={"issues": cast("list[Any]", error.issues)}
+    )
+
+
+def _expected_failure(error: HoldfastError) -> Failed:
+    """The failure of a handler that raised an error with a code."""
+    return Failed(
+        code=error.code.name,
+        message=_replace_surrogates(error.message),
+        next_actions=error.next_actions if isinstance(error, ToolError) else (),
+        details=error.details,
+    )
+
+
+def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
+    """A failure without details. The traceback is logged, unless it could contain the code of an eval tool."""
+    if tool is not None and tool.operation is Operation.EVAL:
+        log.error("tool crashed", extra={"tool": name, "exception": type(error).__name__})
+    else:
+        log.error("tool crashed", exc_info=error, extra={"tool": name})
+    return Failed(code=codes.INTERNAL_ERROR.name, message=f"{name} failed unexpectedly.")
+
+
+def is_task_cancelled() -> bool:
+    """Whether the calling task is being cancelled; if not, the handler raised CancelledError itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _replace_surrogates(text: str) -> str:
+    """Make a text encodable as UTF-8."""
+    return text.encode(errors="replace").decode()

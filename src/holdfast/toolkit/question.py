@@ -1,0 +1,178 @@
+"""Questions to the user (elicitation): the form for a type, and the answer that comes back.
+
+MCP allows only flat forms: each field is a text, a number, a yes or no, or a choice.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.argument_schema import ArgumentSchema, BadArgumentsError
+from holdfast.toolkit.errors import ToolError
+from holdfast.toolkit.parameter import read_parameter
+from holdfast.wire.frame import Raw
+from holdfast.wire.strict_json import DECODE_ERRORS
+
+_FIELD = "answer"
+_FORMATS = ("email", "uri", "date", "date-time")
+_COMMON = ("title", "description", "default")
+_KEYWORDS: dict[str, tuple[str, ...]] = {
+    "string": (*_COMMON, "minLength", "maxLength", "format", "enum", "enumNames", "oneOf"),
+    "number": (*_COMMON, "minimum", "maximum"),
+    "integer": (*_COMMON, "minimum", "maximum"),
+    "boolean": _COMMON,
+    "array": (*_COMMON, "minItems", "maxItems", "items"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form for a type of answer."""
+
+    schema: JsonObject
+    arguments: ArgumentSchema
+    is_object: bool
+    """Whether the answer is the whole form, and not its only field."""
+
+    def parse(self, content: JsonObject) -> Any:
+        """The answer in a form that the user has filled in; raises BAD_ANSWER when it does not match the type."""
+        filled: JsonObject = {_FIELD: content} if self.is_object else content
+        try:
+            return self.arguments.parse(msgspec.json.encode(filled))[_FIELD]
+        except (BadArgumentsError, KeyError) as error:
+            issues = cast("list[Json]", error.issues) if isinstance(error, BadArgumentsError) else []
+            raise ToolError(
+                codes.BAD_ANSWER, "The client sent an answer that does not match the question.", issues=issues
+            ) from None
+
+
+class _Answer(msgspec.Struct):
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Json] | None = None
+
+
+def make_form(kind: Any) -> Form:
+    """The form for a type; raises BAD_TOOL when MCP has no form for it."""
+    try:
+        return _cached_form(kind)
+    except TypeError:  # the type is not hashable
+        return _make_form(kind)
+
+
+def read_answer(raw: Raw) -> JsonObject:
+    """What the user filled in. Raise DECLINED if the user declined or closed the form."""
+    try:
+        answer = msgspec.json.decode(raw, type=_Answer)
+    except DECODE_ERRORS as error:
+        raise ToolError(codes.BAD_ANSWER, f"The client sent an invalid answer: {error}.") from None
+    if answer.action != "accept":
+        how = "declined" if answer.action == "decline" else "closed the question without an answer"
+        raise ToolError(codes.DECLINED, f"The user {how}.", action=answer.action)
+    return answer.content or {}
+
+
+@lru_cache(256)
+def _cached_form(kind: Any) -> Form:
+    return _make_form(kind)
+
+
+def _make_form(kind: Any) -> Form:
+    arguments = ArgumentSchema([read_parameter("call.ask", _FIELD, kind)])
+    whole = arguments.json_schema
+    definitions = whole.get("$defs", {})
+    properties = whole["properties"]
+    assert isinstance(properties, dict)
+    assert isinstance(definitions, dict)
+    answer = _simplify(properties[_FIELD], definitions)
+    if answer.get("type") != "object":
+        schema: JsonObject = {
+            "type": "object",
+            "properties": {_FIELD: _check_field(_FIELD, answer, definitions)},
+            "required": [_FIELD],
+        }
+        return Form(schema, arguments, is_object=False)
+    fields = answer.get("properties")
+    if not isinstance(fields, dict):
+        raise _no_form("an object without named fields")
+    descriptions = _read_descriptions(kind)
+    schema = {
+        "type": "object",
+        "properties": {
+            name: descriptions.get(name, {}) | _check_field(name, _simplify(field, definitions), definitions)
+            for name, field in fields.items()
+        },
+    }
+    if answer.get("required"):
+        schema["required"] = answer["required"]
+    return Form(schema, arguments, is_object=True)
+
+
+def _read_descriptions(kind: Any) -> dict[str, JsonObject]:
+    """The descriptions of fields that are written as `Annotated[int, "How many?"]`."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+    return {
+        name: {"description": text}
+        for name, hint in hints.items()
+        for text in get_args(hint)[1:]
+        if get_origin(hint) is Annotated and isinstance(text, str)
+    }
+
+
+def _simplify(schema: Json, definitions: JsonObject) -> JsonObject:
+    """Replace a reference by its target, and `X | None` by `X`: a field that may be left out is not required."""
+    if not isinstance(schema, dict):
+        raise _no_form("a field of any type")
+    others = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf", "allOf")}
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return {**_simplify(definitions[reference.rpartition("/")[2]], definitions), **others}
+    choices = schema.get("anyOf") or schema.get("allOf")
+    if isinstance(choices, list):
+        real = [choice for choice in choices if choice != {"type": "null"}]
+        if len(real) == 1:
+            return {**_simplify(real[0], definitions), **others}
+    if "const" in schema:
+        return {
+            "type": "string",
+            "enum": [schema["const"]],
+            **{key: others[key] for key in others if key in _COMMON},
+        }
+    return schema
+
+
+def _check_field(name: str, field: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The field with the keywords that MCP allows in forms. The answer is checked against the whole type anyway."""
+    kind = field.get("type")
+    if not isinstance(kind, str) or kind not in _KEYWORDS:
+        raise _no_form(f"the field {name!r} of this type")
+    shown: JsonObject = {"type": kind}
+    shown |= {key: field[key] for key in _KEYWORDS[kind] if field.get(key) is not None}
+    if shown.get("format") not in _FORMATS:
+        shown.pop("format", None)
+    if kind == "array":
+        items = _simplify(field.get("items"), definitions)
+        if isinstance(choices := items.get("enum"), list):
+            shown["items"] = {"type": "string", "enum": choices}
+        elif "anyOf" in items:
+            shown["items"] = {"anyOf": items["anyOf"]}
+        else:
+            raise _no_form(f"the list {name!r}, which is not a list of choices")
+    elif "enum" in shown and not all(isinstance(choice, str) for choice in cast("list[Json]", shown["enum"])):
+        raise _no_form(f"the choice {name!r}, which is not between texts")
+    return shown
+
+
+def _no_form(what: str) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_TOOL,
+        f"call.ask cannot show {what}. MCP's forms are flat: use str, int, float, bool, Literal, a list of Literal, or a "
+        "dataclass with such fields.",
+    )

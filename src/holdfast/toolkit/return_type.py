@@ -1,0 +1,361 @@
+"""What a handler returns: its JSON, checked against the declared return type, and the JSON Schema of that type."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, TypeAlias, Union, cast, get_args, get_origin, is_typeddict
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.argument_schema import add_enum_types, drop_repeated_titles
+from holdfast.toolkit.content import CONTENT_TYPES, Reply
+from holdfast.toolkit.errors import ResultMismatchError
+from holdfast.toolkit.json_values import encode_json, is_finite
+from holdfast.toolkit.type_support import (
+    UnsupportedTypeError,
+    find_library,
+    is_simple,
+    peel,
+    replace_object,
+    walk_annotation,
+)
+from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
+
+EnvelopeKind: TypeAlias = Literal["content", "meta"]
+"""Where the envelope of a result is: in its content, with the data, or in its `_meta`."""
+
+RESERVED_MEMBERS = frozenset({"ok", "_meta"})
+"""What an envelope in the content adds to the data."""
+_NO_DATA = (NoneType, None, NoReturn)
+_UNCHECKED = (Any, Reply)
+_EXACT_TYPES = (str, int, bool)
+_MAX_INLINED_PARTS = 5000
+
+
+class ReturnType:
+    """The declared return type of a handler. Encodes what the handler returns, and makes the output schema."""
+
+    def __init__(self, annotation: Any, *, uses_pydantic: bool = False) -> None:
+        self.annotation = annotation
+        """`Any` if the handler declares no type of its data."""
+        self.uses_pydantic = uses_pydantic
+        self.may_have_content = annotation is Any
+        """Whether a list that the handler returns may have content blocks in it."""
+        self._exact_type = annotation if annotation in _EXACT_TYPES else None
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the handler declares the type of its data."""
+        return self.annotation is not Any and not self.returns_nothing
+
+    @property
+    def returns_nothing(self) -> bool:
+        return self.annotation in _NO_DATA
+
+    def encode(self, returned: object) -> bytes:
+        """The JSON of a returned value; raises `ResultMismatchError` if it does not match the declared type."""
+        if type(returned) is self._exact_type:
+            return encode_json(returned)
+        if self.uses_pydantic:
+            from holdfast.toolkit import pydantic_types
+
+            returned = pydantic_types.dump(self.annotation, returned)
+        body = encode_json(returned)
+        if b"null" in body and not is_finite(returned):
+            raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
+        if self._decode is not None:
+            try:
+                self._decode(body)
+            except DECODE_ERRORS as error:
+                raise ResultMismatchError(
+                    f"The result does not match the declared type: {describe_decode_error(error)}."
+                ) from None
+        return body
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes], Any] | None:
+        """Checks the JSON of a value against the type; None if there is nothing to check."""
+        if self.uses_pydantic or self.annotation is Any or self.annotation in _NO_DATA:
+            return None
+        members = union_members(self.annotation)
+        try:
+            return msgspec.json.Decoder(self.annotation).decode
+        except TypeError:  # a union of types that msgspec cannot tell apart
+            return _decode_as_any([msgspec.json.Decoder(member).decode for member in members])
+
+    @cached_property
+    def has_fields(self) -> bool:
+        """Whether the members of a result are declared, so that they cannot be moved."""
+        return any(member_names(member) is not None for member in union_members(self.annotation))
+
+    @cached_property
+    def wraps(self) -> bool:
+        """Whether the data is not always an object, so that it is sent as `{"result": …}` if the envelope is in `_meta`."""
+        return self.is_declared and not _is_object(*self._schema)
+
+    def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:
+        """The JSON Schema of the structured content; None if it is not known."""
+        if envelope == "content":
+            return self._schema_with_envelope()
+        if not self.is_declared:
+            return None
+        schema, definitions = self._schema
+        if self.wraps:
+            # FastMCP's clients read the mark: for them, the data of a result is then the value itself.
+            return _with_definitions(
+                {
+                    "type": "object",
+                    "properties": {"result": schema},
+                    "required": ["result"],
+                    "x-fastmcp-wrap-result": True,
+                },
+                definitions,
+            )
+        inlined = _resolve(schema, definitions)  # MCP requires `"type": "object"` at the top
+        return _with_definitions(inlined, _used_definitions(inlined, definitions))
+
+    def _schema_with_envelope(self) -> JsonObject | None:
+        """An object with `ok` and `_meta`. The data is declared for successes only: a failure has other members."""
+        if self.annotation is Any:
+            return None
+        schema: JsonObject = {
+            "type": "object",
+            "properties": {"ok": {"type": "boolean"}, "_meta": {"type": "object"}},
+            "required": ["ok", "_meta"],
+        }
+        if self.returns_nothing:
+            return schema
+        data, definitions = self._schema
+        then = _place(data, definitions)
+        if then:
+            schema["if"] = {"properties": {"ok": {"const": True}}}
+            schema["then"] = then
+        return _with_definitions(schema, _used_definitions(then, definitions))
+
+    @cached_property
+    def _schema(self) -> tuple[JsonObject, JsonObject]:
+        """The JSON Schema of the data without its `$defs`, and the `$defs`."""
+        if self.uses_pydantic:
+            from holdfast.toolkit import pydantic_types
+
+            schema, definitions = pydantic_types.output_schema(self.annotation)
+        else:
+            schema, definitions = _msgspec_schema(self.annotation)
+        drop_repeated_titles(definitions)
+        for part in (schema, definitions):
+            add_enum_types(part)
+        return inline_definitions(schema, definitions)
+
+
+UNDECLARED = ReturnType(Any)
+
+
+def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> ReturnType:
+    """Read the return type of a handler; raises BAD_TOOL when its values cannot be sent unchanged."""
+    annotation = replace_object(annotation)
+    if get_origin(peel(annotation)) is Reply:
+        (annotation,) = get_args(peel(annotation))
+    kind = peel(annotation)
+    if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
+        return UNDECLARED
+    if envelope == "content":
+        _check_reserved(tool, kind)
+    if is_simple(annotation) or kind in _NO_DATA:
+        return ReturnType(kind)
+    try:
+        return ReturnType(annotation, uses_pydantic=_uses_pydantic(annotation))
+    except UnsupportedTypeError as error:
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"The return type of {tool!r} cannot be sent as JSON: {error}. Return a dataclass, a dict, a list, text, "
+            "or a number; or declare the type Any.",
+        ) from None
+
+
+def union_members(annotation: Any) -> Iterator[Any]:
+    """The members of a union, or the type itself."""
+    kind = peel(annotation)
+    if get_origin(kind) in (Union, UnionType):
+        for member in get_args(kind):
+            yield from union_members(member)
+    else:
+        yield kind
+
+
+def member_names(kind: Any) -> frozenset[str] | None:
+    """The names of the members that a type declares; None if it declares none."""
+    origin: Any = get_origin(kind) or kind
+    if not isinstance(origin, type):
+        return None
+    kind = cast("type[Any]", origin)
+    if is_typeddict(kind):
+        return frozenset(kind.__annotations__)
+    if (names := getattr(kind, "__struct_encode_fields__", None)) is not None:
+        return frozenset(cast("tuple[str, ...]", names))
+    if dataclasses.is_dataclass(kind):
+        return frozenset(field.name for field in dataclasses.fields(kind))
+    if (fields := getattr(kind, "__pydantic_fields__", None)) is not None:
+        computed = getattr(kind, "__pydantic_computed_fields__", {})
+        aliases = (getattr(field, "serialization_alias", None) for field in (*fields.values(),))
+        return frozenset((*fields, *computed, *(alias for alias in aliases if alias)))
+    if (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
+        return frozenset(attribute.name for attribute in attributes)
+    return None
+
+
+def _check_reserved(tool: str, annotation: Any) -> None:
+    for member in union_members(annotation):
+        taken = RESERVED_MEMBERS & (member_names(member) or frozenset[str]())
+        if taken:
+            raise HoldfastError(
+                codes.BAD_TOOL,
+                f"The return type of {tool!r}, {getattr(member, '__name__', member)}, has a field {min(taken)!r}, "
+                'which every result has already. Rename the field, or set envelope="meta" in the Toolbox: then the '
+                "data is sent as it is.",
+            )
+
+
+def _has_content(annotation: Any) -> bool:
+    """Whether values of a type may be or contain content blocks: it says so, or it is a list of anything."""
+    kind = get_origin(annotation) or annotation
+    if isinstance(kind, type) and issubclass(kind, Iterable) and not issubclass(kind, Mapping | str | bytes):
+        items = get_args(annotation)
+        if Any in items or (not items and kind in (list, tuple)):
+            return True
+    return any(
+        part in CONTENT_TYPES or part is Reply or get_origin(part) is Reply
+        for part in walk_annotation(annotation)
+    )
+
+
+def _uses_pydantic(annotation: Any) -> bool:
+    """Whether pydantic handles a type; raises `UnsupportedTypeError` if no library supports it."""
+    try:
+        return find_library(annotation) == "pydantic"
+    except UnsupportedTypeError:
+        members = tuple(union_members(annotation))
+        if len(members) == 1:
+            raise
+    if all(find_library(member) == "msgspec" for member in members):
+        return False
+    raise UnsupportedTypeError("it mixes types of msgspec and pydantic")
+
+
+def _decode_as_any(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
+    def decode(body: bytes) -> Any:
+        for attempt in decoders[:-1]:
+            try:
+                return attempt(body)
+            except DECODE_ERRORS:
+                pass
+        return decoders[-1](body)
+
+    return decode
+
+
+def _msgspec_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
+    members = tuple(union_members(annotation))
+    schema: JsonObject
+    try:
+        (schema,), components = msgspec.json.schema_components([annotation], ref_template="#/$defs/{name}")
+    except TypeError:  # a union of types that msgspec cannot tell apart
+        schemas, components = msgspec.json.schema_components(members, ref_template="#/$defs/{name}")
+        schema = {"anyOf": [*schemas]}
+    return schema, cast("JsonObject", dict(components))
+
+
+def inline_definitions(schema: JsonObject, definitions: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """Replace references with what they refer to, and return the definitions that are still needed.
+
+    Many clients do not follow references. A type that contains itself keeps its references, and so do all types if the
+    schema would become long.
+    """
+    recursive = {name for name in definitions if name in _used_definitions(definitions[name], definitions)}
+    inlined = {name: part for name, part in definitions.items() if name not in recursive}
+    size = 0
+
+    def replace(part: Json) -> Json:
+        nonlocal size
+        size += 1
+        if size > _MAX_INLINED_PARTS:
+            raise OverflowError
+        if isinstance(part, list):
+            return [replace(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        reference = part.get("$ref")
+        name = reference.rpartition("/")[2] if isinstance(reference, str) else ""
+        if name in inlined:
+            target = replace(inlined[name])
+            assert isinstance(target, dict)
+            return {**target, **{key: value for key, value in part.items() if key != "$ref"}}
+        return {key: replace(value) for key, value in part.items()}
+
+    try:
+        top = replace(schema)
+        kept = {name: replace(definitions[name]) for name in recursive}
+    except OverflowError:
+        return schema, definitions
+    assert isinstance(top, dict)
+    return top, kept
+
+
+def _is_object(schema: JsonObject, definitions: JsonObject) -> bool:
+    target = _resolve(schema, definitions)
+    return target.get("type") == "object"
+
+
+def _resolve(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The schema, or the definition that it refers to."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        found = definitions.get(reference.rpartition("/")[2])
+        if isinstance(found, dict):
+            return found
+    return schema
+
+
+def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _place(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The schema of an envelope that contains data with this schema, as `envelope.place_data` puts it there."""
+    target = _resolve(schema, definitions)
+    alternatives = target.get("anyOf")
+    if isinstance(alternatives, list):
+        return {"anyOf": [_place(cast("JsonObject", part), definitions) for part in alternatives]}
+    match target.get("type"):
+        case "object":
+            # `ok` and `_meta` are members, too. A dict may have to stand under `result`.
+            open_object = {name: part for name, part in target.items() if name != "additionalProperties"}
+            return {name: part for name, part in open_object.items() if name not in ("type", "title")}
+        case "array":
+            return {"properties": {"items": schema}, "required": ["items"]}
+        case "null":
+            return {}
+        case _:
+            return {"properties": {"result": schema}, "required": ["result"]} if target else {}
+
+
+def _used_definitions(schema: Json, definitions: JsonObject) -> JsonObject:
+    """The definitions that a schema needs, directly or through others."""
+    used: JsonObject = {}
+    waiting: list[Json] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            reference = part.get("$ref")
+            if isinstance(reference, str):
+                name = reference.rpartition("/")[2]
+                if name in definitions and name not in used:
+                    used[name] = definitions[name]
+                    waiting.append(definitions[name])
+            waiting += part.values()
+    return used

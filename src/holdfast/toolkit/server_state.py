@@ -1,0 +1,330 @@
+"""What a running server keeps between calls: the state of its lifespan, and values that are given to handlers."""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.model import codes
+from holdfast.model.context import SessionContext, use_context
+from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.call import Call
+from holdfast.toolkit.failures import is_task_cancelled
+from holdfast.toolkit.given import GivenParameter, Kind, Provider
+from holdfast.toolkit.guards import needs_session
+from holdfast.toolkit.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from holdfast.toolkit.toolbox import Toolbox
+
+log = logging.getLogger(__name__)
+
+LifespanFunction: TypeAlias = Callable[["Toolbox"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
+Open: TypeAlias = Callable[[AsyncExitStack], Awaitable[Any]]
+
+CLOSE_SECONDS = 5.0  # how long the values of a process or a session may take to close
+MAX_SESSIONS = 1024  # whose values are kept
+IDLE_SECONDS = 3600.0  # after which the values of a session are closed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lifespan:
+    """The function that a box runs from before its first call until its server ends."""
+
+    function: LifespanFunction
+    box: "Toolbox"
+
+    def open(self) -> AbstractAsyncContextManager[Any]:
+        """A context manager for one run."""
+        opened = self.function(self.box)
+        if isinstance(opened, AbstractAsyncContextManager):
+            return opened
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"The lifespan of {self.box.name!r} returned a {type(opened).__name__}. Write an async generator "
+            "function, or a function that returns an async context manager.",
+        )
+
+
+def read_lifespan(function: LifespanFunction, box: "Toolbox") -> Lifespan:
+    """The lifespan of a box. An async generator function need not be decorated with `asynccontextmanager`."""
+    if inspect.isasyncgenfunction(function):
+        return Lifespan(asynccontextmanager(function), box)
+    return Lifespan(function, box)
+
+
+class KeptValues:
+    """Values that are made once and kept. One task opens and closes all of them, because cancel scopes require that."""
+
+    def __init__(self, context: Context) -> None:
+        self._values: dict[Hashable, asyncio.Future[Any]] = {}
+        self._inbox: asyncio.Queue[tuple[Open, asyncio.Future[Any]] | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._is_opening = False
+        self._context = context
+
+    async def get(self, key: Hashable, opened_by: Open) -> Any:
+        """The value with this key; the first caller has it opened. If that fails, the next caller tries again."""
+        future = self._values.get(key)
+        if future is not None and future.done() and not future.cancelled() and future.exception() is None:
+            return future.result()
+        if future is None or future.done():
+            future = self._values[key] = asyncio.get_running_loop().create_future()
+            self._inbox.put_nowait((opened_by, future))
+            if self._task is None:
+                self._task = asyncio.create_task(self._own(), context=self._context.copy())
+        return await asyncio.shield(future)
+
+    async def close(self) -> None:
+        """Close all values, the last one first. One that is still being opened is cancelled."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if self._is_opening:
+            task.cancel()
+        self._inbox.put_nowait(None)
+        await asyncio.wait([task], timeout=CLOSE_SECONDS)
+        if not task.done():
+            log.error("values did not close in time", extra={"seconds": CLOSE_SECONDS})
+            task.cancel()
+            await asyncio.wait([task], timeout=CLOSE_SECONDS)
+        for future in self._values.values():
+            future.cancel()
+
+    async def _own(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                while (wanted := await self._inbox.get()) is not None:
+                    opened_by, future = wanted
+                    self._is_opening = True
+                    try:
+                        value = await opened_by(stack)
+                    except (Exception, asyncio.CancelledError) as error:
+                        if is_task_cancelled():
+                            raise
+                        _fail(future, error)
+                    else:
+                        if not future.done():
+                            future.set_result(value)
+                    finally:
+                        self._is_opening = False
+        except Exception:
+            log.exception("a value could not be closed")
+
+
+class _SessionValues(KeptValues):
+    """The values of one session."""
+
+    def __init__(self, context: Context, session: SessionContext | None) -> None:
+        super().__init__(context)
+        self.session = session
+        self.users = 0
+        """Calls that use the values now."""
+        self.is_unused = asyncio.Event()
+        self.is_unused.set()
+        self.last_used = time.monotonic()
+
+    def add_user(self) -> None:
+        self.users += 1
+        self.is_unused.clear()
+
+    def remove_user(self) -> None:
+        self.users -= 1
+        self.last_used = time.monotonic()
+        if not self.users:
+            self.is_unused.set()
+
+    async def close_when_unused(self) -> None:
+        """Close the values after the calls that use them have ended, or after some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.is_unused.wait()
+        await self.close()
+
+
+class ServerState:
+    """The lifespans and kept values of one running server."""
+
+    def __init__(self) -> None:
+        self._process: KeptValues | None = None
+        self._sessions: dict[str, _SessionValues] = {}  # by owner; the one used last is last
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._idle_timer: asyncio.TimerHandle | None = None
+        # Kept values belong to no call, so they are made with the context variables of the server.
+        self._context = copy_context()
+
+    async def start(self, lifespan: Lifespan) -> Any:
+        """What the lifespan yields. The first caller starts it."""
+
+        async def enter(stack: AsyncExitStack) -> Any:
+            return await stack.enter_async_context(lifespan.open())
+
+        return await self._process_values().get(lifespan, enter)
+
+    async def provide(
+        self, parameters: Iterable[GivenParameter], call: Call, stack: AsyncExitStack
+    ) -> dict[str, Any]:
+        """The values of given parameters, by name. What is kept for this call only is closed with `stack`."""
+        made: dict[Hashable, Any] = {}
+        return {
+            parameter.name: await self._value_of(parameter.provider, call, stack, made)
+            for parameter in parameters
+        }
+
+    def end_session(self, owner: str) -> None:
+        """Close the values of a session that has ended."""
+        values = self._sessions.pop(owner, None)
+        if values is not None:
+            self._close_later(values)
+
+    async def close(self) -> None:
+        """Close the values of all sessions, then those of the process, then the lifespans."""
+        self._is_closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for owner in list(self._sessions):
+            self.end_session(owner)
+        if self._closing:
+            await asyncio.wait(list(self._closing))
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+
+    def _process_values(self) -> KeptValues:
+        if self._is_closed:
+            raise HoldfastError(codes.CONNECTION_CLOSED, "The server is being stopped.")
+        if self._process is None:
+            self._process = KeptValues(self._context)
+        return self._process
+
+    async def _value_of(
+        self, provider: Provider, call: Call, stack: AsyncExitStack, made: dict[Hashable, Any]
+    ) -> Any:
+        if provider.key in made:
+            return made[provider.key]
+        if provider.needs_session:
+            needs_session(call)
+        arguments: dict[str, Any] = {
+            parameter.name: await self._value_of(parameter.provider, call, stack, made)
+            for parameter in provider.given
+        }
+        if provider.call:
+            arguments[provider.call] = call
+        if provider.session:
+            arguments[provider.session] = call.session
+
+        async def make(opened: AsyncExitStack) -> Any:
+            return await _make(provider, arguments, opened)
+
+        match provider.per:
+            case "call":
+                value = await make(stack)
+            case "session":
+                value = await self._session_values(call, stack).get(
+                    provider.key, _in_session(call.session, make)
+                )
+            case "process":
+                value = await self._process_values().get(provider.key, make)
+        made[provider.key] = value
+        return value
+
+    def _session_values(self, call: Call, stack: AsyncExitStack) -> _SessionValues:
+        """The values of the caller's session. They are not closed to make room while this call runs."""
+        self._process_values()
+        owner = call.owner
+        if owner in self._sessions and self._sessions[owner].session != call.session:
+            self.end_session(
+                owner
+            )  # what was made for a direct session is not for the same session when it is sandboxed
+        values = self._sessions.pop(owner, None) or _SessionValues(self._context, call.session)
+        self._sessions[owner] = values
+        values.add_user()
+        stack.callback(values.remove_user)
+        self._close_unused()
+        if self._idle_timer is None:
+            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._on_idle_timer)
+        return values
+
+    def _on_idle_timer(self) -> None:
+        self._idle_timer = None
+        self._close_unused()
+        if self._sessions:
+            oldest = min(values.last_used for values in self._sessions.values())
+            delay = max(oldest + IDLE_SECONDS - time.monotonic(), IDLE_SECONDS / 60)
+            self._idle_timer = asyncio.get_running_loop().call_later(delay, self._on_idle_timer)
+
+    def _close_unused(self) -> None:
+        """Close the values of sessions that were not used for long, or that are too many."""
+        now = time.monotonic()
+        surplus = len(self._sessions) - MAX_SESSIONS
+        for owner, values in list(self._sessions.items()):
+            if now - values.last_used < IDLE_SECONDS and surplus <= 0:
+                break  # the others were used later
+            if not values.users:
+                self.end_session(owner)
+                surplus -= 1
+
+    def _close_later(self, values: _SessionValues) -> None:
+        task = asyncio.ensure_future(values.close_when_unused())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _in_session(session: SessionContext | None, make: Open) -> Open:
+    """Make the value with this session as the current one."""
+    if session is None:
+        return make
+
+    async def make_in_session(stack: AsyncExitStack) -> Any:
+        with use_context(session):
+            return await make(stack)
+
+    return make_in_session
+
+
+async def _make(provider: Provider, arguments: dict[str, Any], stack: AsyncExitStack) -> Any:
+    """Call a provider, and let the stack clean up after it. What is not async runs in a thread."""
+    match provider.kind:
+        case Kind.COROUTINE:
+            return await provider.make(**arguments)
+        case Kind.ASYNC_CONTEXT:
+            return await stack.enter_async_context(provider.make(**arguments))
+        case Kind.FUNCTION:
+            return await run_in_thread(provider.make, arguments)
+        case Kind.CONTEXT:
+            return await stack.enter_async_context(_in_threads(provider, arguments))
+
+
+@asynccontextmanager
+async def _in_threads(provider: Provider, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+    context = provider.make(**arguments)
+    value = await run_in_thread(context.__enter__, {})
+    try:
+        yield value
+    except BaseException as error:
+        if not await run_in_thread(_exit, {"context": context, "error": error}):
+            raise
+    else:
+        await run_in_thread(_exit, {"context": context, "error": None})
+
+
+def _exit(context: Any, error: BaseException | None) -> bool:
+    return bool(
+        context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+    )
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        if not isinstance(error, Exception) or isinstance(
+            error, StopIteration
+        ):  # a future cannot carry these
+            error = RuntimeError(f"a provider raised {type(error).__name__}")
+        future.set_exception(error)
+        future.exception()  # it is not an error that no caller waits for it any more

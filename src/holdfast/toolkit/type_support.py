@@ -1,0 +1,181 @@
+"""Which library handles a type: msgspec, or pydantic if the type has pydantic parts or if msgspec does not support it."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from types import GenericAlias, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+import msgspec
+
+Library: TypeAlias = Literal["msgspec", "pydantic"]
+
+SIMPLE_TYPES = frozenset[Any]({str, int, float, bool, dict, list})
+_PYDANTIC_PACKAGES = ("pydantic", "annotated_types")
+# Attributes of classes with declared fields: dataclasses, structs, pydantic models, attrs classes, named tuples.
+_FIELD_NAMES = (
+    *(
+        "__dataclass_fields__",
+        "__struct_fields__",
+        "__pydantic_fields__",
+        "__attrs_attrs__",
+        "_field_defaults",
+    ),
+)
+_CORE_SCHEMA_NAMES = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
+
+
+class UnsupportedTypeError(Exception):
+    """Neither library supports a type. The message says why, without a full stop."""
+
+
+def find_library(annotation: Any) -> Library:
+    """The library that handles a type; raises `UnsupportedTypeError` if none does."""
+    if is_simple(annotation):
+        return "msgspec"
+    parts = list(walk_types(annotation))
+    if any(map(is_pydantic_marker, parts)):
+        if any(isinstance(part, type) and issubclass(part, msgspec.Struct) for part in parts):
+            raise UnsupportedTypeError("it mixes types of msgspec and pydantic")
+        _check_pydantic(annotation)
+        return "pydantic"
+    problem = _find_msgspec_problem(annotation)
+    if not problem:
+        return "msgspec"
+    if not _is_pydantic_installed():
+        raise UnsupportedTypeError(problem)
+    try:
+        _check_pydantic(annotation)
+    except UnsupportedTypeError:
+        raise UnsupportedTypeError(problem) from None
+    return "pydantic"
+
+
+def is_simple(annotation: Any) -> bool:
+    """Whether a type is one that msgspec surely supports. Most are, and to look closer takes time at every start."""
+    return annotation is Any or (isinstance(annotation, type) and annotation in SIMPLE_TYPES)
+
+
+def walk_annotation(annotation: Any) -> Iterator[Any]:
+    """The annotation and all its parts. The fields of classes are not parts of it."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from walk_annotation(part)
+
+
+def peel(annotation: Any) -> Any:
+    """The annotation without `Annotated[…]` and without the name of a type alias."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def replace_object(annotation: Any) -> Any:
+    """The annotation with `Any` instead of `object`: both mean any value, but msgspec knows only one of them."""
+    if annotation is object:
+        return Any
+    if not any(part is object for part in walk_annotation(annotation)):
+        return annotation
+    return rebuild(annotation, tuple(map(replace_object, get_args(annotation))))
+
+
+def rebuild(annotation: Any, parts: tuple[Any, ...]) -> Any:
+    """The annotation with other parts."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return Annotated[parts]
+    if origin in (Union, UnionType):
+        return Union[parts]  # noqa: UP007
+    if isinstance(annotation, GenericAlias):
+        return GenericAlias(cast("type", origin), parts)
+    return annotation.copy_with(parts) if hasattr(annotation, "copy_with") else annotation
+
+
+def is_pydantic_marker(item: object) -> bool:
+    """Whether an object in an annotation is a type or a constraint of pydantic."""
+    kind: type[Any] = cast("type[Any]", item) if isinstance(item, type) else type(item)
+    return kind.__module__.partition(".")[0] in _PYDANTIC_PACKAGES or any(
+        hasattr(kind, name) for name in _CORE_SCHEMA_NAMES
+    )
+
+
+def walk_types(annotation: Any, visited: set[type] | None = None) -> Iterator[Any]:
+    """All parts of a type, and those of the fields of its classes."""
+    visited = set() if visited is None else visited
+    for part in walk_annotation(annotation):
+        yield part
+        if not isinstance(part, type) or part in visited:
+            continue
+        kind: type[Any] = part
+        visited.add(kind)
+        if dataclasses.is_dataclass(kind):
+            yield from (field.default for field in dataclasses.fields(kind))
+        if is_typeddict(kind) or any(hasattr(kind, name) for name in _FIELD_NAMES):
+            for hint in _field_types(kind):
+                yield from walk_types(hint, visited)
+
+
+def _field_types(kind: type) -> tuple[Any, ...]:
+    try:
+        return tuple(get_type_hints(kind, include_extras=True).values())
+    except (AttributeError, NameError, SyntaxError, TypeError):
+        return ()  # the library that handles the type reports it
+
+
+def _find_msgspec_problem(annotation: Any) -> str:
+    """Why msgspec does not support a type; empty if it does."""
+    try:
+        info = msgspec.inspect.type_info(annotation)
+    except (AttributeError, NameError, TypeError) as error:
+        return str(error).partition(" - type ")[0].rstrip(".")
+    custom = _find_custom_type(info, set())
+    return f"{custom} is not a JSON type" if custom else ""
+
+
+def _find_custom_type(info: Any, visited: set[int]) -> str:
+    """The name of a class inside a type, or in its fields, that JSON cannot represent; empty if there is none."""
+    if id(info) in visited:
+        return ""
+    visited.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return info.cls.__name__
+    return next((name for part in all_child_types(info) if (name := _find_custom_type(part, visited))), "")
+
+
+def all_child_types(info: Any) -> Iterator[Any]:
+    """The types that a type consists of: the items of a list, the members of a union, the fields of an object."""
+    for name in ("type", "item_type", "key_type", "value_type"):
+        if (part := getattr(info, name, None)) is not None:
+            yield part
+    yield from getattr(info, "types", ())
+    yield from getattr(info, "item_types", ())
+    yield from (field.type for field in getattr(info, "fields", ()))
+
+
+def _is_pydantic_installed() -> bool:
+    if "pydantic" in sys.modules:
+        return True
+    from importlib.util import find_spec
+
+    return find_spec("pydantic") is not None
+
+
+def _check_pydantic(annotation: Any) -> None:
+    from holdfast.toolkit import pydantic_types
+
+    pydantic_types.check_support(annotation)

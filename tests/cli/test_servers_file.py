@@ -1,0 +1,110 @@
+"""`holdfast servers add`, `remove` and `edit`."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_sessions import HOLDFAST, environment, run
+from tests.journeys.editor import SERVER
+
+
+def entries(file: Path) -> dict[str, object]:
+    return json.loads(file.read_text())["mcpServers"]
+
+
+def test_added_server_is_used_and_a_removed_one_is_gone(tmp_path: Path):
+    added = run(tmp_path, "servers", "add", "counter", "--env", "A=b=c", "--", sys.executable, str(SERVER))
+    tools = run(tmp_path, "tools", "counter")
+    file = tmp_path / "mcp.json"
+    kept = entries(file)
+    again = run(tmp_path, "servers", "add", "counter", "--", "other")
+    replaced = run(tmp_path, "servers", "add", "counter", "--replace", "--url", "https://example.org/mcp")
+    with_url = entries(file)
+    removed = run(tmp_path, "servers", "remove", "counter")
+    gone = run(tmp_path, "servers", "remove", "counter")
+
+    assert (added.returncode, added.stdout) == (0, f"Added counter to {file}.\n")
+    assert added.stderr == "Next: holdfast tools counter\n"
+    assert (tools.returncode, "counter.count" in tools.stdout) == (0, True)
+    assert kept == {"counter": {"command": sys.executable, "args": [str(SERVER)], "env": {"A": "b=c"}}}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert (again.returncode, "already has a server 'counter'" in again.stderr) == (1, True)
+    assert (replaced.returncode, with_url) == (0, {"counter": {"url": "https://example.org/mcp"}})
+    assert (removed.returncode, entries(file)) == (0, {})
+    assert (gone.returncode, "has no server 'counter'" in gone.stderr) == (1, True)
+
+
+def test_server_of_a_project_goes_to_its_file_and_needs_approval(tmp_path: Path):
+    project = tmp_path / "project"
+    project.mkdir()
+    added = run(
+        tmp_path, "servers", "add", "api", "--project", "--url", "https://example.org/mcp",
+        "--header", "Authorization: Bearer ${TOKEN}", cwd=project,
+    )  # fmt: skip
+    listed = run(tmp_path, "servers", "list", cwd=project)
+
+    assert added.stderr.endswith("Next: holdfast servers approve\n")
+    assert entries(project / ".mcp.json") == {
+        "api": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+    }
+    assert "holdfast servers approve" in listed.stdout + listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("x",), 2, "Give a command after `--`, or an address with --url."),
+        (("x", "--url", "https://a", "--", "y"), 2, "Give a command after `--`"),
+        (("x", "--env", "A", "--", "y"), 2, "--env needs NAME=VALUE"),
+        (("x", "--header", "A: b", "--", "y"), 2, "--header is for --url."),
+        (("x", "--url", "https://a", "--env", "A=b"), 2, "--env and --cwd are for commands."),
+        (("files", "--", "y"), 2, "files: A built-in server has this name."),
+        (("x", "--url", "ftp://a"), 2, 'x: "url" is not an http or https URL.'),
+    ],
+)
+def test_invalid_server_is_not_added(tmp_path: Path, words: tuple[str, ...], code: int, message: str):
+    done = run(tmp_path, "servers", "add", *words)
+
+    assert (done.returncode, message in done.stderr) == (code, True)
+    assert not (tmp_path / "mcp.json").exists()
+
+
+def test_file_with_comments_is_not_rewritten(tmp_path: Path):
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"old": {"command": "x"}} /* mine */}')
+    file.chmod(0o600)
+    before = file.read_text()
+
+    added = run(tmp_path, "servers", "add", "new", "--", "y")
+    removed = run(tmp_path, "servers", "remove", "old")
+
+    assert [added.returncode, removed.returncode, file.read_text()] == [1, 1, before]
+    assert "has comments, which would be lost" in added.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ('{"mcpServers": {"a": {"command": "x"}}}', 0, "has 1 valid server."),
+        ('{"mcpServers": {"a": {"comand": "x"}, "b": {"url": "https://e.org/"}}}', 1, "has 1 valid server."),
+        ("{", 1, "has 0 valid servers."),
+    ],
+    ids=["valid", "typo", "not JSON"],
+)
+def test_edited_list_is_checked(tmp_path: Path, text: str, code: int, message: str):
+    script = tmp_path / "editor"
+    script.write_text(f"#!{sys.executable}\nimport sys\nopen(sys.argv[1], 'w').write({text!r})\n")
+    script.chmod(0o700)
+    done = subprocess.run(
+        [HOLDFAST, "servers", "edit"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**environment(tmp_path), "EDITOR": str(script), "VISUAL": str(script)},
+    )
+
+    assert (done.returncode, message in done.stdout, bool(done.stderr)) == (code, True, code == 1)

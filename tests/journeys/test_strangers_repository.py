@@ -1,0 +1,267 @@
+"""A stranger's repository: its MCP servers run in a real sandbox after one answer."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.test_packages import serve_registry, write_stand_ins
+from tests.journeys.editor import environment
+from tests.journeys.terminal import Terminal
+from tests.journeys.terminal import terminal as open_terminal
+
+pytestmark = pytest.mark.usefixtures("bwrap")
+
+READY = "› "
+QUESTION = "decide later:"
+SERVER = Path(__file__).with_name("strangers_server.py")
+
+
+def terminal(
+    home: Path, folder: Path, environ: Mapping[str, str] | None = None
+) -> AbstractContextManager[Terminal]:
+    """A chat that waits for its servers, however busy the machine is."""
+    return open_terminal(home, folder, environ={"HOLDFAST_LINKS_WAIT_SECONDS": "60", **(environ or {})})
+
+
+class Repository:
+    """A clone of a stranger's repository, and a user's commands in it."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home, self.folder = home, folder
+        self.secret = home.parent / "secret.txt"
+        self.secret.write_text("canary")
+        shutil.copy(SERVER, folder / "server.py")
+        self.write(command=sys.executable, args=["server.py"])
+
+    def write(self, **entry: Any) -> None:
+        (self.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"stranger": entry}}))
+
+    def run(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            cwd=self.folder,
+            env={**environment(self.home), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def call(self, tool: str, *words: str, **arguments: str) -> str:
+        """What a tool returned, or why it was not called."""
+        done = self.run("call", f"stranger.{tool}", json.dumps(arguments), *words)
+        return json.loads(done.stdout)["result"] if done.returncode == 0 else done.stderr
+
+    def told(self, *words: str) -> dict[str, str]:
+        """The trust that the server was told."""
+        answer = json.loads(self.run("call", "stranger.told", *words).stdout)
+        return {key: answer[key] for key in ("environment", "request")}
+
+
+@pytest.fixture
+def clone(home: Path, cwd: Path) -> Repository:
+    return Repository(home, cwd)
+
+
+@pytest.mark.promise("RES-05", "RES-07", "RES-14")
+def test_in_a_new_workspace_the_advice_of_the_refusal_makes_the_servers_run_confined(clone: Repository):
+    clone.run("workspaces", "add", str(clone.folder))
+    refused = clone.call("told")
+    approved = clone.run("servers", "approve", "--confined")
+
+    assert "To review it, run: holdfast servers approve" in refused
+    assert "  approved, confined" in approved.stdout
+    assert clone.told() == {"environment": "sandboxed", "request": "sandboxed"}
+    assert clone.call("peek", path=str(clone.secret)) == "FileNotFoundError"
+    assert clone.call("leave", text="mine") == "written"
+    assert (clone.folder / "left.txt").read_text() == "mine"
+
+
+@pytest.mark.promise("RES-14", "CTX-11")
+def test_in_a_direct_session_it_is_confined_too_and_with_the_users_rights_it_is_not(clone: Repository):
+    clone.run("servers", "approve", "--confined")
+    confined = clone.told(), clone.call("peek", path=str(clone.secret))
+    switched = clone.run("servers", "approve", "stranger", "--direct").stdout
+    direct = clone.told(), clone.call("peek", path=str(clone.secret))
+    sandboxed = clone.call("told", "--trust", "sandboxed")
+    back = clone.run("servers", "approve", "stranger", "--confined").stdout
+
+    assert confined == ({"environment": "sandboxed", "request": "sandboxed"}, "FileNotFoundError")
+    assert direct == ({"environment": "direct", "request": "direct"}, "canary")
+    assert ("  approved, with your rights" in switched, "  approved, confined" in back) == (True, True)
+    assert "run: holdfast servers approve stranger --confined" in sandboxed
+    assert clone.told("--trust", "sandboxed")["environment"] == "sandboxed"
+
+
+@pytest.mark.promise("RES-07")
+def test_at_the_start_of_a_chat_one_key_runs_them_confined_and_it_asks_once(clone: Repository):
+    with terminal(clone.home, clone.folder) as screen:
+        shown = screen.until(QUESTION)
+        screen.type("c\n")
+        banner = screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+    with terminal(clone.home, clone.folder) as screen:
+        again = screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+
+    assert ('"server.py"' in shown, "with your rights: it can do everything that you can" in shown) == (
+        True,
+        True,
+    )
+    assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
+    assert ("decide later" in again, "stranger (4 tools)" in again) == (False, True)
+    assert clone.told()["environment"] == "sandboxed"
+
+
+@pytest.mark.promise("RES-07")
+def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone: Repository):
+    with terminal(clone.home, clone.folder) as screen:
+        screen.until(QUESTION)
+        screen.type("n\n")
+        first = screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+    with terminal(clone.home, clone.folder) as screen:
+        again = screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+
+    assert ("declined" in first, "decide later" in again) == (True, False)
+    assert "You declined it. To review it again, run: holdfast servers approve stranger" in clone.call("told")
+    assert "  approved, confined" in clone.run("servers", "approve", "stranger", "--confined").stdout
+    assert clone.told()["environment"] == "sandboxed"
+
+
+@pytest.mark.promise("RES-07")
+def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone: Repository, tmp_path: Path):
+    data = tmp_path / "data set"
+    data.mkdir()
+    clone.write(
+        command=sys.executable,
+        args=["server.py"],
+        env={"REGION": "${REGION}", "KEY": "${API_KEY}"},
+        network=["api.example.org"],
+        readable=[str(data)],
+    )
+    variables = {"REGION": "north", "API_KEY": "a1B2c3D4e5F6g7H8i9J0"}
+    with terminal(clone.home, clone.folder, environ=variables) as screen:
+        seen = screen.until(QUESTION)
+        screen.type("\n")
+        screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+    shown = clone.run("servers", "approve", "--confined", **variables).stdout
+    prefix = Path(sys.prefix).resolve()
+
+    assert 'uses:      API_KEY = [masked], REGION = "north" from your environment' in seen
+    assert "uses:      API_KEY, REGION from your environment" in shown, "a script's output may be logged"
+    assert (
+        f"runs:      {json.dumps(sys.executable)}, which is {json.dumps(os.path.realpath(sys.executable))}"
+        in shown
+    )
+    assert 'network:   "api.example.org"' in shown
+    assert f"can read:  {json.dumps(str(data))}" in shown
+    assert f"sees also: {json.dumps(str(prefix / 'bin'))}" in shown
+    assert json.dumps(str(Path(__file__).parents[2] / "src")) in shown, "an editable install"
+
+
+@pytest.mark.promise("RES-07")
+def test_after_a_change_it_does_not_run_and_the_review_shows_the_difference(clone: Repository):
+    clone.run("servers", "approve", "--confined")
+    clone.write(command=sys.executable, args=["server.py", "--all"], network=["evil.example"])
+    refused = clone.call("told")
+    review = clone.run("servers", "approve", "--confined").stdout.splitlines()
+
+    assert "It is not approved as it is now" in refused
+    start = review.index("  since you approved it, the entry changed:")
+    changed = [line.strip() for line in review[start + 1 :] if line.strip()[:1] in ("+", "-")]
+    assert changed == ['+           "--all"', '+network:   "evil.example"']
+
+
+@pytest.mark.promise("BOX-08")
+def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository, tmp_path: Path):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    other = Path(os.path.realpath(sys.executable))
+    variables = {"PATH": f"{bin_folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    clone.write(command="python", args=["server.py"])
+    clone.run("servers", "approve", "--confined", **variables)
+    before = clone.run("call", "stranger.told", **variables)
+    (bin_folder / "python").symlink_to(other)  # another program takes its place in the PATH
+    after = clone.run("call", "stranger.told", **variables)
+    review = clone.run("servers", "approve", "stranger", **variables)
+    again = clone.run("servers", "approve", "stranger", "--confined", **variables)
+
+    assert '"environment":"sandboxed"' in before.stdout
+    assert f"its program also needs '{bin_folder}/python', which you have not approved" in after.stderr
+    assert review.returncode == 2, "it needs a decision"
+    assert f'sees also: "{bin_folder}/python"' in again.stdout
+
+
+@pytest.mark.promise("RES-07")
+def test_paths_and_hosts_can_be_granted_with_the_approval(clone: Repository):
+    clone.run("servers", "approve", "--confined")
+    hidden = clone.call("peek", path=str(clone.secret))
+    clone.run("servers", "approve", "stranger", "--readable", str(clone.secret))
+    listed = json.loads(clone.run("servers", "approvals", "--json").stdout.splitlines()[0])
+
+    assert (hidden, clone.call("peek", path=str(clone.secret))) == ("FileNotFoundError", "canary")
+    assert (listed["server"], listed["approved"], listed["audit"]) == (
+        "stranger",
+        "the server, confined",
+        "recorded",
+    )
+
+
+@pytest.mark.promise("RES-07")
+def test_a_revoked_server_does_not_run(clone: Repository):
+    clone.run("servers", "approve", "--confined")
+    clone.run("servers", "revoke", "stranger")
+
+    assert "It is not approved as it is now" in clone.call("told")
+
+
+@pytest.mark.promise("BOX-08")
+def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone: Repository, tmp_path: Path):
+    clone.write(command="npx", args=["-y", "fetched@1.0.0"])
+    with serve_registry() as registry:
+        variables = {
+            "PATH": write_stand_ins(tmp_path / "bin"),
+            "NPM_CONFIG_REGISTRY": registry.url,
+            "HOLDFAST_SERVERS_PACKAGES": str(tmp_path / "packages"),
+            "HOLDFAST_SERVERS_REACHABLE": "127.0.0.1",
+        }
+        denied = clone.run("servers", "approve", "--confined", **variables)
+        with terminal(clone.home, clone.folder, environ=variables) as screen:
+            screen.until(QUESTION)
+            screen.type("c\n")
+            screen.until(f'Fetch packages for this server from "{registry.host}"? [y/N]')
+            screen.type("y\n")
+            shown = screen.until("Allow this program too? [y/N]")
+            screen.type("y\n")
+            banner = screen.until(READY)
+            screen.type("\x04")
+            screen.end()
+        works = clone.run("call", "stranger.told", **variables)
+        fetched = [*registry.requests]
+        for record in (tmp_path / "packages").glob("*.json"):
+            record.unlink()
+        registry.script += "# changed\n"
+        changed = clone.run("call", "stranger.told", **variables)
+
+    assert f"tried to reach {registry.host}" in denied.stdout
+    assert 'package:   version "1.0.0", integrity ' in shown
+    assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
+    assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])
+    assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr

@@ -1,0 +1,89 @@
+"""Attack 53: a web page makes the browser reach Holdfast's own ports or metadata addresses."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.builtin.stage.find_browser import find_browser
+from holdfast.model.process import Confinement
+from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint
+from tests.stage.client import run_tools
+from tests.stage.site import Site, run_site
+
+WAYS = ("frame", "image", "fetch", "worker", "socket", "redirect", "refresh", "popup", "prefetch")
+METADATA = ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254")
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
+@pytest.mark.promise("STG-04")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_no_page_reaches_holdfasts_own_port(is_protected: bool, tmp_path: Path):
+    with run_site() as own, run_site() as site:
+        _define_attacks(site, own)
+        async with run_tools(tmp_path, denied_ports=(own.port,) if is_protected else ()) as client:
+            await client.call("open", url=f"{site.url}/attack")
+            for way in ("redirect", "refresh"):
+                await client.envelope("open", url=f"{site.url}/{way}")
+            denied = await client.envelope("open", url=f"{own.url}/direct")
+            async with asyncio.timeout(10):  # everything that the page tries has been tried
+                while "/reported" not in site.paths():
+                    await asyncio.sleep(0.02)
+
+    reached = {way for way in WAYS if any(path.startswith(f"/{way}") for path in own.paths())}
+    if is_protected:
+        assert own.paths() == []
+        assert getattr(denied, "code", "") == "URL_DENIED"
+    else:
+        assert {"frame", "image", "fetch", "worker", "socket", "redirect", "refresh"} <= reached
+
+
+@pytest.mark.promise("STG-04")
+@pytest.mark.parametrize("address", METADATA)
+def test_metadata_addresses_are_never_granted_by_a_wildcard(address: str):
+    endpoint = Endpoint(host="metadata.example", port=80)
+    anything = EgressPolicy(Confinement(network=("*",), allowed_private_hosts=("*",)))
+    control = EgressPolicy(Confinement(network=("*",), allowed_private_hosts=("metadata.example",)))
+
+    assert anything.why_name_refused(endpoint) is None
+    assert anything.why_address_refused(endpoint, address) is not None
+    assert control.why_address_refused(endpoint, address) is None
+
+
+@pytest.mark.promise("STG-04")
+def test_a_wildcard_grants_this_machine_except_for_denied_ports():
+    policy = EgressPolicy(Confinement(network=("*",), allowed_private_hosts=("*",), denied_ports=(8080,)))
+
+    def is_granted(address: str, port: int) -> bool:
+        return policy.why_address_refused(Endpoint(host="x.example", port=port), address) is None
+
+    assert is_granted("127.0.0.1", 3000)
+    assert is_granted("192.168.0.7", 3000)
+    assert is_granted("93.184.215.14", 8080)
+    assert not is_granted("127.0.0.1", 8080)
+    assert not is_granted("::1", 8080)
+    assert not is_granted("192.168.0.7", 8080)
+
+
+def _define_attacks(site: Site, own: Site) -> None:
+    site.answers["/worker.js"] = lambda seen: (
+        200,
+        {"Content-Type": "text/javascript"},
+        f"fetch('{own.url}/worker', {{mode: 'no-cors'}}).catch(() => 0).then(() => postMessage(1))".encode(),
+    )
+    site.answers["/redirect"] = lambda seen: (302, {"Location": f"{own.url}/redirect"}, b"")
+    site.page("/refresh", f'<meta http-equiv=refresh content="0;url={own.url}/refresh">')
+    site.page(
+        "/attack",
+        f"""<link rel=prefetch href={own.url}/prefetch><iframe src={own.url}/frame></iframe><img src={own.url}/image>
+        <script>
+        const tried = (start) => new Promise(start).catch(() => 0);
+        Promise.all([
+          fetch('{own.url}/fetch', {{mode: 'no-cors'}}).catch(() => 0),
+          tried((done) => {{ new Worker('/worker.js').onmessage = done }}),
+          tried((done) => {{ const s = new WebSocket('{own.url.replace("http", "ws")}/socket'); s.onclose = s.onerror = s.onopen = done }}),
+          tried((done) => {{ window.onload = done }}),
+        ]).then(() => fetch('/reported'))
+        </script>""",
+    )

@@ -1,0 +1,14 @@
+// Print Playwright's aria snapshot of each address, as a JSON array of texts.
+import { createRequire } from 'node:module';
+const require = createRequire(process.argv[2] + '/');
+const { chromium } = require('playwright-core');
+const [program, ...urls] = process.argv.slice(3);
+const browser = await chromium.launch({ executablePath: program, chromiumSandbox: false });
+const page = await browser.newPage();
+const texts = [];
+for (const url of urls) {
+  await page.goto(url);
+  texts.push(await page.locator('body').ariaSnapshot());
+}
+await browser.close();
+console.log(JSON.stringify(texts));

@@ -1,0 +1,81 @@
+"""Attach to a browser that somebody else has started."""
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.builtin.stage.find_browser import find_browser
+from tests.stage.client import run_tools
+from tests.stage.site import Site
+
+pytestmark = pytest.mark.anyio
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
+
+
+@needs_browser
+@pytest.mark.promise("STG-19")
+async def test_an_attached_browser_is_used_and_never_closed(tmp_path: Path, site: Site):
+    url = site.page("/attached", "<button onclick=\"this.textContent='pressed'\">Press</button>")
+    with _run_browser(url) as (process, port):
+        async with run_tools(tmp_path) as client:
+            attached = await client.call("attach", endpoint=f"127.0.0.1:{port}")
+            await client.call("wait", text="Press")
+            clicked = await client.call("click", ref=await client.ref("Press", "button"))
+            upload = await client.fail("upload", ref=await client.ref("pressed"), paths=["x"])
+            await client.call("close", stage=attached["stage"])
+        async with run_tools(tmp_path) as client:
+            again = await client.call("attach", endpoint=f"http://127.0.0.1:{port}")
+
+        assert process.poll() is None
+        assert "not Holdfast's" in attached["warning"]
+        assert "button pressed" in clicked["page"]
+        assert upload.code == "DENIED"
+        assert "/attached" in again["page"]
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["127.0.0.1:9", "example.org:9222", "169.254.169.254:80", "file:///x", "nonsense"]
+)
+async def test_only_browsers_on_this_machine_can_be_attached(endpoint: str, tmp_path: Path):
+    async with run_tools(tmp_path) as client:
+        failed = await client.fail("attach", endpoint=endpoint)
+
+    assert failed.code == "LOAD_FAILED"
+
+
+@contextmanager
+def _run_browser(url: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    program = find_browser()
+    assert program
+    flags = [
+        "--headless=new",
+        "--remote-debugging-port=0",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [program, *flags, f"--user-data-dir={profile}", url]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield process, _port(Path(profile, "DevToolsActivePort"))
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _port(file: Path) -> int:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if file.exists() and (text := file.read_text()).count("\n"):
+            return int(text.split("\n")[0])
+        time.sleep(0.05)
+    raise AssertionError("the browser did not start")

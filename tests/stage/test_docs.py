@@ -1,0 +1,68 @@
+"""docs/stage.md and docs/stage-tools.md are true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.builtin.stage.find_browser import find_browser
+from tests.stage.client import Client, inside
+from tests.stage.site import Site
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "stage.md").read_text(encoding="utf-8")
+
+
+def block(language: str, number: int = 0) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[number]
+
+
+def test_the_list_of_tools_is_up_to_date():
+    printed = subprocess.run(
+        [sys.executable, ROOT / "scripts/stage"], capture_output=True, text=True, check=True
+    )
+
+    assert printed.stdout == (ROOT / "docs" / "stage-tools.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.anyio
+async def test_the_calls_answer_as_documented(client: Client, site: Site):
+    site.page("/todo.html", block("html"))
+    opened = await client.call("open", url=f"{site.url}/todo.html")
+    field, button = re.findall(r"\[(\w+)\]", opened["page"])
+
+    await client.call("fill", ref=field, value="Buy milk")
+    clicked = await client.page("click", ref=button)
+    await client.call("expect", text="Buy milk")
+
+    def plain(text: str) -> str:
+        return re.sub(r"\[(?:t\d+)?(e\d+)\]", r"[\1]", text).replace(site.url, "http://127.0.0.1:8000")
+
+    assert plain(inside(opened["page"])) + "\n" == block("text", 1)
+    assert plain(clicked)[plain(clicked).index("@@ -4,0") :] + "\n" == block("text", 2)
+
+
+@pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
+def test_the_python_example_prints_what_is_documented(tmp_path: Path, site: Site):
+    site.page("/todo.html", block("html"))
+    (tmp_path / "test_todo.py").write_text(block("python"))
+    (tmp_path / "config.toml").write_text(block("toml"))
+    environ = {
+        **os.environ,
+        "HOLDFAST_CONFIG": str(tmp_path / "config.toml"),
+        "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "test_todo.py", f"{site.url}/todo.html"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, block("text", 3)), done.stderr

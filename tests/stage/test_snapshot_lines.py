@@ -1,0 +1,73 @@
+"""Views of a snapshot that fit into a budget, and differences between snapshots."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.builtin.stage.snapshot import Snapshot, apply, difference, view
+from holdfast.builtin.stage.tokens import estimate_tokens
+
+
+def _indented(depth: int, text: str) -> str:
+    return " " * depth + text
+
+
+LINES: st.SearchStrategy[list[str]] = st.lists(
+    st.builds(_indented, st.integers(0, 4), st.sampled_from("abcdefgh")), max_size=40
+)
+
+
+@pytest.mark.promise("STG-09")
+@settings(deadline=None)
+@given(LINES, LINES)
+def test_a_difference_applied_to_the_earlier_lines_yields_the_later_ones(old: list[str], new: list[str]):
+    assert apply(old, difference(old, new)) == new
+
+
+@pytest.mark.promise("STG-09")
+@settings(deadline=None)
+@given(LINES, st.data())
+def test_a_difference_names_only_what_changed(old: list[str], data: st.DataObject):
+    at = data.draw(st.integers(0, len(old)))
+    new = [*old[:at], "something new", *old[at:]]
+
+    assert [line for line in difference(old, new) if not line.startswith("@@")] == ["+something new"]
+
+
+@pytest.mark.promise("STG-05")
+@settings(deadline=None)
+@given(LINES, st.integers(20, 200))
+def test_a_view_fits_and_its_cursors_lead_to_every_line(lines: list[str], budget: int):
+    wide = tuple(f"{line} {'x' * 60}" for line in lines)
+    snapshot = Snapshot(id="p1", lines=wide)
+
+    first = view(snapshot, budget)
+    seen = [line for line in first.lines if "… " not in line]
+    at = 0
+    while at < len(wide):
+        part = view(snapshot, budget, at)
+        seen += part.lines
+        at += part.shown
+
+    assert estimate_tokens("\n".join(first.lines)) <= max(budget, estimate_tokens(wide[0]) if wide else 0)
+    assert first.shown + first.left_out == len(wide)
+    assert set(seen) == set(wide)
+
+
+@pytest.mark.promise("STG-05")
+def test_long_lists_are_shortened_so_that_what_follows_them_is_shown():
+    rows = [f" row {number} {'x' * 40}" for number in range(1000)]
+    snapshot = Snapshot(id="p1", lines=("table", *rows, "button Save"))
+
+    shown = view(snapshot, 300)
+
+    assert shown.lines[0] == "table"
+    assert shown.lines[-1] == "button Save"
+    assert shown.lines[-2] == f" … {shown.left_out} lines: cursor p1:{1002 - shown.left_out - 1}"
+
+
+def test_a_difference_between_long_texts_takes_linear_time():
+    old = [f"line {number % 50_000}" for number in range(100_000)]
+    new = [f"line {number % 49_999}" for number in range(100_000)]
+
+    assert apply(old, difference(old, new)) == new

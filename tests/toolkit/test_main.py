@@ -1,0 +1,44 @@
+"""The command line of a toolbox."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+from tests.toolkit.server_process import ROOT
+
+
+def printed_after_start(*arguments: str, log_format: str = "human") -> list[str]:
+    """The lines on standard error until the server was told to end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.toolkit.notes_server", "--http", "127.0.0.1:0", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HOLDFAST_LOG_FORMAT": log_format},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    with process:
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line.rstrip())
+            if "Ctrl-C" in line or (log_format == "json" and "listening" in line):
+                process.terminate()
+    return lines
+
+
+def test_http_server_prints_how_to_connect():
+    lines = printed_after_start()
+
+    (url,) = re.findall(r"^notes: connect to (http://127\.0\.0\.1:\d+/mcp)$", "\n".join(lines), re.MULTILINE)
+    (entry,) = (json.loads(line.split(None, 1)[1]) for line in lines if line.strip().startswith("mcp.json"))
+    assert entry == {"mcpServers": {"notes": {"type": "http", "url": url}}}
+    assert any(line.endswith(f"claude mcp add --transport http notes {url}") for line in lines)
+
+
+def test_http_server_prints_only_json_if_the_log_is_for_programs():
+    lines = printed_after_start(log_format="json")
+
+    assert [json.loads(line)["event"] for line in lines if "listening" in line] == ["listening"]
+    assert all(line.startswith("{") for line in lines)
