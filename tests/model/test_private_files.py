@@ -33,9 +33,11 @@ def modes(folder: Path) -> dict[str, str]:
 
 def test_new_database_and_its_side_files_are_private_in_an_open_folder(folder: Path):
     TaskStore(lambda: folder / "tasks.db").add("blog", "Write", "", "")
-    connect(folder / "holdfast.db").execute("CREATE TABLE one (two)")
+    database = connect(folder / "holdfast.db")  # kept open, so that its side files stay
+    database.execute("CREATE TABLE one (two)")
 
     assert set(modes(folder).values()) == {"0o600"}
+    database.close()
 
 
 def test_existing_database_and_its_side_files_become_private(folder: Path):

@@ -64,10 +64,12 @@ def test_question_is_answered_by_either_and_either_can_be_killed(tmp_path: Path,
             screen.type("o\n")
             client.until("$/cancel_request")
             client.until(ASKED_BY_ACPX)
+            screen.until('text: "two"')  # the terminal may show the first question again while it is answered
             screen.until(ASKED_BY_TERMINAL)
             client.type("y\n")
             screen.until("answered elsewhere: allowed once")
             client.until(ASKED_BY_ACPX)
+            screen.until('text: "three"')
             screen.until(ASKED_BY_TERMINAL)
             screen.process.kill()
         client.type("y\n")

@@ -1,10 +1,12 @@
 """Attack 17 against the file tools: a file, or a folder above it, is swapped for a link during calls."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from holdfast.toolkit.outcome import Ok
 from tests.builtin.support import Files
 from tests.safety.repeats import REPEATS
 from tests.safety.swapping import swapping
@@ -41,7 +43,7 @@ async def test_swapped_path_never_reads_or_writes_outside(root: Path, outside: P
     with swapping(root / swapped if swapped != "." else root, target):
         for _ in range(ROUNDS):
             envelope = await files._envelope("read", {"path": "folder/file"})
-            seen[str(getattr(envelope, "data", {}).get("text") or getattr(envelope, "code", ""))] += 1
+            seen[json.loads(envelope.data)["text"] if isinstance(envelope, Ok) else envelope.code] += 1
             await files.code("write", path="folder/file", text="mine")
 
     assert seen[SECRET] == 0

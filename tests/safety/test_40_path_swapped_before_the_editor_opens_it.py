@@ -1,6 +1,7 @@
 """Attack 40: a confined server swaps a folder for a link after its path was checked, and before the editor opens it."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from holdfast.model.door import DoorCapabilities
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
 from holdfast.model.trust import Trust
+from holdfast.toolkit.outcome import Ok
 from tests.builtin.support import Buffers, Files
 from tests.connect.conftest import HostFactory, counter_entry, for_sandboxed, make_host
 from tests.safety.swapping import swapping
@@ -76,7 +78,7 @@ async def attack(files: Files, cwd: Path, outside: Path, rounds: int = ROUNDS) -
         for _ in range(rounds):
             envelope = await files._envelope("read", {"path": "folder/file"})
             await files.code("write", path="folder/file", text="mine")
-            read = getattr(envelope, "data", {}).get("text")
+            read = json.loads(envelope.data)["text"] if isinstance(envelope, Ok) else None
             if read == SECRET or (outside / "file").read_text() != SECRET:
                 return True
     return False

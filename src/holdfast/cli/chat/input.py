@@ -163,6 +163,10 @@ class TerminalInput:
         """Whether a question is about to be drawn."""
         self._open: PromptSession[str] | None = None
         """The prompt or question that is on the screen."""
+        self._reading: asyncio.Future[str] | None = None
+        """Reads what is typed at the open prompt or question."""
+        self._screen = asyncio.Lock()
+        """Held while a text is printed above the prompt, and while a prompt is closed."""
         self._prompt_closed = asyncio.Event()
         self._question_closed = asyncio.Event()
         self._question_closed.set()
@@ -212,11 +216,15 @@ class TerminalInput:
     async def print_above(self, print_text: Callable[[], None]) -> None:
         from prompt_toolkit.application import in_terminal
 
-        if self._open is None:
-            print_text()
-            return
-        async with in_terminal():
-            print_text()
+        async with self._screen:
+            app = self._open.app if self._open is not None else None
+            if app is not None and app.is_running and app.is_done and self._reading is not None:
+                await asyncio.wait([self._reading])  # it is being closed, and would draw over the text
+            if app is None or not app.is_running:
+                print_text()
+                return
+            async with in_terminal():
+                print_text()
 
     @property
     def is_open(self) -> bool:
@@ -243,18 +251,19 @@ class TerminalInput:
         discard_typed_input(keys.fileno())
 
     async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
-        self._open = session
-        reading = asyncio.ensure_future(
+        reading = self._reading = asyncio.ensure_future(
             session.prompt_async(message, default=draft, set_exception_handler=False, handle_sigint=False)
         )
+        self._open = session
         try:
             text = await asyncio.shield(reading)
         except asyncio.CancelledError:  # such as a question that was answered elsewhere
-            if session.app.is_running and not session.app.is_done:
-                # This leaves the prompt on the screen as typed so far, and starts a new line.
-                session.app.exit(exception=EOFError)
-            await asyncio.wait([reading])
-            reading.exception()  # it is the one above
+            async with self._screen:
+                if session.app.is_running and not session.app.is_done:
+                    # This leaves the prompt on the screen as typed so far, and starts a new line.
+                    session.app.exit(exception=EOFError)
+                await asyncio.wait([reading])
+                reading.exception()  # it is the one above
             raise
         except EOFError:
             return None
