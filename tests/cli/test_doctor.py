@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.health import check_health
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES
 from tests.cli.test_sessions import environment, run
 
@@ -102,18 +103,23 @@ def test_doctor_checks_the_installation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["settings", "store", "workspaces", "data folder"])
-def test_doctor_fails_if_something_is_broken(tmp_path: Path, broken: str) -> None:
-    run(tmp_path, "call", "--keep", "files.list")
-    (tmp_path / "data" / "workspaces").mkdir(exist_ok=True)
+def test_check_fails_if_something_is_broken(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    workspaces = tmp_path / "data" / "workspaces"
+    workspaces.mkdir(parents=True)
+    (tmp_path / "data").chmod(0o700)
     match broken:
         case "settings":
             (tmp_path / "config.toml").write_text("nonsense = 1")
         case "store":
             (tmp_path / "data" / "holdfast.db").write_bytes(b"nonsense" * 1000)
         case "workspaces":
-            (tmp_path / "data" / "workspaces" / "blog.toml").write_text("nonsense = 1")
+            (workspaces / "blog.toml").write_text("nonsense = 1")
         case _:
             (tmp_path / "data").chmod(0o777)
-    code, found = checks(tmp_path)
 
-    assert (code, found[broken][0][0]) == (1, "failed")
+    statuses = {check.name: check.status for check in check_health() if check.status == "failed"}
+    assert statuses.get(broken) == "failed"

@@ -1,5 +1,6 @@
 """A stranger's repository: its MCP servers run in a real sandbox after one answer."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import settings
+from holdfast.host.host import Host
+from holdfast.model.trust import Trust
 from tests.host.test_packages import serve_registry, write_stand_ins
 from tests.journeys.editor import environment
 from tests.journeys.terminal import Terminal
@@ -57,14 +61,24 @@ class Repository:
         )
 
     def call(self, tool: str, *words: str, **arguments: str) -> str:
-        """What a tool returned, or why it was not called."""
+        """What a tool returned, or why it was not called, as `holdfast call` prints it."""
         done = self.run("call", f"stranger.{tool}", json.dumps(arguments), *words)
         return json.loads(done.stdout)["result"] if done.returncode == 0 else done.stderr
 
-    def told(self, *words: str) -> dict[str, str]:
-        """The trust that the server was told."""
-        answer = json.loads(self.run("call", "stranger.told", *words).stdout)
-        return {key: answer[key] for key in ("environment", "request")}
+    def perform(self, *calls: tuple[str, dict[str, str]], trust: Trust | None = None) -> list[Any]:
+        """What tools returned, in one session of this process: that is faster than several commands."""
+
+        async def work() -> list[Any]:
+            loaded = settings.load(self.home / "config.toml", environment(self.home))
+            async with Host(settings=loaded) as host, host.session(cwd=self.folder, trust=trust) as session:
+                return [(await session.call(f"stranger.{tool}", given)).data for tool, given in calls]
+
+        return asyncio.run(work())
+
+    def look(self, trust: Trust | None = None) -> tuple[dict[str, str], str]:
+        """The trust that the server was told, and what it can read of the secret."""
+        told, peeked = self.perform(("told", {}), ("peek", {"path": str(self.secret)}), trust=trust)
+        return {key: told[key] for key in ("environment", "request")}, peeked["result"]
 
 
 @pytest.fixture
@@ -80,8 +94,7 @@ def test_in_a_new_workspace_the_advice_of_the_refusal_makes_the_servers_run_conf
 
     assert "To review it, run: holdfast servers approve" in refused
     assert "  approved, confined" in approved.stdout
-    assert clone.told() == {"environment": "sandboxed", "request": "sandboxed"}
-    assert clone.call("peek", path=str(clone.secret)) == "FileNotFoundError"
+    assert clone.look() == ({"environment": "sandboxed", "request": "sandboxed"}, "FileNotFoundError")
     assert clone.call("leave", text="mine") == "written"
     assert (clone.folder / "left.txt").read_text() == "mine"
 
@@ -89,9 +102,9 @@ def test_in_a_new_workspace_the_advice_of_the_refusal_makes_the_servers_run_conf
 @pytest.mark.promise("RES-14", "CTX-11")
 def test_in_a_direct_session_it_is_confined_too_and_with_the_users_rights_it_is_not(clone: Repository):
     clone.run("servers", "approve", "--confined")
-    confined = clone.told(), clone.call("peek", path=str(clone.secret))
+    confined = clone.look()
     switched = clone.run("servers", "approve", "stranger", "--direct").stdout
-    direct = clone.told(), clone.call("peek", path=str(clone.secret))
+    direct = clone.look()
     sandboxed = clone.call("told", "--trust", "sandboxed")
     back = clone.run("servers", "approve", "stranger", "--confined").stdout
 
@@ -99,7 +112,7 @@ def test_in_a_direct_session_it_is_confined_too_and_with_the_users_rights_it_is_
     assert direct == ({"environment": "direct", "request": "direct"}, "canary")
     assert ("  approved, with your rights" in switched, "  approved, confined" in back) == (True, True)
     assert "run: holdfast servers approve stranger --confined" in sandboxed
-    assert clone.told("--trust", "sandboxed")["environment"] == "sandboxed"
+    assert clone.look(Trust.SANDBOXED)[0]["environment"] == "sandboxed"
 
 
 @pytest.mark.promise("RES-07")
@@ -121,7 +134,7 @@ def test_at_the_start_of_a_chat_one_key_runs_them_confined_and_it_asks_once(clon
     )
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ("decide later" in again, "stranger (4 tools)" in again) == (False, True)
-    assert clone.told()["environment"] == "sandboxed"
+    assert clone.look()[0]["environment"] == "sandboxed"
 
 
 @pytest.mark.promise("RES-07")
@@ -140,7 +153,7 @@ def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone
     assert ("declined" in first, "decide later" in again) == (True, False)
     assert "You declined it. To review it again, run: holdfast servers approve stranger" in clone.call("told")
     assert "  approved, confined" in clone.run("servers", "approve", "stranger", "--confined").stdout
-    assert clone.told()["environment"] == "sandboxed"
+    assert clone.look()[0]["environment"] == "sandboxed"
 
 
 @pytest.mark.promise("RES-07")
@@ -212,11 +225,11 @@ def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository
 @pytest.mark.promise("RES-07")
 def test_paths_and_hosts_can_be_granted_with_the_approval(clone: Repository):
     clone.run("servers", "approve", "--confined")
-    hidden = clone.call("peek", path=str(clone.secret))
+    _, hidden = clone.look()
     clone.run("servers", "approve", "stranger", "--readable", str(clone.secret))
     listed = json.loads(clone.run("servers", "approvals", "--json").stdout.splitlines()[0])
 
-    assert (hidden, clone.call("peek", path=str(clone.secret))) == ("FileNotFoundError", "canary")
+    assert (hidden, clone.look()[1]) == ("FileNotFoundError", "canary")
     assert (listed["server"], listed["approved"], listed["audit"]) == (
         "stranger",
         "the server, confined",
