@@ -131,12 +131,12 @@ def _receive_for(agent: AgentProcess, seconds: float) -> list[Any]:
 
 def _chunks(messages: list[Any]) -> list[str]:
     updates = [message["params"]["update"] for message in messages if "params" in message]
-    return [update["content"]["text"] for update in updates if update["sessionUpdate"] == CHUNK]
+    return [update["content"]["text"].rstrip() for update in updates if update["sessionUpdate"] == CHUNK]
 
 
 def _compare(received: list[str], replayed: list[Any], result: SoakResult) -> list[str]:
     """Compare the received chunks with the replay; the replay is what later cycles are compared with."""
-    texts = [update["content"]["text"] for update in replayed if update["sessionUpdate"] == CHUNK]
+    texts = [update["content"]["text"].rstrip() for update in replayed if update["sessionUpdate"] == CHUNK]
     prompts = [update for update in replayed if update["sessionUpdate"] == "user_message_chunk"]
     notices = [text for text in texts if text.startswith(INTERRUPTED)]
     chunks = [text for text in texts if not text.startswith(INTERRUPTED)]

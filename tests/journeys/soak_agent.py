@@ -21,7 +21,8 @@ class Counter:
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         number = 0
         while True:
-            await turn.reply(f"{blocks[0]['text']}:{number}")
+            # No secret begins with a blank, so no end of a chunk is delayed.
+            await turn.reply(f"{blocks[0]['text']}:{number} ")
             number += 1
 
 

@@ -23,4 +23,4 @@ def test_kill_during_a_turn_loses_no_published_event(home: Path):
 
 
 def test_control_publishing_before_storing_loses_events(home: Path):
-    assert soak(home, cycles=10, publish_first=True).lost > 0
+    assert soak(home, cycles=30, publish_first=True).lost > 0

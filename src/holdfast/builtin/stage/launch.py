@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -27,6 +28,7 @@ from holdfast.sandbox.bwrap.arguments import PROXY_PORT
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.own_code import OWN_PYTHON
 from holdfast.sandbox.sandbox import Availability
 from holdfast.toolkit import ToolError
 
@@ -131,7 +133,7 @@ async def launch(options: LaunchOptions) -> BrowserProcess:
             _write_preferences(folder)
             keeper = await stack.enter_async_context(Keeper(sandbox))
             proxy = await _open_proxy(options, walls, stack)
-            if walls == "holdfast" and os.geteuid() == 0:
+            if walls == "holdfast" and os.geteuid() == 0 and _can_nobody_read_own_code():
                 folder.give_to_nobody()
             connection = await _start(_process(program, folder, options, walls, proxy), keeper, stack)
         except OSError as error:
@@ -206,6 +208,15 @@ def _process(
         cwd=str(folder.path),
         confinement=_confinement(program, folder, options) if walls == "holdfast" else None,
     )
+
+
+def _can_nobody_read_own_code() -> bool:
+    """Whether a browser can run as `nobody`: a program of Holdfast's in its sandbox would run as this user, too.
+
+    If Holdfast is installed in a folder of root's that others cannot enter, the browser runs as root without any capability.
+    """
+    folders = {folder for path in (sys.executable, OWN_PYTHON, __file__) for folder in Path(path).parents}
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
 
 
 def allowed_hosts(options: LaunchOptions) -> Confinement:

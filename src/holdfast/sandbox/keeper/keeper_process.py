@@ -306,10 +306,10 @@ class _Cgroups:
                 try:
                     self._join(parent, groups)
                     break
-                except (
-                    OSError
-                ) as error:  # another supervisor may have removed an outer group, which was empty
-                    if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == _CGROUP_ATTEMPTS - 1:
+                except OSError as error:
+                    # Another supervisor may have removed an outer group, which was empty. In the middle of `mkdir`, that gives EEXIST.
+                    is_gone = error.errno in (errno.ENOENT, errno.ENODEV, errno.EEXIST)
+                    if not is_gone or attempt == _CGROUP_ATTEMPTS - 1:
                         raise
 
     def remove(self) -> None:
@@ -332,7 +332,7 @@ class _Cgroups:
     def _join(self, folder: Path, groups: list[tuple[str, dict[str, str]]]) -> None:
         for name, limits in groups:
             folder /= name
-            folder.mkdir(exist_ok=(name, limits) != groups[-1])
+            folder.mkdir(exist_ok=True)
             for file, value in limits.items():
                 (folder / file).write_text(value)
         (folder / "cgroup.procs").write_text("0")
