@@ -60,7 +60,7 @@ async def delete_unused(store: Store, audit: Audit, age: timedelta) -> int:
         try:
             await delete_session(store, audit, stored.context.session_id)
         except HoldfastError as error:
-            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted meanwhile
+            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted elsewhere
                 raise
         else:
             count += 1

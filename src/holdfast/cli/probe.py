@@ -56,8 +56,14 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     is_url = len(command) == 1 and command[0].startswith(("http://", "https://"))
-    probed = _probe_url(command[0], timeout, loaded) if is_url else _probe(command, timeout, loaded.wire)
-    report = asyncio.run(probed)
+    if is_url:
+        try:
+            report = asyncio.run(_probe_url(command[0], timeout, loaded))
+        except HoldfastError as error:
+            hint = "Check the address, and that the server is running."
+            raise HoldfastError(error.code, error.message, hint=hint) from None
+    else:
+        report = asyncio.run(_probe(command, timeout, loaded.wire))
     if as_json:
         print_json(_to_json(report))
     else:

@@ -31,7 +31,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
 _SLICE_BYTES = 256 * 1024
-_SHORT_BYTES = 4 * 1024  # a document up to this size is quickly decoded, whatever it contains
+_SHORT_BYTES = 4 * 1024  # every document up to this size is quickly decoded
 _LONG_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
 _TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _EXTREME_EXPONENT = re.compile(rb"[eE][-+]?0*[23][0-9][0-9]")
